@@ -1,0 +1,175 @@
+"""JSON-like values: refusing what cannot be stored, and turning the rest into bytes and back.
+
+Nothing here constructs a type named in data, so loading can never run code.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from dgent import clock
+from dgent.errors import Corrupt, InputError
+
+MAX_DEPTH = 64
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+_encoder = msgspec.json.Encoder()
+_canonical = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder()
+
+
+def plain(value: Any, enc_hook: Any = None) -> Any:
+    """A JSON-like copy of a value, or an InputError that names the place that cannot be stored.
+
+    Tuples and sets become lists; datetimes become UTC text; enums, UUIDs, bytes and dataclasses
+    become what msgspec makes of them.
+    """
+    return _walk(value, 0, enc_hook)
+
+
+def _walk(value: Any, depth: int, enc_hook: Any) -> Any:
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is int:
+        if _INT_MIN <= value <= _INT_MAX:
+            return value
+        raise _bad("is an integer beyond 64 bits", "store it as text")
+    if kind is float:
+        if isfinite(value):
+            return value
+        raise _bad(f"is {value}, which JSON cannot hold", "use None, or leave it out")
+    if depth >= MAX_DEPTH:
+        raise _bad(f"is nested deeper than {MAX_DEPTH} levels", "flatten it")
+    if kind is dict:
+        return _walk_dict(value, depth, enc_hook)
+    if kind is list or kind is tuple:
+        return _walk_list(value, depth, enc_hook)
+    return _walk_other(value, depth, enc_hook)
+
+
+def _walk_dict(value: dict[Any, Any], depth: int, enc_hook: Any) -> dict[str, Any]:
+    out = {}
+    for key, item in value.items():
+        if type(key) is not str:
+            raise _bad(f"has the key {key!r}, which is not text", "keys of stored maps are texts")
+        kind = type(item)
+        if kind is str or kind is bool or item is None:
+            out[key] = item
+            continue
+        try:
+            out[key] = _walk(item, depth + 1, enc_hook)
+        except _Bad as bad:
+            bad.path.append(key)
+            raise
+    return out
+
+
+def _walk_list(value: Any, depth: int, enc_hook: Any) -> list[Any]:
+    out = []
+    for index, item in enumerate(value):
+        try:
+            out.append(_walk(item, depth + 1, enc_hook))
+        except _Bad as bad:
+            bad.path.append(str(index))
+            raise
+    return out
+
+
+def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
+    if isinstance(value, datetime):
+        try:
+            return clock.text(value)
+        except InputError as error:
+            raise _bad("is a datetime without a time zone", error.hint) from None
+    if isinstance(value, set | frozenset):
+        # Sets have no order of their own; a fixed one makes equal values equal bytes.
+        return sorted(_walk_list(list(value), depth, enc_hook), key=_canonical.encode)
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        # Field by field, not by msgspec: it would give sets in an order that differs by process.
+        return _walk_dict({name: getattr(value, name) for name in value.__dataclass_fields__}, depth, enc_hook)
+    if isinstance(value, str):
+        return str.__str__(value) if not hasattr(value, "value") else _walk(value.value, depth, enc_hook)
+    try:
+        simple = msgspec.to_builtins(value, builtin_types=(datetime,), enc_hook=enc_hook)
+    except (TypeError, ValueError) as error:
+        raise _bad(f"is a {type(value).__name__}, which cannot be stored: {error}", "") from None
+    if type(simple) is type(value) and not isinstance(simple, dict | list):
+        raise _bad(f"is a {type(value).__name__}, which cannot be stored", "")
+    return _walk(simple, depth, enc_hook)
+
+
+class _Bad(InputError):
+    """Collects the path to a bad value while the walk unwinds."""
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason, hint=hint)
+        self.path: list[str] = []
+
+    def __str__(self) -> str:
+        where = ".".join(reversed(self.path)) or "the value"
+        return f"{where} {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+def _bad(reason: str, hint: str) -> _Bad:
+    return _Bad(reason, hint)
+
+
+def encode(data: Any) -> bytes:
+    """JSON bytes of a plain value, keys in the caller's order."""
+    try:
+        return _encoder.encode(data)
+    except UnicodeEncodeError:
+        raise _surrogate(data) from None
+
+
+def canonical(data: Any) -> bytes:
+    """JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
+    return _canonical.encode(data)
+
+
+def decode(raw: bytes) -> Any:
+    """The value of stored JSON bytes."""
+    try:
+        return _decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a stored record is not JSON: {error}") from None
+
+
+def same(left: bytes, right: bytes) -> bool:
+    """Whether two encodings hold the same value, whatever the order of their keys."""
+    if left == right:
+        return True
+    if len(left) != len(right):
+        return False
+    return canonical(decode(left)) == canonical(decode(right))
+
+
+def _surrogate(data: Any, path: tuple[str, ...] = ()) -> InputError:
+    """Finds the text with half a surrogate pair that made encoding fail."""
+    where = ".".join(path) or "the value"
+    error = InputError(f"{where} contains half of a surrogate pair", hint="it is not valid Unicode text")
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, item in items:
+        if isinstance(key, str) and not _valid(key):
+            return InputError(f"{where} has a key with half of a surrogate pair", hint=error.hint)
+        if isinstance(item, dict | list):
+            try:
+                _encoder.encode(item)
+            except UnicodeEncodeError:
+                return _surrogate(item, (*path, str(key)))
+        elif isinstance(item, str) and not _valid(item):
+            return InputError(f"{'.'.join((*path, str(key)))} contains half of a surrogate pair", hint=error.hint)
+    return error
+
+
+def _valid(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""Ids and names: making them, and refusing the ones that cannot be stored."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from dgent.errors import InputError
+
+MAX_ID_BYTES = 512
+MAX_NAME_BYTES = 256
+MAX_TAGS = 64
+
+_lock = threading.Lock()
+_last = 0  # the newest 60-bit (millisecond, counter) pair handed out
+
+
+def new_id() -> str:
+    """A UUIDv7 as text: unique, and rising within this process even when the clock jumps back."""
+    global _last
+    tick = (time.time_ns() // 1_000_000) << 12
+    with _lock:
+        _last = tick = tick if tick > _last else _last + 1
+    # os.urandom, not `random`: a forked child must not repeat its parent's ids.
+    tail = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
+    value = (tick >> 12) << 80 | 0x7000 << 64 | (tick & 0xFFF) << 64 | 0x8000_0000_0000_0000 | tail
+    h = f"{value:032x}"
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def check_id(value: object, field: str = "id") -> str:
+    """The id itself, or an InputError that names the field."""
+    return _check(value, field, MAX_ID_BYTES)
+
+
+def check_name(value: object, field: str) -> str:
+    """A tag, schema, author or source, or an InputError that names the field."""
+    return _check(value, field, MAX_NAME_BYTES)
+
+
+def check_tags(values: object, field: str = "tags") -> frozenset[str]:
+    """A set of tags; a bare string is refused because it would become its letters."""
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise InputError(f"{field} must be a set of texts, not {type(values).__name__}", field=field)
+    tags = values if type(values) is frozenset else frozenset(values)
+    for tag in tags:
+        _check(tag, field, MAX_NAME_BYTES)
+    if len(tags) > MAX_TAGS:
+        raise InputError(f"{field} has {len(tags)} entries; at most {MAX_TAGS} are stored", field=field)
+    return tags
+
+
+def _check(value: object, field: str, limit: int) -> str:
+    if type(value) is str and value.isascii() and 0 < len(value) <= limit and "\0" not in value:
+        return value
+    if not isinstance(value, str):
+        raise InputError(f"{field} must be text, not {type(value).__name__}", field=field)
+    if not value:
+        raise InputError(f"{field} must not be empty", field=field)
+    if "\0" in value:
+        raise InputError(f"{field} must not contain a NUL character", field=field)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InputError(f"{field} contains half of a surrogate pair", field=field) from None
+    if size > limit:
+        raise InputError(f"{field} is {size} bytes; at most {limit} are stored", field=field)
+    return str(value)
