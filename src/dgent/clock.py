@@ -33,11 +33,13 @@ def to_us(moment: datetime) -> int:
 
 def from_us(us: int) -> datetime:
     """The aware UTC datetime of a stored time."""
-    return EPOCH + timedelta(microseconds=us)
+    try:
+        return EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        raise InputError(f"{us} microseconds from 1970 are outside the years 1 to 9999") from None
 
 
 def text(moment: datetime) -> str:
     """ISO text in UTC with exactly six decimals, so that text order is time order."""
-    if moment.tzinfo is None:
-        to_us(moment)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    # By way of the integer: it refuses a missing zone, and knows no year beyond 9999.
+    return from_us(to_us(moment)).isoformat(timespec="microseconds")[:-6] + "Z"

@@ -88,10 +88,12 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
             raise _bad("is a datetime without a time zone", error.hint) from None
     if isinstance(value, set | frozenset):
         # Sets have no order of their own; a fixed one makes equal values equal bytes.
-        return sorted(_walk_list(list(value), depth, enc_hook), key=_canonical.encode)
+        return sorted(_walk_list(list(value), depth, enc_hook), key=canonical)
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         # Field by field, not by msgspec: it would give sets in an order that differs by process.
-        return _walk_dict({name: getattr(value, name) for name in value.__dataclass_fields__}, depth, enc_hook)
+        return _walk_dict(
+            {name: getattr(value, name) for name in value.__dataclass_fields__}, depth, enc_hook
+        )
     if isinstance(value, str):
         return str.__str__(value) if not hasattr(value, "value") else _walk(value.value, depth, enc_hook)
     try:
@@ -129,7 +131,10 @@ def encode(data: Any) -> bytes:
 
 def canonical(data: Any) -> bytes:
     """JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
-    return _canonical.encode(data)
+    try:
+        return _canonical.encode(data)
+    except UnicodeEncodeError:
+        raise _surrogate(data) from None
 
 
 def decode(raw: bytes) -> Any:
@@ -163,7 +168,9 @@ def _surrogate(data: Any, path: tuple[str, ...] = ()) -> InputError:
             except UnicodeEncodeError:
                 return _surrogate(item, (*path, str(key)))
         elif isinstance(item, str) and not _valid(item):
-            return InputError(f"{'.'.join((*path, str(key)))} contains half of a surrogate pair", hint=error.hint)
+            return InputError(
+                f"{'.'.join((*path, str(key)))} contains half of a surrogate pair", hint=error.hint
+            )
     return error
 
 

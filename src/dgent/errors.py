@@ -1,34 +1,34 @@
 """Every error dgent raises.
 
-    DgentError                      code, hint, retryable, details
-    ├── InputError (ValueError)     what the caller gave is wrong; nothing was stored
-    │   ├── SchemaError             a contract, a migration step or a declaration is wrong
-    │   └── QueryError              an unknown operator, a malformed path, a bad limit
-    │       └── CursorInvalid       a cursor of another query or another store
-    ├── NotFound (KeyError)         no such record, commit or schema
-    │   └── HistoryGone             it was there, and a retention rule removed it
-    ├── Conflict                    someone else was faster; read again and decide
-    │   ├── VersionConflict         `expect` does not match the stored rev
-    │   ├── TransactionConflict     what a transaction read has changed       (retryable)
-    │   ├── UndoConflict            a record changed after the commit to undo
-    │   ├── KeyReused               an idempotency key came back with other work
-    │   └── NewerRecord             the stored record is of a newer schema version
-    ├── Denied                      the caller may not do this
-    ├── Unsupported                 this engine, or this build, cannot do it
-    ├── Unreadable                  one stored record cannot become a value
-    │   ├── UpgradeFailed           a migration step raised
-    │   └── DecodeFailed            the data does not fit the contract
-    ├── StorageError                the engine failed
-    │   ├── Unavailable             not reachable now                          (retryable)
-    │   │   ├── NoBackendAvailable  no engine for this place could be opened
-    │   │   ├── Busy                another process held the store too long    (retryable)
-    │   │   ├── StorageFull         no room left; free some and try again      (retryable)
-    │   │   └── OutcomeUnknown      the reply was lost; ask `outcome(key)`     (retryable)
-    │   ├── Corrupt                 stored bytes are not what was written
-    │   ├── FormatTooNew            the store was written by a newer dgent
-    │   └── Closed                  used after close, after fork, or from another loop
-    └── ConfigError                 a setting is wrong or missing
-        └── NoUniverse              no universe was set for this process
+DgentError                      code, hint, retryable, details
+├── InputError (ValueError)     what the caller gave is wrong; nothing was stored
+│   ├── SchemaError             a contract, a migration step or a declaration is wrong
+│   └── QueryError              an unknown operator, a malformed path, a bad limit
+│       └── CursorInvalid       a cursor of another query or another store
+├── NotFound (KeyError)         no such record, commit or schema
+│   └── HistoryGone             it was there, and a retention rule removed it
+├── Conflict                    someone else was faster; read again and decide
+│   ├── VersionConflict         `expect` does not match the stored rev
+│   ├── TransactionConflict     what a transaction read has changed       (retryable)
+│   ├── UndoConflict            a record changed after the commit to undo
+│   ├── KeyReused               an idempotency key came back with other work
+│   └── NewerRecord             the stored record is of a newer schema version
+├── Denied                      the caller may not do this
+├── Unsupported                 this engine, or this build, cannot do it
+├── Unreadable                  one stored record cannot become a value
+│   ├── UpgradeFailed           a migration step raised
+│   └── DecodeFailed            the data does not fit the contract
+├── StorageError                the engine failed
+│   ├── Unavailable             not reachable now                          (retryable)
+│   │   ├── NoBackendAvailable  no engine for this place could be opened
+│   │   ├── Busy                another process held the store too long    (retryable)
+│   │   ├── StorageFull         no room left; free some and try again      (retryable)
+│   │   └── OutcomeUnknown      the reply was lost; ask `outcome(key)`     (retryable)
+│   ├── Corrupt                 stored bytes are not what was written
+│   ├── FormatTooNew            the store was written by a newer dgent
+│   └── Closed                  used after close, after fork, or from another loop
+└── ConfigError                 a setting is wrong or missing
+    └── NoUniverse              no universe was set for this process
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+# `make` checks everything; `make demo` shows what dgent does. Needs python3 (3.11 or newer), pip and make.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_FLAGS := -qq --disable-pip-version-check --no-input
+
+.DEFAULT_GOAL := check
+.PHONY: check demo test lint types layers docs bench bare clean
+.SILENT:
+
+check: lint types layers test docs bare  ## all of it
+
+# The stamps live inside the venv, so they can never outlive it.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || { echo "setting up $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[test]' -c constraints.txt
+	touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[bench]' -c constraints.txt
+	touch $@
+
+demo: $(VENV)/.installed  ## run the example
+	$(BIN)/python examples/demo.py
+
+# Not -q: that would hide the seed of the random order.
+test: $(VENV)/.installed  ## every test, in parallel and in random order
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+lint: $(VENV)/.installed  ## ruff: rules and format
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --quiet --check .
+
+types: $(VENV)/.installed  ## mypy, strict
+	$(BIN)/mypy --no-error-summary
+
+layers: $(VENV)/.installed  ## who may import whom
+	$(BIN)/lint-imports --no-logo
+
+docs: $(VENV)/.installed  ## every snippet in the docs runs
+	$(BIN)/python -m pytest -q tests/docs
+
+bench: $(VENV)/.installed-bench  ## measure against the alternatives
+	$(BIN)/python -m bench $(ARGS)
+
+# Built and installed as a stranger would get it, so a file missing from the wheel shows here.
+bare:  ## dgent works with no extras installed
+	set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(PYTHON) -m venv "$$tmp/venv"; \
+	"$$tmp/venv/bin/python" -m pip install $(PIP_FLAGS) . -c constraints.txt; \
+	cp examples/demo.py "$$tmp/demo.py"; cd "$$tmp"; \
+	venv/bin/python -c 'import dgent'; \
+	venv/bin/python demo.py >/dev/null; \
+	echo "bare: import and demo work with no extras"
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,174 @@
+"""The crystal: a datum together with its typed, validated value."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from dgent import ids
+from dgent.errors import DgentError, InputError, NewerRecord
+from dgent.model.datum import Datum
+from dgent.model.schema import Schema
+
+T = TypeVar("T")
+
+_CHANGEABLE = frozenset({"tags", "author", "source", "parent_id"})
+
+
+class CrystalMeta(msgspec.Struct, frozen=True):
+    """The schema envelope of a crystal.
+
+    `crystallized_from` is the datum's id when its data was upgraded on the way, and None otherwise.
+    `stored_version` is the version of the stored bytes, `schema_version` that of the value.
+    """
+
+    schema_name: str
+    schema_version: int
+    created_at: datetime
+    crystallized_from: str | None
+    stored_version: int
+
+
+class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False):
+    """A datum as it is stored, and the value it has under one version of its schema.
+
+    The datum stays as stored, also when the value came from an upgraded copy of its data. So nothing
+    that the contract does not know is lost when the crystal is changed and stored again.
+    """
+
+    datum: Datum
+    value: T
+    schema_name: str
+    schema_version: int
+
+    @classmethod
+    def from_datum(cls, datum: Datum, schema: Schema[T]) -> Crystal[T]:
+        """Crystallize a datum; a raw one without a schema is read as the schema's own version.
+
+        Raises UpgradeFailed, DecodeFailed or NewerRecord, each with the record's id in its details.
+        """
+        try:
+            if datum.schema_version == schema.version and datum.schema == schema.name:
+                value = schema.decode(datum.data)
+            else:
+                value = schema.decode(_in_shape(datum, schema))
+        except DgentError as error:
+            error.details.setdefault("id", datum.id)
+            raise
+        return cls(datum, value, schema.name, schema.version)
+
+    def draft(self, schema: Schema[T]) -> Datum:
+        """The datum to store: the value's data plus whatever the contract does not know.
+
+        A record that is stored in a newer version is never rewritten: that raises NewerRecord.
+        """
+        datum = self.datum
+        stored = datum.schema_version
+        if stored is not None and stored > schema.version:
+            raise NewerRecord(
+                f"{datum.id} is stored as {schema.name} version {stored}, newer than {schema.version}",
+                id=datum.id,
+                schema=schema.name,
+                stored=stored,
+                version=schema.version,
+            )
+        data = schema.encode(self.value)
+        if datum.data:
+            data = schema.carry(_in_shape(datum, schema), data)
+        return datum.replace(data=data, schema=schema.name, schema_version=schema.version)
+
+    def replace(self, **changes: Any) -> Crystal[T]:
+        """A crystal of the same record with another value, tags, author, source or parent_id.
+
+        The stored data stays underneath until `draft`, so unknown fields survive the change.
+        """
+        value = changes.pop("value", self.value)
+        wrong = changes.keys() - _CHANGEABLE
+        if wrong:
+            allowed = ", ".join(["value", *sorted(_CHANGEABLE)])
+            raise InputError(
+                f"a crystal has no changeable {', '.join(sorted(wrong))}", hint=f"change {allowed}"
+            )
+        if "tags" in changes:
+            changes["tags"] = ids.check_tags(changes["tags"])
+        datum = self.datum.replace(**changes) if changes else self.datum
+        return Crystal(datum, value, self.schema_name, self.schema_version)
+
+    def with_tags(self, *tags: str) -> Crystal[T]:
+        """A crystal of the same record with more tags."""
+        return self.replace(tags=self.datum.tags | ids.check_tags(tags))
+
+    @property
+    def meta(self) -> CrystalMeta:
+        """The schema envelope, made when asked for: most crystals are never asked."""
+        return CrystalMeta(
+            schema_name=self.schema_name,
+            schema_version=self.schema_version,
+            created_at=self.datum.created_at,
+            crystallized_from=self.datum.id if self.was_upgraded else None,
+            stored_version=self.datum.schema_version or self.schema_version,
+        )
+
+    @property
+    def was_upgraded(self) -> bool:
+        """Whether the stored record is of an older version than the value."""
+        return (self.datum.schema_version or self.schema_version) < self.schema_version
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return self.datum.id
+
+    @property
+    def rev(self) -> int | None:
+        """The record's rev as it was read; None before it is stored."""
+        return self.datum.rev
+
+    @property
+    def seq(self) -> int | None:
+        """The commit that wrote this version; None before it is stored."""
+        return self.datum.seq
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The record's tags."""
+        return self.datum.tags
+
+    @property
+    def author(self) -> str | None:
+        """Who wrote this version."""
+        return self.datum.author
+
+    @property
+    def source(self) -> str | None:
+        """Where the record came from."""
+        return self.datum.source
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the record that caused this one."""
+        return self.datum.parent_id
+
+    @property
+    def created_at(self) -> datetime:
+        """When the record was made."""
+        return self.datum.created_at
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Crystal):
+            return NotImplemented
+        return self.id == other.id and self.rev == other.rev and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.rev))
+
+
+def _in_shape(datum: Datum, schema: Schema[Any]) -> dict[str, Any]:
+    """The datum's data in the version of the schema; refuses a record of another schema."""
+    if datum.schema is None:
+        return datum.data
+    if datum.schema != schema.name:
+        raise InputError(f"{datum.id} is a {datum.schema}, not a {schema.name}", field="schema", id=datum.id)
+    return schema.shape_of(datum.data, datum.schema_version or schema.version)

@@ -1,0 +1,443 @@
+"""Optics: reading and changing one part of an immutable value, or many parts at once.
+
+    Lens        exactly one part        get, set
+    Prism       one case of several     preview, review
+    Affine      at most one part        preview, set
+    Traversal   any number of parts     get_all, modify
+
+`a >> b` looks with `b` inside what `a` found. MISSING says that nothing is there, so None stays an
+ordinary value. Only `key` takes MISSING (it removes the key), so MISSING never ends up in data; once
+a lens is composed with anything but a lens, finding MISSING counts as finding nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar, overload
+
+from dgent.errors import InputError
+
+S = TypeVar("S")
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Missing(Enum):
+    """The type of MISSING; an enum, so that type checkers narrow on `is MISSING`."""
+
+    MISSING = ...  # a value that the codec refuses to store
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing.MISSING
+
+
+class _Optic(Generic[S, A]):
+    # Each optic writes its slots out: `slots=True` makes `Lens[X, Y](...)` raise in Python 3.11.
+    __slots__: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copying slots sets attributes, which a frozen class refuses; calling the class works.
+        return type(self), tuple(getattr(self, name) for name in self.__slots__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lens(_Optic[S, A]):
+    """Exactly one part of a value."""
+
+    __slots__ = ("get", "set")
+    get: Callable[[S], A]
+    set: Callable[[S, A], S]
+
+    def modify(self, s: S, f: Callable[[A], A]) -> S:
+        """A copy of `s` with `f` applied to the part."""
+        return self.set(s, f(self.get(s)))
+
+    @overload
+    def __rshift__(self, other: Lens[A, B]) -> Lens[S, B]: ...
+    @overload
+    def __rshift__(self, other: Prism[A, B] | Affine[A, B]) -> Affine[S, B]: ...
+    @overload
+    def __rshift__(self, other: Traversal[A, B]) -> Traversal[S, B]: ...
+    def __rshift__(self, other: Any) -> Any:
+        return _compose(self, other)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prism(_Optic[S, A]):
+    """One case of a value that can be several things; `review` builds the whole from that case."""
+
+    __slots__ = ("preview", "review")
+    preview: Callable[[S], A | Missing]
+    review: Callable[[A], S]
+
+    def modify(self, s: S, f: Callable[[A], A]) -> S:
+        """The whole built from the changed case, or `s` itself when it is another case."""
+        found = self.preview(s)
+        return s if found is MISSING else self.review(f(found))
+
+    def set(self, s: S, a: A) -> S:
+        """The whole built from `a`, or `s` itself when it is another case."""
+        return self.modify(s, lambda _: a)
+
+    @overload
+    def __rshift__(self, other: Prism[A, B]) -> Prism[S, B]: ...
+    @overload
+    def __rshift__(self, other: Lens[A, B] | Affine[A, B]) -> Affine[S, B]: ...
+    @overload
+    def __rshift__(self, other: Traversal[A, B]) -> Traversal[S, B]: ...
+    def __rshift__(self, other: Any) -> Any:
+        return _compose(self, other)
+
+
+@dataclasses.dataclass(frozen=True)
+class Affine(_Optic[S, A]):
+    """At most one part of a value; `set` changes nothing when the part is not there."""
+
+    __slots__ = ("preview", "set")
+    preview: Callable[[S], A | Missing]
+    set: Callable[[S, A], S]
+
+    def modify(self, s: S, f: Callable[[A], A]) -> S:
+        """A copy of `s` with `f` applied to the part, or `s` itself when the part is not there."""
+        found = self.preview(s)
+        return s if found is MISSING else self.set(s, f(found))
+
+    @overload
+    def __rshift__(self, other: Lens[A, B] | Prism[A, B] | Affine[A, B]) -> Affine[S, B]: ...
+    @overload
+    def __rshift__(self, other: Traversal[A, B]) -> Traversal[S, B]: ...
+    def __rshift__(self, other: Any) -> Any:
+        return _compose(self, other)
+
+
+@dataclasses.dataclass(frozen=True)
+class Traversal(_Optic[S, A]):
+    """Any number of parts of a value, in a fixed order."""
+
+    __slots__ = ("get_all", "modify")
+    get_all: Callable[[S], list[A]]
+    modify: Callable[[S, Callable[[A], A]], S]
+
+    def set(self, s: S, a: A) -> S:
+        """A copy of `s` with every part replaced by `a`."""
+        return self.modify(s, lambda _: a)
+
+    def filter(self, pred: Callable[[A], bool]) -> Traversal[S, A]:
+        """Only the parts that satisfy `pred`; lawful for changes after which they still do."""
+        return Traversal(
+            lambda s: [a for a in self.get_all(s) if pred(a)],
+            lambda s, f: self.modify(s, lambda a: f(a) if pred(a) else a),
+        )
+
+    def __rshift__(self, other: Lens[A, B] | Prism[A, B] | Affine[A, B] | Traversal[A, B]) -> Traversal[S, B]:
+        composed: Traversal[S, B] = _compose(self, other)
+        return composed
+
+
+def _compose(first: Any, second: Any) -> Any:
+    match first, second:
+        case Lens(), Lens():
+            get, put = first.get, first.set
+            return Lens(lambda s: second.get(get(s)), lambda s, b: put(s, second.set(get(s), b)))
+        case Prism(), Prism():
+            return Prism(_chain(first, second).preview, lambda b: first.review(second.review(b)))
+        case (Traversal(), _Optic()) | (_, Traversal()):
+            outer, inner = _as_traversal(first), _as_traversal(second)
+            return Traversal(
+                lambda s: [b for a in outer.get_all(s) for b in inner.get_all(a)],
+                lambda s, f: outer.modify(s, lambda a: inner.modify(a, f)),
+            )
+        case _, _Optic():
+            return _chain(_as_affine(first), _as_affine(second))
+    return NotImplemented
+
+
+def _chain(first: Any, second: Any) -> Affine[Any, Any]:
+    def preview(s: Any) -> Any:
+        found = first.preview(s)
+        return MISSING if found is MISSING else second.preview(found)
+
+    def put(s: Any, b: Any) -> Any:
+        return s if preview(s) is MISSING else first.modify(s, lambda a: second.set(a, b))
+
+    return Affine(preview, put)
+
+
+def _as_affine(optic: Any) -> Affine[Any, Any]:
+    if isinstance(optic, Lens):
+        return Affine(optic.get, lambda s, a: s if optic.get(s) is MISSING else optic.set(s, _present(a)))
+    return Affine(optic.preview, optic.set)
+
+
+def _as_traversal(optic: Any) -> Traversal[Any, Any]:
+    if isinstance(optic, Traversal):
+        return optic
+    affine = _as_affine(optic)
+    return Traversal(lambda s: [a for a in [affine.preview(s)] if a is not MISSING], affine.modify)
+
+
+def _present(value: A) -> A:
+    if value is MISSING:
+        raise InputError("MISSING cannot be put here", hint="set a key() lens to MISSING to remove that key")
+    return value
+
+
+def _part(what: str, has: Callable[[Any], bool], get: Callable[[Any], Any], put: Any) -> Lens[Any, Any]:
+    """A lens that refuses a value without the part; in MISSING it finds MISSING, so lenses compose."""
+
+    def check(s: Any) -> Any:
+        if s is MISSING or not has(s):
+            raise InputError(f"a {type(s).__name__} has no {what}")
+        return s
+
+    return Lens(
+        lambda s: MISSING if s is MISSING else get(check(s)),
+        lambda s, a: MISSING if s is MISSING and a is MISSING else put(check(s), a),
+    )
+
+
+def identity() -> Lens[S, S]:
+    """The whole value."""
+    return Lens(lambda s: s, lambda _, a: a)
+
+
+def key(name: Hashable) -> Lens[Any, Any]:
+    """The value under a key of a mapping; MISSING when absent, and setting MISSING removes the key."""
+
+    def put(s: Any, a: Any) -> Any:
+        changed = {**s, name: a}
+        if a is MISSING:
+            del changed[name]
+        return changed
+
+    return _part(
+        f"keys, so no {name!r}", lambda s: isinstance(s, Mapping), lambda s: s.get(name, MISSING), put
+    )
+
+
+def field(name: str) -> Lens[Any, Any]:
+    """A field of a dataclass, changed by `dataclasses.replace`."""
+
+    def has(s: Any) -> bool:
+        is_value = dataclasses.is_dataclass(s) and not isinstance(s, type)
+        return is_value and any(known.name == name and known.init for known in dataclasses.fields(s))
+
+    def put(s: Any, a: Any) -> Any:
+        return dataclasses.replace(s, **{name: _present(a)})
+
+    return _part(f"dataclass field {name!r} that can be set", has, lambda s: getattr(s, name), put)
+
+
+def index(i: int) -> Lens[Any, Any]:
+    """The item at a position of a list or tuple; negative positions count from the end."""
+
+    def put(s: Any, a: Any) -> Any:
+        changed = list(s)
+        changed[i] = _present(a)
+        return _like(s, changed)
+
+    return _part(
+        f"item {i}", lambda s: isinstance(s, list | tuple) and -len(s) <= i < len(s), lambda s: s[i], put
+    )
+
+
+def attribute(name: str) -> Lens[Any, Any]:
+    """An attribute of an object, changed on a shallow copy."""
+
+    def put(s: Any, a: Any) -> Any:
+        changed = copy.copy(s)
+        if changed is s:
+            raise InputError(f"a {type(s).__name__} cannot be copied, so its {name!r} cannot be changed")
+        try:
+            setattr(changed, name, _present(a))
+        except AttributeError as error:
+            raise InputError(str(error), hint="use field() for a frozen dataclass") from None
+        return changed
+
+    return _part(f"attribute {name!r}", lambda s: hasattr(s, name), lambda s: getattr(s, name), put)
+
+
+def optional_key(name: Hashable) -> Affine[Any, Any]:
+    """The value under a key, if this is a mapping that has it; it never adds the key."""
+    return _optional(key(name))
+
+
+def optional_field(name: str) -> Affine[Any, Any]:
+    """A field, if this is a dataclass that has it."""
+    return _optional(field(name))
+
+
+def optional_index(i: int) -> Affine[Any, Any]:
+    """The item at a position, if this is a list or tuple that is long enough."""
+    return _optional(index(i))
+
+
+def _optional(lens: Lens[Any, Any]) -> Affine[Any, Any]:
+    def get(s: Any) -> Any:
+        with suppress(InputError):
+            return lens.get(s)
+        return MISSING
+
+    return _as_affine(Lens(get, lens.set))
+
+
+def instance_of(cls: type[A]) -> Prism[Any, A]:
+    """The value itself, if it is an instance of a class."""
+
+    def review(a: A) -> Any:
+        if not isinstance(a, cls):
+            raise InputError(f"a {type(a).__name__} is not a {cls.__name__}")
+        return a
+
+    return Prism(lambda s: s if isinstance(s, cls) else MISSING, review)
+
+
+def variant(tag_field: str, tag_value: Hashable) -> Prism[Any, dict[str, Any]]:
+    """The other entries of a mapping whose tag has one value; `review` adds the tag again."""
+
+    def preview(s: Any) -> dict[str, Any] | Missing:
+        tag = s.get(tag_field, MISSING) if isinstance(s, Mapping) else MISSING
+        # 1 equals True, but only one of them is the tag that `review` puts back.
+        if type(tag) is not type(tag_value) or tag != tag_value:
+            return MISSING
+        return {name: value for name, value in s.items() if name != tag_field}
+
+    def review(a: dict[str, Any]) -> Any:
+        if not isinstance(a, Mapping) or tag_field in a:
+            raise InputError(f"the entries beside the tag must be a mapping without {tag_field!r}")
+        return {tag_field: tag_value, **a}
+
+    return Prism(preview, review)
+
+
+def each() -> Traversal[Any, Any]:
+    """Every item of a list or tuple."""
+
+    def get_all(s: Any) -> list[Any]:
+        if not isinstance(s, list | tuple):
+            raise InputError(f"a {type(s).__name__} is not a list or tuple")
+        return list(s)
+
+    return Traversal(get_all, lambda s, f: _like(s, [_present(f(a)) for a in get_all(s)]))
+
+
+def items() -> Traversal[Any, tuple[Any, Any]]:
+    """Every (key, value) pair of a mapping; two keys that would become one are refused."""
+
+    def get_all(s: Any) -> list[tuple[Any, Any]]:
+        if not isinstance(s, Mapping):
+            raise InputError(f"a {type(s).__name__} is not a mapping")
+        return list(s.items())
+
+    def modify(s: Any, f: Callable[[tuple[Any, Any]], tuple[Any, Any]]) -> Any:
+        changed: dict[Any, Any] = {}
+        for pair in map(f, get_all(s)):
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise InputError(f"a {type(pair).__name__} is not a (key, value) tuple")
+            if pair[0] in changed:
+                raise InputError(f"two keys would become {pair[0]!r}", hint="one value would be lost")
+            changed[_present(pair[0])] = _present(pair[1])
+        return changed
+
+    return Traversal(get_all, modify)
+
+
+def keys() -> Traversal[Any, Any]:
+    """Every key of a mapping; two keys that would become one are refused."""
+    return items() >> index(0)
+
+
+def values() -> Traversal[Any, Any]:
+    """Every value of a mapping."""
+    return items() >> index(1)
+
+
+def _like(s: Any, changed: list[Any]) -> Any:
+    """The items in a sequence of the same type as `s`."""
+    if isinstance(s, list):
+        copied = copy.copy(s)
+        copied[:] = changed
+        return copied
+    # A named tuple takes its items as separate arguments; `_make` takes them together.
+    return getattr(type(s), "_make", type(s))(changed)
+
+
+def lens_laws(lens: Lens[S, A], s: S, a: A, b: A) -> list[str]:
+    """The laws a lens breaks for these samples, compared with `==`; empty means lawful."""
+    return _broken(
+        s,
+        ("GetPut", lambda: lens.set(s, lens.get(s)), lambda: s),
+        ("PutGet", lambda: lens.get(lens.set(s, a)), lambda: a),
+        ("PutPut", lambda: lens.set(lens.set(s, a), b), lambda: lens.set(s, b)),
+    )
+
+
+def prism_laws(prism: Prism[S, A], s: S, a: A) -> list[str]:
+    """The laws a prism breaks for these samples; try None as `a` too where it is a valid case."""
+    return _broken(
+        s,
+        ("ReviewPreview", lambda: prism.preview(prism.review(a)), lambda: a),
+        ("PreviewReview", lambda: prism.modify(s, lambda found: found), lambda: s),
+    )
+
+
+def affine_laws(affine: Affine[S, A], s: S, a: A, b: A) -> list[str]:
+    """The laws an affine breaks for these samples; try an `s` with the part and one without it."""
+    return _broken(
+        s,
+        ("GetPut", lambda: affine.modify(s, lambda found: found), lambda: s),
+        (
+            "PutGet",
+            lambda: affine.preview(affine.set(s, a)),
+            lambda: MISSING if affine.preview(s) is MISSING else a,
+        ),
+        ("PutPut", lambda: affine.set(affine.set(s, a), b), lambda: affine.set(s, b)),
+        ("AbsentPut", lambda: affine.set(s, a), lambda: affine.modify(s, lambda _: a)),
+    )
+
+
+def traversal_laws(traversal: Traversal[S, A], s: S, f: Callable[[A], A], g: Callable[[A], A]) -> list[str]:
+    """The laws a traversal breaks for this value and two pure changes of its parts."""
+    get_all, modify = traversal.get_all, traversal.modify
+
+    def touched() -> list[A]:
+        seen: list[A] = []
+
+        def record(a: A) -> A:
+            seen.append(a)
+            return f(a)
+
+        modify(s, record)
+        return seen
+
+    return _broken(
+        s,
+        ("Identity", lambda: modify(s, lambda a: a), lambda: s),
+        ("Fusion", lambda: modify(modify(s, f), g), lambda: modify(s, lambda a: g(f(a)))),
+        ("Once", touched, lambda: get_all(s)),
+        ("GetModified", lambda: get_all(modify(s, f)), lambda: [f(a) for a in get_all(s)]),
+    )
+
+
+def _broken(s: object, *laws: tuple[str, Callable[[], object], Callable[[], object]]) -> list[str]:
+    # A value that cannot be copied, or differs from its copy, cannot show that it was changed in place.
+    with suppress(Exception):
+        before = copy.deepcopy(s)
+        if before == s:
+            laws = (*laws, ("Purity", lambda: s, lambda: before))
+    broken = []
+    for law, seen, expected in laws:
+        try:
+            left, right = seen(), expected()
+            if left != right:
+                broken.append(f"{law}: saw {left!r}, expected {right!r}")
+        except Exception as error:
+            broken.append(f"{law}: raised {type(error).__name__}: {error}")
+    return broken

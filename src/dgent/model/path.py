@@ -1,0 +1,112 @@
+"""Paths into a record's data: `a.b.0`, with `\\.` for a dot inside a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dgent.errors import QueryError
+
+Path = tuple[str, ...]
+
+MAX_SEGMENTS = 32
+MAX_BYTES = 512
+
+
+class _Missing:
+    """The kind of MISSING; there is one value of it in a process."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __reduce__(self) -> str:
+        # By name, so that a copied or unpickled MISSING is still the one that `is` finds.
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+def parse(path: str | Sequence[str]) -> Path:
+    """The segments of a dotted path, or of a tuple or list taken as given; QueryError names a bad one."""
+    if isinstance(path, str):
+        segments = _unescape(path) if "\\" in path else tuple(path.split("."))
+    elif isinstance(path, tuple | list):
+        segments = tuple(path)
+    else:
+        raise _bad(path, f"must be a text or a tuple of texts, not {type(path).__name__}")
+    _check(path, segments)
+    return segments
+
+
+def text(path: Path) -> str:
+    """The dotted form of a path: the inverse of `parse`."""
+    dotted = ".".join(path)
+    if "\\" not in dotted and dotted.count(".") == len(path) - 1:
+        return dotted
+    return ".".join(segment.replace("\\", "\\\\").replace(".", "\\.") for segment in path)
+
+
+def read(data: Any, path: Path) -> Any:
+    """The value at a path, or MISSING; a list is entered only by an index, never fanned out."""
+    here = data
+    for segment in path:
+        if isinstance(here, dict):
+            here = here.get(segment, MISSING)
+        elif isinstance(here, list):
+            here = _item(here, segment)
+        elif isinstance(here, Mapping):
+            here = here.get(segment, MISSING)
+        else:
+            return MISSING
+    return here
+
+
+def _item(values: list[Any], segment: str) -> Any:
+    if not (segment.isascii() and segment.isdigit()) or (segment[0] == "0" and len(segment) > 1):
+        return MISSING
+    index = int(segment)
+    return values[index] if index < len(values) else MISSING
+
+
+def _unescape(path: str) -> Path:
+    segments, current = [], ""
+    letters = iter(path)
+    for letter in letters:
+        if letter == "\\":
+            escaped = next(letters, "")
+            if escaped not in (".", "\\"):
+                raise _bad(path, "has a backslash before something other than a dot or a backslash")
+            current += escaped
+        elif letter == ".":
+            segments.append(current)
+            current = ""
+        else:
+            current += letter
+    return (*segments, current)
+
+
+def _check(path: object, segments: tuple[Any, ...]) -> None:
+    if not segments or segments == ("",):
+        raise _bad(path, "is empty")
+    if len(segments) > MAX_SEGMENTS:
+        raise _bad(path, f"has {len(segments)} segments; at most {MAX_SEGMENTS} are read")
+    for segment in segments:
+        if not isinstance(segment, str):
+            raise _bad(path, f"has the segment {segment!r}, which is not text")
+        if not segment:
+            raise _bad(path, "has an empty segment")
+    try:
+        size = len(text(segments).encode())
+    except UnicodeEncodeError:
+        raise _bad(path, "contains half of a surrogate pair") from None
+    if size > MAX_BYTES:
+        raise _bad(path, f"is {size} bytes; at most {MAX_BYTES} are read")
+
+
+def _bad(path: object, reason: str) -> QueryError:
+    shown = repr(path)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return QueryError(f"the path {shown} {reason}", hint='write a.b.0, or ("a.b", "c") for keys with dots')

@@ -1,0 +1,286 @@
+"""The schema: a named contract with versions, and pure steps between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from dgent import codec, ids
+from dgent.errors import InputError, NewerRecord, QueryError, SchemaError, UpgradeFailed
+from dgent.model import path, ref
+from dgent.model.shape import Shape
+
+T = TypeVar("T")
+Step = Callable[[dict[str, Any]], Any]
+
+MAX_VERSION = 2**31 - 1
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Schema(Generic[T]):
+    """A versioned data contract.
+
+    `migrations[v]` turns data of version v into version v + 1; every step from `oldest` on is there.
+    `downgrades[v]` turns version v into v - 1, so that this program can read records of a newer one.
+    `indexes` are dotted paths that queries find quickly. `history` and `feed` say what the store keeps
+    of replaced versions and whether changes are announced. `owner` is the room that alone may write.
+    """
+
+    name: str
+    version: int = 1
+    contract: type[T] = None  # type: ignore[assignment]  # required; the default lets version have one
+    migrations: Mapping[int, Step] = dataclasses.field(default_factory=dict)
+    downgrades: Mapping[int, Step] = dataclasses.field(default_factory=dict)
+    indexes: tuple[str, ...] = ()
+    history: str | int = "all"
+    feed: bool = True
+    owner: str | None = None
+    oldest: int = 1
+    shape: Shape[T] = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        _check_version(self.version, "version")
+        _check_version(self.oldest, "oldest")
+        if self.oldest > self.version:
+            raise SchemaError(
+                f"{self.name}: oldest is {self.oldest}, above version {self.version}", field="oldest"
+            )
+        if self.contract is None:
+            raise SchemaError(
+                f"{self.name} needs a contract", hint="give it a frozen dataclass", field="contract"
+            )
+        self._set("shape", Shape(self.contract))
+        self._set("migrations", self._steps("migrations"))
+        self._set("downgrades", self._steps("downgrades"))
+        self._check_steps()
+        self._set("indexes", self._checked_indexes())
+        self._check_keeping()
+
+    def _set(self, field: str, value: object) -> None:
+        object.__setattr__(self, field, value)
+
+    def _steps(self, field: str) -> Mapping[int, Step]:
+        """A read-only copy: a dict that the caller changes later must not change the schema."""
+        given = getattr(self, field)
+        if not isinstance(given, Mapping):
+            raise SchemaError(f"{self.name}: {field} must map versions to functions", field=field)
+        for version, step in given.items():
+            if type(version) is not int or not callable(step):
+                raise SchemaError(
+                    f"{self.name}: {field}[{version!r}] must be a function under a whole number", field=field
+                )
+        return MappingProxyType(dict(given))
+
+    def _check_steps(self) -> None:
+        wanted = set(range(self.oldest, self.version))
+        if missing := sorted(wanted - self.migrations.keys()):
+            steps = ", ".join(f"{v} -> {v + 1}" for v in missing)
+            raise SchemaError(
+                f"{self.name} version {self.version} has no migration for {steps}",
+                hint="add each step; derive_step(V1, V2) writes those that only add fields with defaults; "
+                "oldest= says which records are no longer read",
+                missing=missing,
+                field="migrations",
+            )
+        if outside := sorted(self.migrations.keys() - wanted):
+            raise SchemaError(
+                f"{self.name}: migrations {outside} lie outside {self.oldest} to {self.version - 1}",
+                hint="a migration's key is the version it starts from",
+                field="migrations",
+            )
+        if wrong := sorted(v for v in self.downgrades if not 2 <= v <= MAX_VERSION):
+            raise SchemaError(
+                f"{self.name}: downgrades {wrong} have no version below them",
+                hint="a downgrade's key is the version it starts from, 2 or more",
+                field="downgrades",
+            )
+
+    def _checked_indexes(self) -> tuple[str, ...]:
+        if isinstance(self.indexes, str | bytes) or not hasattr(self.indexes, "__iter__"):
+            raise SchemaError(f"{self.name}: indexes must be a tuple of paths", field="indexes")
+        seen: dict[str, None] = {}
+        for index in self.indexes:
+            try:
+                parts = path.parse(index)
+            except QueryError as error:
+                raise SchemaError(
+                    f"{self.name}: the index {index!r}: {error.message}", field="indexes"
+                ) from None
+            if parts[0] not in self.shape.fields:
+                known = ", ".join(self.shape.fields)
+                raise SchemaError(
+                    f"{self.name}: the index {index!r} starts at no field of {self.shape.label}",
+                    hint=f"its fields are {known}",
+                    field="indexes",
+                )
+            if (text := path.text(parts)) in seen:
+                raise SchemaError(f"{self.name}: the index {index!r} is there twice", field="indexes")
+            seen[text] = None
+        return tuple(seen)
+
+    def _check_keeping(self) -> None:
+        keep = self.history
+        if keep not in ("all", "none") and (type(keep) is not int or keep < 1):
+            raise SchemaError(
+                f'{self.name}: history must be "all", "none" or a number from 1, not {keep!r}',
+                field="history",
+            )
+        if type(self.feed) is not bool:
+            raise SchemaError(f"{self.name}: feed must be True or False, not {self.feed!r}", field="feed")
+        if self.owner is not None:
+            try:
+                ids.check_name(self.owner, "owner")
+            except InputError as error:
+                raise SchemaError(f"{self.name}: {error.message}", field="owner") from None
+
+    def can_read(self, version: int) -> bool:
+        """Whether there are steps from a stored version to this one."""
+        if version <= self.version:
+            return version >= self.oldest
+        # The count first: a stored version of two billion must not become a walk of that length.
+        return version - self.version <= len(self.downgrades) and all(
+            v in self.downgrades for v in range(self.version + 1, version + 1)
+        )
+
+    def shape_of(self, data: Mapping[str, Any], stored_version: int) -> dict[str, Any]:
+        """A copy of the data in this schema's version, whichever direction that is."""
+        if stored_version > self.version:
+            return self.downgrade(data, stored_version)
+        return self.upgrade(data, stored_version)
+
+    def upgrade(self, data: Mapping[str, Any], from_version: int) -> dict[str, Any]:
+        """A copy of older data in this version; the steps never see the caller's own data.
+
+        Raises UpgradeFailed when a step does, and for data older than `oldest`.
+        """
+        if from_version > self.version:
+            return self.downgrade(data, from_version)
+        if from_version < self.oldest:
+            raise UpgradeFailed(
+                f"{self.name} reads versions from {self.oldest}; this record is of version {from_version}",
+                schema=self.name,
+                step=f"{from_version} -> {from_version + 1}",
+                reason=f"no steps below version {self.oldest}",
+            )
+        out = self._copied(data, from_version)
+        for version in range(from_version, self.version):
+            out = self._run(self.migrations[version], out, version, version + 1)
+        return out
+
+    def downgrade(self, data: Mapping[str, Any], from_version: int) -> dict[str, Any]:
+        """A copy of newer data in this version, or NewerRecord when a step back is missing."""
+        if not self.can_read(from_version):
+            raise NewerRecord(
+                f"this record is of {self.name} version {from_version}; this program knows {self.version}",
+                schema=self.name,
+                stored=from_version,
+                version=self.version,
+            )
+        out = self._copied(data, from_version)
+        for version in range(from_version, self.version, -1):
+            out = self._run(self.downgrades[version], out, version, version - 1)
+        return out
+
+    def _copied(self, data: Mapping[str, Any], version: int) -> dict[str, Any]:
+        try:
+            return _plain(data)
+        except InputError as error:
+            raise self._failed(f"{version}", f"the stored data: {error}") from error
+
+    def _run(self, step: Step, data: dict[str, Any], start: int, end: int) -> dict[str, Any]:
+        name = f"{start} -> {end}"
+        try:
+            made = step(data)
+        except Exception as error:
+            raise self._failed(name, f"{type(error).__name__}: {error}") from error
+        if not isinstance(made, dict):
+            raise self._failed(name, f"it returned a {type(made).__name__}, not a dict")
+        try:
+            return _plain(made)
+        except InputError as error:
+            raise self._failed(name, f"it returned data that cannot be stored: {error}") from error
+
+    def _failed(self, step: str, reason: str) -> UpgradeFailed:
+        return UpgradeFailed(f"{self.name} {step}: {reason}", schema=self.name, step=step, reason=reason)
+
+    def decode(self, data: dict[str, Any]) -> T:
+        """The value of data in this version, or DecodeFailed naming every wrong field."""
+        return self.shape.decode(data)
+
+    def encode(self, value: T) -> dict[str, Any]:
+        """The storable data of a value, or InputError naming every wrong field."""
+        return self.shape.encode(value)
+
+    def carry(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        """New data plus what old data holds that the contract does not know."""
+        return self.shape.carry(old, new)
+
+    def refs(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """The path and the id of every link in the data."""
+        return self.shape.refs(data)
+
+    @property
+    def ref_paths(self) -> tuple[str, ...]:
+        """The paths of links, and of lists of links, that an engine indexes."""
+        return self.shape.ref_paths
+
+    @property
+    def digest(self) -> str:
+        """A short text that differs when the contract does."""
+        return self.shape.digest
+
+    @staticmethod
+    def derive_step(old: type[Any], new: type[Any]) -> Step:
+        """A migration that only adds the fields with defaults that `new` has and `old` lacks."""
+        return _derived(Shape(old), Shape(new))
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = codec.plain(dict(data), enc_hook=ref.encode_hook)
+    return out
+
+
+def _check_name(name: object) -> None:
+    try:
+        text = ids.check_name(name, "a schema's name")
+    except InputError as error:
+        raise SchemaError(error.message, field="name") from None
+    if not _NAME.fullmatch(text):
+        raise SchemaError(
+            f"{text!r} is no name for a schema",
+            hint="use letters, digits, _ and -, in parts joined by dots, as in witness.mark",
+            field="name",
+        )
+
+
+def _check_version(value: object, field: str) -> None:
+    if type(value) is not int or not 1 <= value <= MAX_VERSION:
+        raise SchemaError(f"{field} must be a whole number from 1, not {value!r}", field=field)
+
+
+def _derived(old: Shape[Any], new: Shape[Any]) -> Step:
+    pair = f"{old.label} -> {new.label}"
+    hint = "write this step by hand"
+    if dropped := [name for name in old.fields if name not in new.fields]:
+        raise SchemaError(f"{pair} drops or renames {', '.join(dropped)}", hint=hint, fields=dropped)
+    if changed := [name for name, text in old.fields.items() if new.fields[name] != text]:
+        raise SchemaError(f"{pair} changes the type of {', '.join(changed)}", hint=hint, fields=changed)
+    added = [name for name in new.fields if name not in old.fields]
+    if bare := [name for name in added if name not in new.defaults]:
+        raise SchemaError(f"{pair} adds {', '.join(bare)} without a default", hint=hint, fields=bare)
+    makers = {name: new.defaults[name] for name in added}
+
+    def step(data: dict[str, Any]) -> dict[str, Any]:
+        # Made per record, so that a default_factory such as "now" or "a new id" runs for each.
+        return data | {name: _plain({"": make()})[""] for name, make in makers.items() if name not in data}
+
+    try:
+        step({})
+    except InputError as error:
+        raise SchemaError(f"{pair}: a default cannot be stored: {error}", hint=hint) from None
+    return step

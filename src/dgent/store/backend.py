@@ -1,0 +1,332 @@
+"""The contract between a universe and an engine: ops in, one atomic commit, versions out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+
+LIVE: Literal["live"] = "live"
+"""An expectation: some live version must be there, whichever."""
+
+Expect: TypeAlias = int | Literal["live"] | None
+"""None: no check; 0: no live version; n: exactly that rev; LIVE: any live version."""
+
+Kind: TypeAlias = Literal[
+    "data", "undo", "forget", "compact", "upgrade", "declare", "complete", "abandon", "merge"
+]
+KINDS: tuple[Kind, ...] = (
+    "data",
+    "undo",
+    "forget",
+    "compact",
+    "upgrade",
+    "declare",
+    "complete",
+    "abandon",
+    "merge",
+)
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Store a datum.
+
+    `indexed` is its data in the shape that the schema's index uses, when that differs from the
+    data and the caller has the steps to make it.
+    """
+
+    datum: Datum
+    expect: Expect = None
+    indexed: dict[str, Any] | None = None
+
+    @property
+    def id(self) -> str:
+        """The id this op is about."""
+        return self.datum.id
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Remove the live version of a record; its history stays."""
+
+    id: str
+    expect: Expect = None
+
+
+class Check(msgspec.Struct, frozen=True):
+    """Assert something about a record and write nothing."""
+
+    id: str
+    expect: Expect = LIVE
+
+
+Op: TypeAlias = Put | Delete | Check
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """What a transaction read; a commit since then that touches it is a conflict."""
+
+    since: int
+    ids: frozenset[str] = frozenset()
+    queries: tuple[Query, ...] = ()
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Ops that all happen or none do, with who asks for them and why."""
+
+    ops: Sequence[Op]
+    key: str | None = None
+    guard: Guard | None = None
+    author: str = "system"
+    note: str | None = None
+    kind: Kind = "data"
+    of_seq: int | None = None
+    room: str | None = None
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What one op of a commit came to."""
+
+    id: str
+    rev: int
+    seq: int
+    changed: bool
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The answer to a commit; `repeated` when its key had been used for the same work before."""
+
+    seq: int
+    written: tuple[Written, ...] = ()
+    repeated: bool = False
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One version of a record; `datum` is None for a deletion."""
+
+    id: str
+    rev: int
+    seq: int
+    at: datetime
+    op: Literal["put", "delete"]
+    datum: Datum | None
+    author: str | None = None
+    note: str | None = None
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One record in a change; `datum` is None for a deletion or a version no longer kept."""
+
+    op: Literal["put", "delete", "forget"]
+    id: str | None
+    rev: int
+    datum: Any = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One commit, as the feed gives it."""
+
+    seq: int
+    at: datetime
+    author: str
+    kind: Kind
+    items: tuple[Item, ...]
+    note: str | None = None
+    of_seq: int | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some results of a query, where to go on, and the seq they were read at."""
+
+    items: list[Datum]
+    cursor: str | None
+    seq: int
+    explain: str = ""
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """What a store must know of a schema to index and keep its records."""
+
+    name: str
+    version: int
+    indexes: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    history: str | int = "all"
+    feed: bool = True
+    owner: str | None = None
+    digest: str = ""
+
+
+class SchemaStats(msgspec.Struct, frozen=True):
+    """What a store holds of one schema."""
+
+    name: str
+    records: int
+    index_version: int
+    indexes: tuple[str, ...]
+    building: tuple[str, ...]
+    lagging: int
+    versions: tuple[int, ...]
+    owner: str | None = None
+
+
+class BackendStats(msgspec.Struct, frozen=True):
+    """What a store holds, and how it is."""
+
+    engine: str
+    place: str
+    records: int
+    seq: int
+    first_seq: int
+    size_bytes: int
+    schemas: tuple[SchemaStats, ...]
+    details: dict[str, Any]
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """A retention rule: how many old versions of each record, or how old, `compact` leaves."""
+
+    versions: int | None = None
+    after: datetime | None = None
+    schema: str | None = None
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What a compaction removed, and the first seq whose history is whole."""
+
+    versions: int
+    commits: int
+    first_seq: int
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """What forgetting came to; `erased` is False while another reader still pins old pages."""
+
+    seq: int
+    records: int
+    versions: int
+    erased: bool
+
+
+class View(Protocol):
+    """How the caller sees records: the version it knows, and old data brought to that shape."""
+
+    def version(self, schema: str) -> int | None:
+        """The version of a schema that the caller has registered."""
+        ...
+
+    def shape(self, datum: Datum) -> Mapping[str, Any]:
+        """The data to match: upgraded if it can be, else as stored."""
+        ...
+
+
+class StoredView:
+    """Records as they are stored; what a caller without contracts sees."""
+
+    def version(self, schema: str) -> int | None:
+        """None: no schema is registered."""
+        return None
+
+    def shape(self, datum: Datum) -> Mapping[str, Any]:
+        """The stored data."""
+        return datum.data
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A storage engine. All engines answer alike; `dgent.testing` holds them to it."""
+
+    name: str
+    priority: int
+
+    async def open(self) -> None:
+        """Open or create the store; never another one in its place."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of everything; twice is fine."""
+        ...
+
+    async def is_available(self) -> bool:
+        """Whether the place can be opened now."""
+        ...
+
+    async def commit(self, commit: Commit, view: View) -> Committed:
+        """Do all ops or none."""
+        ...
+
+    async def get(self, id: str, as_of: int | None = None) -> Datum | None:
+        """The live version, or the one at a seq."""
+        ...
+
+    async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
+        """One answer for each id, read at one moment."""
+        ...
+
+    async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
+        """A page of matching records in order."""
+        ...
+
+    async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
+        """How many records match, ignoring limit, offset and cursor."""
+        ...
+
+    async def referrers(self, id: str, limit: int | None) -> list[Datum]:
+        """Records whose declared refs hold this id, newest first."""
+        ...
+
+    async def history(self, id: str, limit: int | None) -> list[Version]:
+        """The kept versions of a record, newest first."""
+        ...
+
+    async def changes(self, since: int, limit: int) -> list[Change]:
+        """Commits after a seq, in order; HistoryGone if some were compacted away."""
+        ...
+
+    async def wait(self, since: int, timeout_s: float) -> int:
+        """Return the newest seq as soon as it passes `since`, or when time is up."""
+        ...
+
+    async def last_seq(self) -> int:
+        """The newest seq."""
+        ...
+
+    async def seq_at(self, moment: datetime) -> int:
+        """The newest seq committed at or before a time."""
+        ...
+
+    async def outcome(self, key: str) -> Committed | None:
+        """What a keyed commit came to, or None if it never happened."""
+        ...
+
+    async def declare(self, declaration: Declaration) -> bool:
+        """Make a schema known; True when old records still have to be indexed by `fill`."""
+        ...
+
+    async def fill(self, schema: str, view: View) -> bool:
+        """Index one batch of old records; False when nothing is left to do."""
+        ...
+
+    async def drop_index(self, schema: str, path: str) -> None:
+        """Forget a declared index."""
+        ...
+
+    async def versions(self, schema: str) -> dict[int, int]:
+        """How many live records there are of each stored version."""
+        ...
+
+    async def forget(self, ids: Sequence[str], author: str, room: str | None) -> Forgotten:
+        """Erase records and their history for good."""
+        ...
+
+    async def compact(self, keep: Keep) -> Compacted:
+        """Apply a retention rule to the history."""
+        ...
+
+    async def stats(self) -> BackendStats:
+        """What the store holds, and how it is."""
+        ...

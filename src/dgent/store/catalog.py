@@ -1,0 +1,152 @@
+"""What a store knows of its schemas, and which index streams a record stands in.
+
+A stream is a sorted run of `(key, t, dk)`. Every index of a store is such a stream:
+
+    (schema)              all records of a schema, by time
+    (schema, tag)         the ones with a tag, by time
+    (schema, @author)     by author, then time; likewise @source where one is set
+    (@parent)             over all schemas: by what caused it
+    (schema, @ref)        by what its declared refs hold
+    (schema, path)        by a declared field
+    (schema, tag, path)   by tag and field, for the first two declared fields
+
+Field streams describe records in the shape of the schema's newest registered version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dgent.model import order
+from dgent.model import path as paths
+from dgent.store.backend import Declaration
+
+AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
+PRODUCTS = 2  # this many declared fields get a stream for each tag as well
+EMPTY = b""  # the `fk` of a row that stands in no field stream
+
+Position = tuple[bytes, int, int]
+Entry = tuple[int, bytes, int, int]
+T_MIN, T_MAX = -(2**63), 2**63 - 1
+
+_msgpack_keys = msgspec.msgpack.Decoder(dict[str, list[bytes]])
+
+
+class StreamName(NamedTuple):
+    """Which stream: schema number (0 for all), index version (0 for none), tag, and path or @field."""
+
+    schema: int
+    iv: int
+    tag: str
+    path: str
+
+
+class SchemaState(msgspec.Struct, frozen=True):
+    """A schema as the store knows it."""
+
+    name: str
+    number: int
+    iv: int = 0
+    paths: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    history: str | int = "all"
+    feed: bool = True
+    owner: str | None = None
+    digest: str = ""
+    ready: frozenset[str] = frozenset()
+    seen: frozenset[int] = frozenset()
+    fill: tuple[int, int] | None = None  # how far old records are indexed: (t, dk)
+    stale: bool = False  # streams of an older index version wait to be removed
+
+    @property
+    def building(self) -> tuple[str, ...]:
+        """The declared fields that old records are not all indexed by."""
+        return tuple(p for p in (*self.paths, *((REF,) if self.refs else ())) if p not in self.ready)
+
+
+def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
+    """The state after a declaration; the same object when nothing changes.
+
+    Declarations of one version add up. An older version than the newest known changes nothing.
+    """
+    if wanted.version < state.iv:
+        return state
+    if wanted.version > state.iv:
+        fields, refs, kept = wanted.indexes, wanted.refs, frozenset[str]()
+    else:
+        fields = state.paths + tuple(p for p in wanted.indexes if p not in state.paths)
+        refs = state.refs + tuple(p for p in wanted.refs if p not in state.refs)
+        kept = state.ready if refs == state.refs else state.ready - {REF}
+    if empty:
+        kept = frozenset(fields) | ({REF} if refs else frozenset())
+    new = msgspec.structs.replace(
+        state,
+        iv=wanted.version,
+        paths=fields,
+        refs=refs,
+        ready=kept,
+        history=wanted.history,
+        feed=wanted.feed,
+        owner=wanted.owner,
+        digest=wanted.digest,
+        stale=state.stale or (state.iv not in (0, wanted.version) and not empty),
+    )
+    if new.building and (new.paths, new.refs, new.iv) != (state.paths, state.refs, state.iv):
+        new = msgspec.structs.replace(new, fill=(T_MIN, 0))
+    return new
+
+
+FieldKeys = dict[str, list[bytes]]
+
+
+def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
+    """The index keys of a record in the shape of the index."""
+    keys = {p: [order.index_key(paths.read(data, paths.parse(p)))[0]] for p in state.paths}
+    if state.refs:
+        keys[REF] = [order.index_key(id)[0] for id in referred(state, data)]
+    return keys
+
+
+def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
+    """The ids that a record's declared refs hold."""
+    found: dict[str, None] = {}
+    for ref in state.refs:
+        value = paths.read(data, paths.parse(ref))
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, str):
+                found[item] = None
+    return list(found)
+
+
+def pack_keys(keys: FieldKeys) -> bytes:
+    """Index keys as the row carries them when its own data cannot give them."""
+    return msgspec.msgpack.encode(keys)
+
+
+def unpack_keys(raw: bytes) -> FieldKeys:
+    """The index keys a row carries."""
+    return _msgpack_keys.decode(raw) if raw else {}
+
+
+def number_key(number: int) -> bytes:
+    """The key of an author or source: exact, whatever its text."""
+    return number.to_bytes(6, "big")
+
+
+def low(key: bytes) -> Position:
+    """The first position that can have a key."""
+    return (key, T_MIN, T_MIN)
+
+
+def high(key: bytes) -> Position:
+    """The position after the last one that has a key."""
+    return (key + b"\x00", T_MIN, T_MIN)
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The smallest key above all that start with a prefix; None when there is none."""
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None

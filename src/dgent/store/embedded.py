@@ -1,0 +1,299 @@
+"""What the embedded engines share: the backend contract over a kernel in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from dgent import clock
+from dgent.errors import NotFound
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store import retention, select
+from dgent.store.backend import (
+    BackendStats,
+    Change,
+    Commit,
+    Committed,
+    Compacted,
+    Declaration,
+    Forgotten,
+    Keep,
+    Page,
+    SchemaStats,
+    Version,
+    View,
+)
+from dgent.store.catalog import REF, StreamName, high, low
+from dgent.store.kernel import Reading, Scan, Writing
+from dgent.store.ledger import Ledger, Prepared, key_bytes, prepare
+
+R = TypeVar("R")
+
+INLINE_IDS = 32  # up to so many point reads are done on the event loop
+INLINE_ROWS = 100
+
+
+class EmbeddedBackend(ABC):
+    """A backend whose kernel is called directly; an engine says where reads and writes run."""
+
+    name: str
+    priority: int
+    epoch: bytes
+
+    @abstractmethod
+    async def _read(self, work: Callable[[Reading], R]) -> R:
+        """Run a read of one moment that may take long."""
+
+    @abstractmethod
+    def _read_now(self, work: Callable[[Reading], R]) -> R:
+        """Run a short read of one moment on this thread."""
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Ledger], R]) -> R:
+        """Run work in a write transaction of its own."""
+
+    @abstractmethod
+    async def _commit(self, prepared: Prepared, view: View) -> Committed:
+        """Run a commit in a write transaction, maybe together with others."""
+
+    @abstractmethod
+    def get_now(self, id: str) -> Datum | None:
+        """The live version, read on this thread without an event loop."""
+
+    # -- commits --------------------------------------------------------------------------
+
+    async def commit(self, commit: Commit, view: View) -> Committed:
+        """Do all ops or none."""
+        return await self._commit(prepare(commit), view)
+
+    async def outcome(self, key: str) -> Committed | None:
+        """What a keyed commit came to, or None if it never happened."""
+
+        def work(reading: Reading) -> Committed | None:
+            logged = reading.keyed(key_bytes(key))
+            return None if logged is None else Ledger(reading).answer(logged)  # type: ignore[arg-type]
+
+        return self._read_now(work)
+
+    # -- reads ----------------------------------------------------------------------------
+
+    async def get(self, id: str, as_of: int | None = None) -> Datum | None:
+        """The live version, or the one at a seq."""
+        if as_of is None:
+            return self.get_now(id)
+        return self._read_now(lambda reading: select.get(reading, id, as_of))
+
+    async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
+        """One answer for each id, read at one moment."""
+
+        def work(reading: Reading) -> list[Datum | None]:
+            return [select.get(reading, id, as_of) for id in ids]
+
+        return self._read_now(work) if len(ids) <= INLINE_IDS else await self._read(work)
+
+    async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
+        """A page of matching records in order."""
+        short = as_of is None and query.limit is not None and query.limit + query.offset <= INLINE_ROWS
+        if short:
+            page = self._read_now(lambda reading: self._short_query(reading, query, view))
+            if page is not None:
+                return page
+        return await self._read(lambda reading: self._query(reading, query, view, as_of))
+
+    def _short_query(self, reading: Reading, query: Query, view: View) -> Page | None:
+        """The page, if an index gives exactly its rows; None when it could take long."""
+        reading.refresh()
+        return select.query(reading, query, view, None, self.epoch, only_short=True)
+
+    def _query(self, reading: Reading, query: Query, view: View, as_of: int | None) -> Page:
+        reading.refresh()
+        page = select.query(reading, query, view, as_of, self.epoch)
+        assert page is not None
+        return page
+
+    async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
+        """How many records match, ignoring limit, offset and cursor."""
+
+        def work(reading: Reading) -> int:
+            reading.refresh()
+            return select.count(reading, query, view, as_of)
+
+        return await self._read(work)
+
+    async def referrers(self, id: str, limit: int | None) -> list[Datum]:
+        """Records whose declared refs hold this id, newest first."""
+
+        def work(reading: Reading) -> list[Datum]:
+            reading.refresh()
+            return select.referrers(reading, id, limit)
+
+        return await self._read(work)
+
+    async def history(self, id: str, limit: int | None) -> list[Version]:
+        """The kept versions of a record, newest first."""
+        return await self._read(lambda reading: select.history(reading, id, limit))
+
+    async def changes(self, since: int, limit: int) -> list[Change]:
+        """Commits after a seq, in order; HistoryGone if some were compacted away."""
+
+        def work(reading: Reading) -> list[Change]:
+            reading.refresh()
+            return select.changes(reading, since, limit)
+
+        return await self._read(work)
+
+    async def last_seq(self) -> int:
+        """The newest seq."""
+        return self._read_now(lambda reading: reading.newest()[0])
+
+    async def seq_at(self, moment: datetime) -> int:
+        """The newest seq committed at or before a time."""
+
+        def work(reading: Reading) -> int:
+            reading.refresh()
+            return reading.seq_at(clock.to_us(moment))
+
+        return self._read_now(work)
+
+    async def versions(self, schema: str) -> dict[int, int]:
+        """How many live records there are of each stored version."""
+
+        def work(reading: Reading) -> dict[int, int]:
+            reading.refresh()
+            counts: dict[int, int] = {}
+            for row in _rows_of(reading, schema):
+                counts[row.sv] = counts.get(row.sv, 0) + 1
+            return dict(sorted(counts.items()))
+
+        return await self._read(work)
+
+    # -- declarations and upkeep ----------------------------------------------------------
+
+    async def declare(self, declaration: Declaration) -> bool:
+        """Make a schema known; True when old records still have to be indexed by `fill`."""
+        return await self._write(lambda ledger: ledger.declare(declaration))
+
+    async def fill(self, schema: str, view: View) -> bool:
+        """Index one batch of old records; False when nothing is left to do."""
+        return await self._write(lambda ledger: retention.fill_step(ledger, schema, view))
+
+    async def drop_index(self, schema: str, path: str) -> None:
+        """Forget a declared index."""
+
+        def work(ledger: Ledger) -> None:
+            state = ledger.kernel.state(schema)
+            if state is None or path not in state.paths:
+                raise NotFound(f"{schema!r} has no index on {path!r}")
+            left = tuple(p for p in state.paths if p != path)
+            # Which fields have streams by tag depends on their place, so the rest is built again.
+            moved = tuple(p for p in left if state.paths.index(p) != left.index(p))
+            new = msgspec.structs.replace(
+                state, paths=left, ready=(state.ready - {path}) - set(moved), fill=(-(2**63), 0)
+            )
+            ledger.kernel.set_state(new)
+
+        await self._write(work)
+        await self._write(lambda ledger: _drop_field(ledger.kernel, schema, path))
+
+    async def forget(self, ids: Sequence[str], author: str, room: str | None) -> Forgotten:
+        """Erase records and their history for good."""
+        seq, records, versions = await self._write(lambda ledger: retention.forget(ledger, ids, author, room))
+        return Forgotten(seq, records, versions, await self._erase_traces() if records else True)
+
+    async def _erase_traces(self) -> bool:
+        """Make sure that no file holds forgotten bytes any more; True when that is certain."""
+        return True
+
+    async def compact(self, keep: Keep) -> Compacted:
+        """Apply a retention rule to the history, some records at a time."""
+        versions = commits = 0
+        place: int | None = 0
+        while place is not None:
+            at = place
+            removed, trimmed, place = await self._write(
+                lambda ledger, at=at: retention.compact_step(ledger.kernel, keep, at)  # type: ignore[misc]
+            )
+            versions, commits = versions + removed, commits + trimmed
+
+        def floor(reading: Reading) -> int:
+            reading.refresh()
+            return reading.floor()
+
+        return Compacted(versions, commits, self._read_now(floor) + 1)
+
+    async def stats(self) -> BackendStats:
+        """What the store holds, and how it is."""
+
+        def work(reading: Reading) -> BackendStats:
+            reading.refresh()
+            schemas = tuple(_schema_stats(reading, state.name) for state in reading.states())
+            return BackendStats(
+                self.name,
+                self._place(),
+                sum(schema.records for schema in schemas),
+                reading.newest()[0],
+                reading.floor() + 1,
+                self._size_bytes(),
+                schemas,
+                self._details(),
+            )
+
+        return await self._read(work)
+
+    def _place(self) -> str:
+        return self.name
+
+    def _size_bytes(self) -> int:
+        return 0
+
+    def _details(self) -> dict[str, Any]:
+        return {}
+
+
+def _rows_of(reading: Reading, schema: str) -> Any:
+    state = reading.state(schema)
+    base = None if state is None else reading.stream(StreamName(state.number, 0, "", ""))
+    if base is None:
+        return []
+    return (row for _, row in reading.walk(Scan(base, low(b""), high(b"")), False, False))
+
+
+def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
+    state = reading.state(schema)
+    assert state is not None
+    base = reading.stream(StreamName(state.number, 0, "", ""))
+    records = 0 if base is None else reading.size(Scan(base, low(b""), high(b"")), 2**62)
+    return SchemaStats(
+        state.name,
+        records,
+        state.iv,
+        state.paths,
+        tuple(p for p in state.building if p != REF),
+        len(reading.lagging(state.number)),
+        tuple(sorted(state.seen)),
+        state.owner,
+    )
+
+
+def _drop_field(kernel: Writing, schema: str, path: str) -> None:
+    state = kernel.state(schema)
+    assert state is not None
+    while kernel.drop_streams(state.number, lambda name: name.path != "." + path, 20_000):
+        pass
+
+
+async def wait_by_polling(newest: Callable[[], int], since: int, timeout_s: float, pause_s: float) -> int:
+    """Ask for the newest seq again and again until it passes `since` or time is up."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while True:
+        seq = newest()
+        left = deadline - asyncio.get_running_loop().time()
+        if seq > since or left <= 0:
+            return seq
+        await asyncio.sleep(min(pause_s, left))

@@ -1,0 +1,487 @@
+"""The one way to change a store: check everything, then write everything.
+
+All checks of a commit come before its first write, so a refused commit leaves nothing behind and
+many commits can share one transaction without savepoints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dgent import clock, codec, ids
+from dgent.errors import (
+    Denied,
+    InputError,
+    KeyReused,
+    NewerRecord,
+    TransactionConflict,
+    VersionConflict,
+)
+from dgent.model import order
+from dgent.store import row as rows
+from dgent.store.backend import (
+    KINDS,
+    LIVE,
+    Check,
+    Commit,
+    Committed,
+    Declaration,
+    Guard,
+    Op,
+    Put,
+    View,
+    Written,
+)
+from dgent.store.catalog import (
+    AUTHOR,
+    EMPTY,
+    PARENT,
+    PRODUCTS,
+    REF,
+    SOURCE,
+    Entry,
+    FieldKeys,
+    SchemaState,
+    StreamName,
+    declared,
+    field_keys,
+    number_key,
+    pack_keys,
+    unpack_keys,
+)
+from dgent.store.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp, Writing
+from dgent.store.row import Draft, Row
+
+MAX_OPS = 1_000_000
+
+
+class Prepared(NamedTuple):
+    """A commit made ready: encoded and checked as far as that goes without the store."""
+
+    commit: Commit
+    drafts: Sequence[Draft | None]
+    key: bytes | None
+    digest: bytes | None
+    size: int
+
+
+def prepare(commit: Commit) -> Prepared:
+    """Refuse what is wrong in itself and encode the rest, before the store is asked."""
+    drafts: list[Draft | None] = []
+    seen: set[str] = set()
+    size = 0
+    for op in commit.ops:
+        if type(op) is Put:
+            made = rows.draft(op.datum, commit.author)
+            size += len(made.data) + len(made.content or b"")
+            drafts.append(made)
+        else:
+            ids.check_id(op.id)
+            drafts.append(None)
+        _check_expect(op)
+        if op.id in seen:
+            raise InputError(f"the id {op.id!r} is in one commit twice", field="id")
+        seen.add(op.id)
+    if len(drafts) > MAX_OPS:
+        raise InputError(f"a commit has at most {MAX_OPS} ops", hint="split it")
+    ids.check_name(commit.author, "author")
+    if commit.key is None:
+        return Prepared(commit, drafts, None, None, size)
+    ids.check_id(commit.key, "key")
+    return Prepared(commit, drafts, key_bytes(commit.key), _digest(commit.ops, drafts), size)
+
+
+def key_bytes(key: str) -> bytes:
+    """An idempotency key as stored: a hash, so it holds no content."""
+    return hashlib.blake2b(key.encode(), digest_size=20).digest()
+
+
+def _check_expect(op: Op) -> None:
+    expect = op.expect
+    if expect is None or expect == LIVE or (type(expect) is int and expect >= 0):
+        return
+    raise InputError(
+        f"expect must be None, a rev or LIVE, not {expect!r}", field="expect", hint="0 means: must not exist"
+    )
+
+
+def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
+    """What a keyed commit is about; the creation time is left out because a retry has another."""
+    parts: list[object] = []
+    for op, made in zip(ops, drafts, strict=True):
+        if made is None:
+            parts.append([type(op).__name__, op.id, op.expect])
+        else:
+            body = codec.canonical(made.plain).decode()
+            content = hashlib.blake2b(made.content or b"").hexdigest()
+            parts.append(["Put", op.expect, *made[0:1], *made[2:8], body, content])
+    return hashlib.blake2b(codec.encode(parts), digest_size=16).digest()
+
+
+class _Verdict(NamedTuple):
+    """What one op will do: the stored head, and the draft to write, if any."""
+
+    op: Op
+    draft: Draft | None
+    head: Row | None
+    code: int
+
+
+class _Template(NamedTuple):
+    """The streams of records with one schema and one set of tags."""
+
+    timed: tuple[int, ...]
+    author: int
+    fields: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Ledger:
+    """Commits against one kernel; used only inside a write transaction."""
+
+    def __init__(self, kernel: Writing) -> None:
+        self.kernel = kernel
+        self._templates: dict[tuple[str, str], _Template] = {}
+        self._generation = -1
+
+    # -- a commit -------------------------------------------------------------------------
+
+    def commit(self, prepared: Prepared, view: View) -> Committed:
+        """Do all ops or raise; nothing is written before every check has passed."""
+        kernel, commit = self.kernel, prepared.commit
+        if self._generation != kernel.generation:
+            self._templates.clear()
+            self._generation = kernel.generation
+        if prepared.key is not None:
+            earlier = kernel.keyed(prepared.key)
+            if earlier is not None:
+                return self._repeat(earlier, prepared)
+        verdicts = [
+            self._judge(op, made, commit) for op, made in zip(commit.ops, prepared.drafts, strict=True)
+        ]
+        if commit.guard is not None:
+            self._check_guard(commit.guard, view)
+        return self._write(prepared, verdicts)
+
+    def _judge(self, op: Op, made: Draft | None, commit: Commit) -> _Verdict:
+        head = self.kernel.head(op.id)
+        live = head is not None and head.live == 1
+        expect = op.expect
+        if expect is not None:
+            rev = head.rev if live and head is not None else 0
+            if rev == 0 if expect == LIVE else rev != expect:
+                raise _mismatch(op.id, expect, rev)
+        if type(op) is Check:
+            return _Verdict(op, None, head, SAME)
+        self._check_owner(op.id, head if live else None, made, commit.room)
+        if made is None:
+            return _Verdict(op, None, head, DELETE if live else SAME)
+        if head is None or not live:
+            return _Verdict(op, made, head, PUT)
+        self._check_newer(op.id, head, made, commit)
+        return _Verdict(op, made, head, SAME if self._equal(head, made) else PUT)
+
+    def _check_owner(self, id: str, head: Row | None, made: Draft | None, room: str | None) -> None:
+        schemas = set() if head is None else {self.kernel.name(head.schema)}
+        if made is not None:
+            schemas.add(made.schema)
+        for schema in schemas:
+            state = self.kernel.state(schema)
+            if state is not None and state.owner is not None and state.owner != room:
+                raise Denied(
+                    f"{id!r} is of the schema {schema!r}, which only the room {state.owner!r} writes",
+                    hint=f"use the {state.owner} operations",
+                    id=id,
+                    schema=schema,
+                )
+
+    def _check_newer(self, id: str, head: Row, made: Draft, commit: Commit) -> None:
+        if made.sv < head.sv and commit.kind != "undo" and self.kernel.name(head.schema) == made.schema:
+            raise NewerRecord(
+                f"{id!r} is stored as version {head.sv} of {made.schema!r}; version {made.sv} would lose fields",
+                id=id,
+            )
+
+    def _equal(self, head: Row, made: Draft) -> bool:
+        name = self.kernel.name
+        return (
+            head.sv == made.sv
+            and head.tags == made.tags
+            and head.parent == made.parent
+            and head.content == made.content
+            and head.x == made.x
+            and name(head.schema) == made.schema
+            and name(head.author) == made.author
+            and (None if head.source is None else name(head.source)) == made.source
+            and codec.same(head.data or b"{}", made.data)
+        )
+
+    def _check_guard(self, guard: Guard, view: View) -> None:
+        kernel = self.kernel
+        if guard.since < kernel.floor():
+            raise TransactionConflict("the history this transaction relies on was compacted meanwhile")
+        touched: dict[int, int] = {}
+        for logged in kernel.log(guard.since, None):
+            for code, dk, _rev in logged.ops:
+                if code & ~QUIET == FORGET:
+                    raise TransactionConflict("records were forgotten while this transaction ran")
+                touched[dk] = logged.seq
+        for dk, seq in touched.items():
+            head = kernel.row(dk)
+            if head is None or head.id in guard.ids or self._matches_any(head, guard, view):
+                id = None if head is None else head.id
+                raise TransactionConflict(f"{id!r} was changed by commit {seq}", id=id, seq=seq)
+
+    def _matches_any(self, head: Row, guard: Guard, view: View) -> bool:
+        if not head.live or not guard.queries:
+            return False
+        datum = rows.datum_of(head, self.kernel.name)
+        shape = view.shape(datum)
+        return any(query.matches(datum, shape) for query in guard.queries)
+
+    # -- writing --------------------------------------------------------------------------
+
+    def _write(self, prepared: Prepared, verdicts: Sequence[_Verdict]) -> Committed:
+        kernel, commit, tip = self.kernel, prepared.commit, self.kernel.tip
+        if prepared.key is None and all(verdict.code == SAME for verdict in verdicts):
+            return Committed(tip.seq, tuple(_unchanged(verdict) for verdict in verdicts))
+        seq = tip.seq = tip.seq + 1
+        # Commit times never go back, so a time can be turned into a seq by bisection.
+        tip.at = max(clock.now_us(), tip.at)
+        fresh: list[Row] = []
+        entries: list[Entry] = []
+        ops: list[LoggedOp] = []
+        written: list[Written] = []
+        for verdict in verdicts:
+            if verdict.code == SAME:
+                written.append(_unchanged(verdict))
+                if prepared.key is not None and verdict.head is not None:
+                    ops.append((SAME, verdict.head.dk, verdict.head.rev))
+                continue
+            row, quiet = self._write_one(verdict, fresh, entries)
+            ops.append((verdict.code | quiet, row.dk, row.rev))
+            written.append(Written(row.id, row.rev, seq, True))
+        if fresh:
+            kernel.insert(fresh)
+        if entries:
+            # Sorted entries of a large commit land on neighbouring pages.
+            kernel.add_entries(sorted(entries) if len(fresh) > 64 else entries)
+        kernel.append(
+            Logged(
+                seq,
+                tip.at,
+                kernel.make_number(commit.author),
+                KINDS.index(commit.kind),
+                commit.note,
+                commit.of_seq,
+                ops,
+                prepared.key,
+                prepared.digest,
+            )
+        )
+        return Committed(seq, tuple(written))
+
+    def _write_one(self, verdict: _Verdict, fresh: list[Row], entries: list[Entry]) -> tuple[Row, int]:
+        op, made, head, _code = verdict
+        if made is None:
+            assert head is not None, "only a live record is deleted"
+            return self._bury_and_delete(head)
+        state = self._state_for(made)
+        row, keys = self._row_for(op, made, head, state)
+        quiet = 0 if state.feed else QUIET
+        if head is None:
+            entries.extend(self._entries(row, made.tag_list, state, keys))
+            fresh.append(row)
+        else:
+            self._replace(head, row, state, keys, made.tag_list)
+        if row.fk == EMPTY and row.fk is not None:
+            self.kernel.set_lag(state.number, row.dk, True)
+        return row, quiet
+
+    def _row_for(self, op: Op, made: Draft, head: Row | None, state: SchemaState) -> tuple[Row, FieldKeys]:
+        kernel, tip = self.kernel, self.kernel.tip
+        fk: bytes | None = None
+        keys: FieldKeys = {}
+        if state.paths or state.refs:
+            if made.sv == state.iv:
+                keys = field_keys(state, made.plain)
+            elif isinstance(op, Put) and op.indexed is not None:
+                keys = field_keys(state, op.indexed)
+                fk = pack_keys(keys)
+            else:
+                fk = EMPTY
+        if head is None:
+            tip.dk += 1
+            dk, rev, t = tip.dk, kernel.forgotten_rev(made.id) + 1, made.t
+        else:
+            # The time of creation belongs to the record, not to the version.
+            dk, rev, t = head.dk, head.rev + 1, head.t if head.live else made.t
+        row = Row(
+            dk,
+            made.id,
+            rev,
+            tip.seq,
+            1,
+            t,
+            tip.at,
+            state.number,
+            made.sv,
+            kernel.make_number(made.author),
+            None if made.source is None else kernel.make_number(made.source),
+            made.parent,
+            made.tags,
+            0,
+            fk,
+            made.x,
+            made.data,
+            made.content,
+        )
+        return row, keys
+
+    def _replace(
+        self, head: Row, row: Row, state: SchemaState, keys: FieldKeys, tags: tuple[str, ...]
+    ) -> None:
+        kernel = self.kernel
+        new = set(self._entries(row, tags, state, keys))
+        old = set(self.entries_of(head)) if head.live else set()
+        kernel.remove_entries(old - new)
+        kernel.add_entries(list(new - old))
+        self._keep(head, row)
+        if head.fk == EMPTY and head.live:
+            kernel.set_lag(head.schema, head.dk, False)
+        kernel.replace(row)
+
+    def _bury_and_delete(self, head: Row) -> tuple[Row, int]:
+        kernel, tip = self.kernel, self.kernel.tip
+        state = kernel.state(kernel.name(head.schema))
+        kernel.remove_entries(self.entries_of(head))
+        if head.fk == EMPTY:
+            kernel.set_lag(head.schema, head.dk, False)
+        grave = head._replace(
+            rev=head.rev + 1, seq=tip.seq, live=0, at=tip.at, enc=0, fk=None, x=None, data=None, content=None
+        )
+        self._keep(head, grave)
+        kernel.replace(grave)
+        return grave, 0 if state is None or state.feed else QUIET
+
+    def _keep(self, head: Row, newer: Row) -> None:
+        state = self.kernel.state(self.kernel.name(head.schema))
+        history = "all" if state is None else state.history
+        if history == "none":
+            # Versions from before the policy may be differences from this one, so they go with it.
+            self.kernel.drop_past(head.dk, newer.rev)
+            return
+        self.kernel.bury(rows.packed(head, newer))
+        if type(history) is int:
+            self.kernel.drop_past(head.dk, newer.rev - history)
+
+    # -- index entries --------------------------------------------------------------------
+
+    def _state_for(self, made: Draft) -> SchemaState:
+        state = self.kernel.state(made.schema)
+        if state is None:
+            state = SchemaState(made.schema, self.kernel.make_number(made.schema))
+        if made.sv not in state.seen:
+            state = msgspec.structs.replace(state, seen=state.seen | {made.sv})
+            self.kernel.set_state(state)
+        return state
+
+    def entries_of(self, row: Row) -> list[Entry]:
+        """The entries a live stored row has now."""
+        state = self.kernel.state(self.kernel.name(row.schema))
+        assert state is not None, "a stored row has a known schema"
+        if row.fk is not None:
+            keys = unpack_keys(row.fk)
+        elif row.sv == state.iv and (state.paths or state.refs):
+            keys = field_keys(state, codec.decode(row.data or b"{}"))
+        else:
+            keys = {}
+        return self._entries(row, rows.tags_of(row), state, keys)
+
+    def _entries(self, row: Row, tags: tuple[str, ...], state: SchemaState, keys: FieldKeys) -> list[Entry]:
+        template = self._templates.get((state.name, row.tags))
+        if template is None:
+            template = self._template(state, row.tags, tags)
+        t, dk = row.t, row.dk
+        entries = [(ix, b"", t, dk) for ix in template.timed]
+        entries.append((template.author, number_key(row.author), t, dk))
+        if keys:
+            for path, streams in template.fields:
+                for key in keys.get(path, ()):
+                    entries.extend([(ix, key, t, dk) for ix in streams])
+        stream = self.kernel.make_stream
+        if row.source is not None:
+            entries.append((stream(StreamName(state.number, 0, "", SOURCE)), number_key(row.source), t, dk))
+        if row.parent is not None:
+            key = order.index_key(row.parent)[0]
+            entries.append((stream(StreamName(0, 0, "", PARENT)), key, t, dk))
+        return entries
+
+    def _template(self, state: SchemaState, text: str, tags: tuple[str, ...]) -> _Template:
+        stream, number, iv = self.kernel.make_stream, state.number, state.iv
+        timed = [stream(StreamName(number, 0, "", ""))]
+        timed += [stream(StreamName(number, 0, tag, "")) for tag in tags]
+        fields = []
+        for place, path in enumerate(state.paths):
+            streams = [stream(StreamName(number, iv, "", "." + path))]
+            if place < PRODUCTS:
+                streams += [stream(StreamName(number, iv, tag, "." + path)) for tag in tags]
+            fields.append((path, tuple(streams)))
+        if state.refs:
+            fields.append((REF, (stream(StreamName(number, iv, "", REF)),)))
+        author = stream(StreamName(number, 0, "", AUTHOR))
+        template = _Template(tuple(timed), author, tuple(fields))
+        if len(self._templates) > 4096:
+            self._templates.clear()
+        self._templates[(state.name, text)] = template
+        return template
+
+    # -- answers --------------------------------------------------------------------------
+
+    def _repeat(self, earlier: Logged, prepared: Prepared) -> Committed:
+        if earlier.digest != prepared.digest:
+            raise KeyReused(
+                f"the key was used before, by commit {earlier.seq}, for other work", seq=earlier.seq
+            )
+        return self.answer(earlier)
+
+    def answer(self, logged: Logged) -> Committed:
+        """What a commit in the log was answered with."""
+        written = []
+        for code, dk, rev in logged.ops:
+            row = self.kernel.row(dk)
+            if row is not None:
+                written.append(Written(row.id, rev, logged.seq, code & ~QUIET != SAME))
+        return Committed(logged.seq, tuple(written), repeated=True)
+
+    # -- declarations ---------------------------------------------------------------------
+
+    def declare(self, wanted: Declaration) -> bool:
+        """Make a schema known; True when old records wait to be indexed."""
+        kernel = self.kernel
+        state = kernel.state(wanted.name)
+        if state is None:
+            state = SchemaState(wanted.name, kernel.make_number(wanted.name))
+        new = declared(state, wanted, empty=not state.seen)
+        if new != state or kernel.state(wanted.name) is None:
+            kernel.set_state(new)
+            self._templates.clear()
+        return new.fill is not None or new.stale
+
+
+def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:
+    if rev == 0:
+        message = f"{id!r} does not exist" + ("" if expect == LIVE else f" at rev {expect}")
+    elif expect == 0:
+        message = f"{id!r} exists already, at rev {rev}"
+    else:
+        message = f"{id!r} is at rev {rev}, not {expect}"
+    return VersionConflict(message, id=id, expected=expect, actual=rev)
+
+
+def _unchanged(verdict: _Verdict) -> Written:
+    head = verdict.head
+    return Written(verdict.op.id, head.rev if head else 0, head.seq if head else 0, False)

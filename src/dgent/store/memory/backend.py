@@ -1,0 +1,87 @@
+"""The memory engine: the reference the others are compared with; gone when the process ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from dgent.errors import Closed
+from dgent.model.datum import Datum
+from dgent.store import select
+from dgent.store.backend import Committed, View
+from dgent.store.embedded import EmbeddedBackend
+from dgent.store.kernel import Reading
+from dgent.store.ledger import Ledger, Prepared
+from dgent.store.memory.kernel import MemoryKernel
+
+R = TypeVar("R")
+
+
+class MemoryBackend(EmbeddedBackend):
+    """Keeps everything in dictionaries of this process."""
+
+    name = "memory"
+    priority = 100
+
+    def __init__(self) -> None:
+        self.epoch = os.urandom(8)
+        self._kernel = MemoryKernel()
+        self._ledger = Ledger(self._kernel)
+        # The blocking twin reads from other threads while the loop's thread writes.
+        self._lock = threading.RLock()
+        self._opened = False
+        self._changed: asyncio.Event | None = None
+
+    async def is_available(self) -> bool:
+        """Always."""
+        return True
+
+    async def open(self) -> None:
+        """Start empty."""
+        self._opened = True
+        self._changed = asyncio.Event()
+
+    async def close(self) -> None:
+        """Refuse further use; the data goes with the object."""
+        self._opened = False
+
+    def _read_now(self, work: Callable[[Reading], R]) -> R:
+        self._check_open()
+        with self._lock:
+            return work(self._kernel)
+
+    async def _read(self, work: Callable[[Reading], R]) -> R:
+        return self._read_now(work)
+
+    async def _write(self, work: Callable[[Ledger], R]) -> R:
+        self._check_open()
+        with self._lock:
+            result = work(self._ledger)
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = asyncio.Event()
+        return result
+
+    async def _commit(self, prepared: Prepared, view: View) -> Committed:
+        return await self._write(lambda ledger: ledger.commit(prepared, view))
+
+    def get_now(self, id: str) -> Datum | None:
+        """The live version, read on this thread without an event loop."""
+        return self._read_now(lambda reading: select.get(reading, id, None))
+
+    async def wait(self, since: int, timeout_s: float) -> int:
+        """Return the newest seq as soon as it passes `since`, or when time is up."""
+        self._check_open()
+        if self._kernel.tip.seq <= since and self._changed is not None:
+            try:
+                await asyncio.wait_for(self._changed.wait(), timeout_s)
+            except TimeoutError:
+                pass
+        return self._kernel.tip.seq
+
+    def _check_open(self) -> None:
+        if not self._opened:
+            raise Closed("this memory store is not open")

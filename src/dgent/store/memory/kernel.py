@@ -1,0 +1,250 @@
+"""The memory engine's structures: dictionaries, and sorted lists for the streams."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from dgent.store.catalog import Entry, Position, SchemaState, StreamName
+from dgent.store.kernel import Logged, Scan, Tip
+from dgent.store.row import Row
+
+
+class MemoryKernel:
+    """Everything a store holds, in this process's memory."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.tip = Tip(0, 0, 0)
+        self._numbers: dict[str, int] = {"": 0}
+        self._names: dict[int, str] = {0: ""}
+        self._states: dict[str, SchemaState] = {}
+        self._streams: dict[StreamName, int] = {}
+        self._entries: dict[int, list[Position]] = {}
+        self._rows: dict[int, Row] = {}
+        self._by_id: dict[str, int] = {}
+        self._ids: list[str] = []
+        self._lag: dict[int, set[int]] = {}
+        self._past: dict[int, list[Row]] = {}
+        self._log: list[Logged] = []
+        self._keys: dict[bytes, int] = {}
+        self._forgotten: dict[str, int] = {}
+        self._floor = 0
+        self._counters = [0, 0]  # the newest name and stream numbers
+
+    # -- reading --------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Nothing to notice: no other process can see this store."""
+
+    def newest(self) -> tuple[int, int]:
+        return self.tip.seq, self.tip.at
+
+    def floor(self) -> int:
+        return self._floor
+
+    def name(self, number: int) -> str:
+        return self._names[number]
+
+    def number(self, text: str) -> int | None:
+        return self._numbers.get(text)
+
+    def state(self, schema: str) -> SchemaState | None:
+        return self._states.get(schema)
+
+    def states(self) -> list[SchemaState]:
+        return list(self._states.values())
+
+    def stream(self, name: StreamName) -> int | None:
+        return self._streams.get(name)
+
+    def head(self, id: str) -> Row | None:
+        dk = self._by_id.get(id)
+        return None if dk is None else self._rows[dk]
+
+    def row(self, dk: int) -> Row | None:
+        return self._rows.get(dk)
+
+    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        run = self._slice(scan)
+        for key, _t, dk in reversed(run) if descending else run:
+            row = self._rows[dk]
+            yield key, row if content else row._replace(content=None)
+
+    def _slice(self, scan: Scan) -> list[Position]:
+        entries = self._entries.get(scan.stream, [])
+        return entries[bisect_left(entries, scan.low) : bisect_left(entries, scan.high)]
+
+    def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
+        place = bisect_left(self._ids, prefix)
+        while place < len(self._ids) and self._ids[place].startswith(prefix):
+            row = self._rows[self._by_id[self._ids[place]]]
+            if row.live:
+                yield row if content else row._replace(content=None)
+            place += 1
+
+    def size(self, scan: Scan, cap: int) -> int:
+        entries = self._entries.get(scan.stream, [])
+        return min(cap, max(0, bisect_left(entries, scan.high) - bisect_left(entries, scan.low)))
+
+    def size_ids(self, prefix: str, cap: int) -> int:
+        count = 0
+        for _ in self.walk_ids(prefix, True):
+            count += 1
+            if count == cap:
+                break
+        return count
+
+    def lagging(self, schema: int) -> list[Row]:
+        return [self._rows[dk] for dk in sorted(self._lag.get(schema, ()))]
+
+    def past(self, dk: int) -> list[Row]:
+        return self._past.get(dk, [])[::-1]
+
+    def log(self, since: int, limit: int | None) -> list[Logged]:
+        start = bisect_right(self._log, since, key=lambda logged: logged.seq)
+        return self._log[start : None if limit is None else start + limit]
+
+    def logged(self, seq: int) -> Logged | None:
+        found = self.log(seq - 1, 1)
+        return found[0] if found and found[0].seq == seq else None
+
+    def keyed(self, key: bytes) -> Logged | None:
+        seq = self._keys.get(key)
+        return None if seq is None else self.logged(seq)
+
+    def seq_at(self, at: int) -> int:
+        place = bisect_right(self._log, at, key=lambda logged: logged.at)
+        return self._log[place - 1].seq if place else self._floor
+
+    def forgotten_rev(self, id: str) -> int:
+        return self._forgotten.get(id, 0)
+
+    # -- writing --------------------------------------------------------------------------
+
+    def make_number(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            self._counters[0] = number = self._counters[0] + 1
+            self._numbers[text] = number
+            self._names[number] = text
+        return number
+
+    def make_stream(self, name: StreamName) -> int:
+        stream = self._streams.get(name)
+        if stream is None:
+            self._counters[1] = stream = self._counters[1] + 1
+            self._streams[name] = stream
+        return stream
+
+    def set_state(self, state: SchemaState) -> None:
+        self._states[state.name] = state
+        self.generation += 1
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._rows[row.dk] = row
+            self._by_id[row.id] = row.dk
+        if len(rows) < 64:
+            for row in rows:
+                insort(self._ids, row.id)
+        else:
+            self._ids = sorted([*self._ids, *(row.id for row in rows)])
+
+    def replace(self, row: Row) -> None:
+        self._rows[row.dk] = row
+
+    def set_keys(self, dk: int, fk: bytes | None) -> None:
+        self._rows[dk] = self._rows[dk]._replace(fk=fk)
+
+    def bury(self, row: Row) -> None:
+        self._past.setdefault(row.dk, []).append(row)
+
+    def drop_past(self, dk: int, below_rev: int) -> int:
+        before = self._past.get(dk, [])
+        kept = [row for row in before if row.rev >= below_rev]
+        if kept:
+            self._past[dk] = kept
+        else:
+            self._past.pop(dk, None)
+        return len(before) - len(kept)
+
+    def add_entries(self, entries: Sequence[Entry]) -> None:
+        if len(entries) > 2000:
+            self._add_many(entries)
+            return
+        for stream, key, t, dk in entries:
+            run = self._entries.setdefault(stream, [])
+            entry = (key, t, dk)
+            place = bisect_left(run, entry)
+            if place == len(run) or run[place] != entry:
+                run.insert(place, entry)
+
+    def _add_many(self, entries: Sequence[Entry]) -> None:
+        grouped: dict[int, set[Position]] = {}
+        for stream, key, t, dk in entries:
+            grouped.setdefault(stream, set()).add((key, t, dk))
+        for stream, added in grouped.items():
+            self._entries[stream] = sorted(added.union(self._entries.get(stream, ())))
+
+    def remove_entries(self, entries: Iterable[Entry]) -> None:
+        for stream, key, t, dk in entries:
+            run = self._entries.get(stream, [])
+            place = bisect_left(run, (key, t, dk))
+            if place < len(run) and run[place] == (key, t, dk):
+                del run[place]
+
+    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
+        if lagging:
+            self._lag.setdefault(schema, set()).add(dk)
+        else:
+            self._lag.get(schema, set()).discard(dk)
+
+    def append(self, logged: Logged) -> None:
+        self._log.append(logged)
+        if logged.key is not None:
+            self._keys[logged.key] = logged.seq
+
+    def erase(self, rows: Sequence[Row], seq: int) -> int:
+        versions = 0
+        touched: set[int] = set()
+        for row in rows:
+            past = self._past.pop(row.dk, [])
+            versions += len(past) + row.live
+            touched.update(old.seq for old in [*past, row])
+            del self._rows[row.dk], self._by_id[row.id]
+            del self._ids[bisect_left(self._ids, row.id)]
+            self._forgotten[row.id] = row.rev
+        for place, logged in enumerate(self._log):
+            if logged.seq in touched:
+                self._keys.pop(logged.key or b"", None)
+                self._log[place] = logged._replace(note=None, key=None, digest=None)
+        return versions
+
+    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
+        for name, stream in list(self._streams.items()):
+            if name.schema == schema and not keep(name):
+                self._entries.pop(stream, None)
+                del self._streams[name]
+        self.generation += 1
+        return False
+
+    def kept_after(self, dk: int, limit: int) -> list[int]:
+        return sorted(key for key in self._past if key > dk)[:limit]
+
+    def spans(self, dk: int) -> list[tuple[int, int]]:
+        return [(row.rev, row.seq) for row in self._past.get(dk, [])]
+
+    def expire_keys(self, before: int) -> None:
+        for place, logged in enumerate(self._log):
+            if logged.at < before and logged.key is not None:
+                del self._keys[logged.key]
+                self._log[place] = logged._replace(key=None, digest=None)
+
+    def raise_floor(self, seq: int) -> int:
+        self._floor = seq
+        start = bisect_right(self._log, seq, key=lambda logged: logged.seq)
+        for logged in self._log[:start]:
+            self._keys.pop(logged.key or b"", None)
+        del self._log[:start]
+        return start

@@ -1,0 +1,56 @@
+"""Which engines there are, and which one a URL means. An engine's module loads when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from dgent.errors import InputError
+from dgent.store.backend import Backend
+
+
+class Engine(NamedTuple):
+    """An engine by name: the URL scheme it answers to, and how to make a backend from a URL."""
+
+    name: str
+    scheme: str
+    example: str
+    make: Callable[[str, dict[str, Any]], Backend]
+
+
+def _memory(rest: str, options: dict[str, Any]) -> Backend:
+    if rest:
+        raise InputError(f"memory: takes no place, and got {rest!r}", hint='write "memory:"')
+    options.pop("durability", None)
+    backend: Backend = import_module("dgent.store.memory.backend").MemoryBackend(**options)
+    return backend
+
+
+def _sqlite(rest: str, options: dict[str, Any]) -> Backend:
+    if not rest.startswith("///") or len(rest) == 3:
+        raise InputError(
+            f"sqlite:{rest} names no file", hint="write sqlite:///relative/path or sqlite:////absolute/path"
+        )
+    backend: Backend = import_module("dgent.store.sqlite.backend").SQLiteBackend(rest[3:], **options)
+    return backend
+
+
+ENGINES: tuple[Engine, ...] = (
+    Engine("memory", "memory", "memory:", _memory),
+    Engine("sqlite", "sqlite", "sqlite:///path/to/file.db", _sqlite),
+)
+
+
+def backend_for(url: str, **options: Any) -> Backend:
+    """The backend a URL means; not opened yet. No other engine is ever taken in its place."""
+    if not isinstance(url, str):
+        raise InputError(f"a URL is text, not {type(url).__name__}", field="url")
+    scheme, colon, rest = url.partition(":")
+    for engine in ENGINES:
+        if colon and engine.scheme == scheme:
+            if "\0" in rest:
+                raise InputError("a path must not contain a NUL character", field="url")
+            return engine.make(rest, {name: value for name, value in options.items() if value is not None})
+    known = ", ".join(engine.example for engine in ENGINES)
+    raise InputError(f"{scheme!r} is not an engine of this build", hint=f"use one of {known}", field="url")

@@ -1,0 +1,178 @@
+"""Letting go of data: forgetting for good, retention of history, and indexing what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dgent import clock
+from dgent.errors import Denied
+from dgent.store.backend import KINDS, Keep, View
+from dgent.store.catalog import (
+    EMPTY,
+    REF,
+    Entry,
+    SchemaState,
+    StreamName,
+    field_keys,
+    high,
+    pack_keys,
+)
+from dgent.store.kernel import FORGET, Logged, Scan, Writing
+from dgent.store.ledger import Ledger
+from dgent.store.row import Row, datum_of
+
+FILL_BATCH = 2000
+STALE_BATCH = 20_000
+KEY_DAYS_US = 7 * 24 * 3600 * 1_000_000
+
+
+def forget(ledger: Ledger, ids: Sequence[str], author: str, room: str | None) -> tuple[int, int, int]:
+    """Erase records and every trace of them; returns the seq, and how many records and versions."""
+    kernel = ledger.kernel
+    rows = [row for row in map(kernel.head, dict.fromkeys(ids)) if row is not None]
+    for row in rows:
+        _check_owner(kernel, row, room)
+    if not rows:
+        return kernel.tip.seq, 0, 0
+    touched: set[int] = set()
+    for row in rows:
+        touched.add(row.schema)
+        if row.live:
+            kernel.remove_entries(ledger.entries_of(row))
+            kernel.set_lag(row.schema, row.dk, False)
+    tip = kernel.tip
+    tip.seq += 1
+    tip.at = max(clock.now_us(), tip.at)
+    versions = kernel.erase(rows, tip.seq)
+    for schema in touched:
+        # A tag's text must not outlive the last record that had it.
+        _drop_empty_tags(kernel, schema)
+    ops = [(FORGET, row.dk, row.rev) for row in rows]
+    number = kernel.make_number(author)
+    kernel.append(Logged(tip.seq, tip.at, number, KINDS.index("forget"), None, None, ops, None, None))
+    return tip.seq, len(rows), versions
+
+
+def _check_owner(kernel: Writing, row: Row, room: str | None) -> None:
+    state = kernel.state(kernel.name(row.schema))
+    if state is not None and state.owner is not None and state.owner != room:
+        raise Denied(f"{row.id!r} belongs to the room {state.owner!r}", id=row.id)
+
+
+def _drop_empty_tags(kernel: Writing, schema: int) -> None:
+    def wanted(name: StreamName) -> bool:
+        stream = kernel.stream(name)
+        whole = None if stream is None else Scan(stream, (b"", -(2**63), 0), high(b"\xff"))
+        return not name.tag or (whole is not None and kernel.size(whole, 1) > 0)
+
+    while kernel.drop_streams(schema, wanted, STALE_BATCH):
+        pass
+
+
+def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, int | None]:
+    """Apply a retention rule to some records; removed versions and commits, and where to go on."""
+    batch = kernel.kept_after(after_dk, 500)
+    cutoff = None if keep.after is None else kernel.seq_at(clock.to_us(keep.after))
+    removed, floor = 0, 0
+    for dk in batch:
+        head = kernel.row(dk)
+        if head is None or (keep.schema is not None and kernel.name(head.schema) != keep.schema):
+            continue
+        spans = [*kernel.spans(dk), (head.rev, head.seq)]
+        below = _first_kept(spans, keep.versions, cutoff)
+        if below > spans[0][0]:
+            removed += kernel.drop_past(dk, below)
+            # The last removed version was current until its successor came.
+            floor = max(floor, next(seq for rev, seq in spans if rev >= below))
+    commits = 0
+    done = len(batch) < 500
+    if done and cutoff is not None and keep.schema is None:
+        floor = max(floor, cutoff)
+    if floor > kernel.floor():
+        commits = kernel.raise_floor(floor)
+    if done:
+        kernel.expire_keys(clock.now_us() - KEY_DAYS_US)
+    return removed, commits, None if done else batch[-1]
+
+
+def _first_kept(spans: list[tuple[int, int]], versions: int | None, cutoff: int | None) -> int:
+    """The oldest rev that a rule keeps; both parts of a rule must agree to remove one."""
+    below = spans[-1][0]
+    if versions is not None:
+        below = min(below, spans[max(0, len(spans) - 1 - versions)][0])
+    if cutoff is not None:
+        at_cutoff = [rev for rev, seq in spans if seq <= cutoff]
+        below = min(below, at_cutoff[-1] if at_cutoff else spans[0][0])
+    return below
+
+
+# -- indexing old records -----------------------------------------------------------------
+
+
+def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
+    """Index one batch of a schema's old records; False when nothing is left to do.
+
+    Two processes may fill at once: each batch starts where the stored mark stands, and writing an
+    entry twice changes nothing.
+    """
+    kernel = ledger.kernel
+    state = kernel.state(schema)
+    if state is None or (view.version(schema) != state.iv and state.fill is not None):
+        return False
+    if state.fill is not None:
+        return _fill_batch(ledger, state, view)
+    if state.stale:
+        more = kernel.drop_streams(state.number, lambda name: name.iv in (0, state.iv), STALE_BATCH)
+        if not more:
+            kernel.set_state(msgspec.structs.replace(state, stale=False))
+        return more
+    return False
+
+
+def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
+    kernel = ledger.kernel
+    assert state.fill is not None
+    base = kernel.make_stream(StreamName(state.number, 0, "", ""))
+    t, dk = state.fill
+    scan = Scan(base, (b"", t, dk + 1), high(b""))
+    batch: list[Row] = []
+    for _, row in kernel.walk(scan, False, False):
+        batch.append(row)
+        if len(batch) == FILL_BATCH:
+            break
+    entries: list[Entry] = []
+    for row in batch:
+        entries.extend(_fill_row(ledger, state, row, view))
+    kernel.add_entries(sorted(entries))
+    done = len(batch) < FILL_BATCH
+    ready = frozenset(state.paths) | ({REF} if state.refs else frozenset())
+    kernel.set_state(
+        msgspec.structs.replace(
+            state,
+            fill=None if done else (batch[-1].t, batch[-1].dk),
+            ready=ready if done else state.ready,
+        )
+    )
+    return not done or state.stale
+
+
+def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[Entry]:
+    kernel = ledger.kernel
+    if row.sv == state.iv:
+        if row.fk is not None:
+            kernel.set_keys(row.dk, None)
+            kernel.set_lag(state.number, row.dk, False)
+        return ledger.entries_of(row._replace(fk=None))
+    datum = datum_of(row, kernel.name)
+    shape = view.shape(datum)
+    if shape is datum.data:
+        # The upgrade failed, so it is looked at by every query until someone mends it.
+        kernel.set_keys(row.dk, EMPTY)
+        kernel.set_lag(state.number, row.dk, True)
+        return []
+    fk = pack_keys(field_keys(state, shape))
+    kernel.set_keys(row.dk, fk)
+    kernel.set_lag(state.number, row.dk, False)
+    return ledger.entries_of(row._replace(fk=fk))

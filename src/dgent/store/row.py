@@ -1,0 +1,134 @@
+"""Rows as engines keep them, and the way from a datum to a row and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dgent import clock, codec
+from dgent.errors import InputError
+from dgent.model.datum import Datum
+from dgent.store import body
+
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+
+_tags_decoder = msgspec.json.Decoder(list[str])
+
+
+class Row(NamedTuple):
+    """One version of a record. Names are small numbers; times are microseconds."""
+
+    dk: int
+    id: str
+    rev: int
+    seq: int
+    live: int
+    t: int
+    at: int
+    schema: int
+    sv: int
+    author: int
+    source: int | None
+    parent: str | None
+    tags: str  # a JSON list, sorted
+    enc: int
+    fk: bytes | None  # index keys not derivable from `data`; None: derive them
+    x: bytes | None
+    data: bytes | None
+    content: bytes | None
+
+
+class Draft(NamedTuple):
+    """A datum made ready for writing, before it has numbers, rev and seq."""
+
+    id: str
+    t: int
+    schema: str
+    sv: int
+    author: str
+    source: str | None
+    parent: str | None
+    tags: str
+    x: bytes | None
+    data: bytes
+    content: bytes | None
+    plain: dict[str, Any]  # `data` before encoding, for index keys
+    tag_list: tuple[str, ...]
+
+
+def draft(datum: Datum, author: str) -> Draft:
+    """Check and encode a datum; everything that can be refused is refused here."""
+    datum = datum.checked()
+    data = codec.encode(datum.data)
+    if len(data) + len(datum.content) > MAX_RECORD_BYTES:
+        raise InputError(
+            f"the record {datum.id!r} is larger than {MAX_RECORD_BYTES} bytes",
+            hint="keep large bytes in a blob and store its name",
+        )
+    tags = tuple(sorted(datum.tags)) if datum.tags else ()
+    return Draft(
+        datum.id,
+        clock.to_us(datum.created_at),
+        datum.schema or "",
+        datum.schema_version or 0,
+        datum.author or author,
+        datum.source,
+        datum.parent_id,
+        codec.encode(tags).decode() if tags else "[]",
+        codec.encode(datum.extra) if datum.extra else None,
+        data,
+        datum.content or None,
+        datum.data,
+        tags,
+    )
+
+
+def tags_of(row: Row) -> tuple[str, ...]:
+    """The tags of a row, sorted."""
+    return () if row.tags == "[]" else tuple(_tags_decoder.decode(row.tags))
+
+
+_NO_TAGS: frozenset[str] = frozenset()
+
+
+def datum_of(row: Row, name: Callable[[int], str]) -> Datum:
+    """The datum of a live row whose body is plain."""
+    raw = row.data
+    source = row.source
+    extra = row.x
+    return Datum(
+        row.id,
+        clock.from_us(row.t),
+        codec.decode(raw) if raw else {},
+        row.content or b"",
+        _NO_TAGS if row.tags == "[]" else frozenset(_tags_decoder.decode(row.tags)),
+        name(row.author),
+        None if source is None else name(source),
+        row.parent,
+        (name(row.schema) or None),
+        row.sv or None,
+        row.rev,
+        row.seq,
+        None,
+        None if extra is None else codec.decode(extra),
+    )
+
+
+def packed(row: Row, newer: Row) -> Row:
+    """The row as history keeps it: small, given the version that replaces it."""
+    enc, data, content = body.pack(row.rev, row.data, row.content, newer.data, newer.content)
+    return row._replace(enc=enc, data=data, content=content)
+
+
+def unpacked(row: Row, newer: Callable[[], Row]) -> Row:
+    """The row with a plain body; `newer` gives the next version, plain, if it is needed."""
+    if row.enc == body.PLAIN:
+        return row
+    if row.enc == body.DELTA:
+        base = newer()
+        data, content = body.unpack(row.enc, row.data, row.content, base.data, base.content)
+    else:
+        data, content = body.unpack(row.enc, row.data, row.content, None, None)
+    return row._replace(enc=body.PLAIN, data=data, content=content)

@@ -1,0 +1,390 @@
+"""Reading: by id, by query, at an earlier seq, and the log. Written once over `Reading`."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from dgent import clock, codec
+from dgent.errors import HistoryGone, QueryError
+from dgent.model import order
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store import cursor as cursors
+from dgent.store.backend import KINDS, Change, Item, Page, Version, View
+from dgent.store.body import DELTA
+from dgent.store.catalog import REF, SchemaState, StreamName, high, low, referred, unpack_keys
+from dgent.store.cursor import Cursor
+from dgent.store.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading, Scan
+from dgent.store.plan import Plan, make_plan
+from dgent.store.row import Row, datum_of, unpacked
+
+Found = tuple[bytes, int, int, Row]
+"""A row with its place in the order: order key, time, dk."""
+
+
+def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
+    """The live version of a record, or the one at a seq."""
+    head = reading.head(id)
+    if head is None:
+        return None
+    if as_of is not None and head.seq > as_of:
+        earlier = version_at(reading, head, as_of)
+        if earlier is None:
+            return None
+        head = earlier
+    return datum_of(head, reading.name) if head.live else None
+
+
+# -- versions -----------------------------------------------------------------------------
+
+
+def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
+    """The version of a record at a seq, with a plain body; None if there was none then."""
+    if head.seq <= as_of:
+        return head
+    past = reading.past(head.dk)
+    for place, row in enumerate(past):
+        if row.seq <= as_of:
+            return _plain(head, past, place)
+    oldest = past[-1] if past else head
+    if oldest.rev > 1:
+        raise HistoryGone(
+            f"the version of {head.id!r} at commit {as_of} is no longer kept",
+            hint=f"the oldest kept one is of commit {oldest.seq}",
+            id=head.id,
+            first_seq=oldest.seq,
+        )
+    return None
+
+
+def version(reading: Reading, head: Row, rev: int) -> Row | None:
+    """One version of a record by its rev, with a plain body; None if it is not kept."""
+    if head.rev == rev:
+        return head
+    past = reading.past(head.dk)
+    for place, row in enumerate(past):
+        if row.rev == rev:
+            return _plain(head, past, place)
+    return None
+
+
+def _plain(head: Row, past: list[Row], place: int) -> Row:
+    """A kept version unpacked, starting from the nearest newer one that stands alone."""
+    start = place
+    while start >= 0 and past[start].enc == DELTA:
+        start -= 1
+    newer = head if start < 0 else unpacked(past[start], lambda: head)
+    for row in past[max(start + 1, 0) : place + 1]:
+        base = newer
+        newer = unpacked(row, lambda base=base: base)  # type: ignore[misc]
+    return newer
+
+
+def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
+    """The kept versions of a record, newest first."""
+    head = reading.head(id)
+    if head is None:
+        return []
+    found = [_version(reading, head)]
+    newer = head
+    for row in islice(reading.past(head.dk), None if limit is None else limit - 1):
+        base = newer
+        newer = unpacked(row, lambda base=base: base)  # type: ignore[misc]
+        found.append(_version(reading, newer))
+    return found
+
+
+def _version(reading: Reading, row: Row) -> Version:
+    logged = reading.logged(row.seq)
+    return Version(
+        row.id,
+        row.rev,
+        row.seq,
+        clock.from_us(row.at),
+        "put" if row.live else "delete",
+        datum_of(row, reading.name) if row.live else None,
+        None if logged is None else reading.name(logged.author),
+        None if logged is None else logged.note,
+    )
+
+
+# -- the log ------------------------------------------------------------------------------
+
+
+def changes(reading: Reading, since: int, limit: int) -> list[Change]:
+    """Commits after a seq that have something for the feed, in order."""
+    check_floor(reading, since)
+    found: list[Change] = []
+    while len(found) < limit:
+        batch = reading.log(since, limit)
+        for logged in batch:
+            since = logged.seq
+            change = _change(reading, logged)
+            if change.items and len(found) < limit:
+                found.append(change)
+        if len(batch) < limit:
+            break
+    return found
+
+
+def check_floor(reading: Reading, seq: int) -> None:
+    """Refuse to read from before the history that is whole."""
+    floor = reading.floor()
+    if seq < floor:
+        raise HistoryGone(
+            f"the history up to commit {floor} was compacted away",
+            hint=f"start from seq {floor}",
+            first_seq=floor + 1,
+        )
+
+
+def _change(reading: Reading, logged: Logged) -> Change:
+    items = []
+    for code, dk, rev in logged.ops:
+        if code & QUIET or code == SAME:
+            continue
+        if code == FORGET:
+            items.append(Item("forget", None, rev))
+            continue
+        head = reading.row(dk)
+        if head is None:
+            continue
+        row = None if code == DELETE else version(reading, head, rev)
+        datum = None if row is None else datum_of(row, reading.name)
+        items.append(Item("delete" if code == DELETE else "put", head.id, rev, datum))
+    return Change(
+        logged.seq,
+        clock.from_us(logged.at),
+        reading.name(logged.author),
+        KINDS[logged.kind],
+        tuple(items),
+        logged.note,
+        logged.of_seq,
+    )
+
+
+# -- queries ------------------------------------------------------------------------------
+
+
+def query(
+    reading: Reading, q: Query, view: View, as_of: int | None, epoch: bytes, only_short: bool = False
+) -> Page | None:
+    """A page of matching records in order, and where to go on.
+
+    With `only_short`, None when no index gives exactly the rows, so that it could take long.
+    """
+    start = cursors.decode(q.cursor, epoch, q.digest()) if q.cursor is not None else None
+    if start is not None and start.as_of >= 0:
+        if as_of is not None and as_of != start.as_of:
+            raise QueryError("the cursor reads as of another seq", hint="leave as_of out")
+        as_of = start.as_of
+    plan = make_plan(reading, q, view)
+    if only_short and not (plan.exact and plan.ordered and as_of is None):
+        return None
+    seq, _ = reading.newest()
+    if as_of is not None and as_of >= seq:
+        as_of = seq
+    found = find(reading, q, view, plan, as_of if as_of != seq else None, start)
+    wanted = None if q.limit is None else q.offset + q.limit + 1
+    rows = list(islice(found, q.offset, wanted))
+    close = getattr(found, "close", None)
+    if close is not None:
+        close()
+    text = None
+    if q.limit is not None and len(rows) > q.limit:
+        rows.pop()
+        key, t, dk, _row = rows[-1]
+        last = Cursor(key, t, dk, -1 if as_of is None else as_of)
+        text = cursors.encode(last, epoch, q.digest())
+    name = reading.name
+    return Page([datum_of(found[3], name) for found in rows], text, seq, plan.explain)
+
+
+def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
+    """How many records match; straight from the index where that proves everything."""
+    everything = q.replace(limit=None, offset=0, cursor=None, content=False, order_by="created_at")
+    plan = make_plan(reading, everything, view)
+    if as_of is not None and as_of >= reading.newest()[0]:
+        as_of = None
+    if plan.exact and as_of is None and not plan.repeats and not plan.lagging:
+        return sum(reading.size(scan, 2**62) for scan in plan.scans)
+    return sum(1 for _ in find(reading, everything, view, plan, as_of, None))
+
+
+def find(
+    reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
+) -> Iterator[Found]:
+    """Every matching row in the query's order, from the start on."""
+    if plan.exact and as_of is None and start is None and plan.ordered and len(plan.scans) == 1:
+        lagging = [row for number in plan.lagging for row in reading.lagging(number)]
+        if not lagging and q.order_path is None:
+            walked = reading.walk(plan.scans[0], q.descending, q.content)
+            return ((b"", row.t, row.dk, row) for _, row in walked)
+    return _find(reading, q, view, plan, as_of, start)
+
+
+def _find(
+    reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
+) -> Iterator[Found]:
+    sources = [_placed(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
+    extra = [row for number in plan.lagging for row in reading.lagging(number)]
+    if as_of is not None:
+        check_floor(reading, as_of)
+        sources = [_until(source, as_of) for source in sources]
+        extra = [row for row in extra if row.seq <= as_of] + _rows_at(reading, as_of)
+    if plan.ordered and extra:
+        sources.append(
+            iter(sorted(_placed(reading, q, view, _keyless(extra)), key=_place, reverse=q.descending))
+        )
+    elif extra:
+        sources.append(_placed(reading, q, view, _keyless(extra)))
+    if plan.ordered:
+        merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_place, reverse=q.descending)
+        yield from _passing(reading, q, view, plan, merged, bool(extra), start)
+        return
+    passing = _passing(reading, q, view, plan, (f for source in sources for f in source), bool(extra), start)
+    if q.limit is None:
+        yield from sorted(passing, key=_place, reverse=q.descending)
+        return
+    most = q.offset + q.limit + 1
+    pick = heapq.nlargest if q.descending else heapq.nsmallest
+    yield from pick(most, passing, key=_place)
+
+
+def _place(found: Found) -> tuple[bytes, int, int]:
+    return found[:3]
+
+
+def _keyless(rows: Iterable[Row]) -> Iterator[tuple[bytes, Row]]:
+    # A full-length key makes `_placed` take the real order key from the record.
+    return ((b"\x04" * order.CUT, row) for row in rows)
+
+
+def _walks(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list[Iterator[tuple[bytes, Row]]]:
+    if plan.prefix is not None:
+        return [_keyless(reading.walk_ids(plan.prefix, q.content))]
+    scans = [_from(scan, q, plan, start) for scan in plan.scans]
+    return [reading.walk(scan, q.descending, q.content) for scan in scans]
+
+
+def _from(scan: Scan, q: Query, plan: Plan, start: Cursor | None) -> Scan:
+    """The scan without what a cursor is already past; `_passing` drops the rest of it exactly."""
+    if start is None or not plan.ordered:
+        return scan
+    if q.order_path is None:
+        at = (scan.low[0], start.t, start.dk)
+        if q.descending:
+            return scan._replace(high=min(scan.high, at))
+        return scan._replace(low=max(scan.low, at))
+    key = start.key[: order.CUT]
+    return (
+        scan._replace(high=min(scan.high, high(key)))
+        if q.descending
+        else scan._replace(low=max(scan.low, low(key)))
+    )
+
+
+def _placed(reading: Reading, q: Query, view: View, walked: Iterator[tuple[bytes, Row]]) -> Iterator[Found]:
+    """Rows with their order key; runs of cut keys are sorted by the whole value."""
+    if q.order_path is None:
+        for _, row in walked:
+            yield b"", row.t, row.dk, row
+        return
+    run: list[Found] = []
+    run_key: bytes | None = None
+    for key, row in walked:
+        if run and key != run_key:
+            yield from sorted(run, key=_place, reverse=q.descending)
+            run, run_key = [], None
+        datum = datum_of(row, reading.name)
+        found = (q.order_key(view.shape(datum)), row.t, row.dk, row)
+        if len(key) >= order.CUT:
+            run.append(found)
+            run_key = key
+        else:
+            yield found
+    yield from sorted(run, key=_place, reverse=q.descending)
+
+
+def _passing(
+    reading: Reading,
+    q: Query,
+    view: View,
+    plan: Plan,
+    found: Iterable[Found],
+    mixed: bool,
+    start: Cursor | None,
+) -> Iterator[Found]:
+    """The rows that match and lie past the cursor, each once."""
+    after = None if start is None else (start.key, start.t, start.dk)
+    seen: set[int] | None = set() if plan.repeats or mixed else None
+    check = not plan.exact or mixed
+    for item in found:
+        row = item[3]
+        if after is not None:
+            place = item[:3]
+            if place >= after if q.descending else place <= after:
+                continue
+        if seen is not None:
+            if row.dk in seen:
+                continue
+            seen.add(row.dk)
+        if check:
+            datum = datum_of(row, reading.name)
+            if not q.matches(datum, view.shape(datum)):
+                continue
+        yield item
+
+
+def _until(source: Iterator[Found], as_of: int) -> Iterator[Found]:
+    return (found for found in source if found[3].seq <= as_of)
+
+
+def _rows_at(reading: Reading, as_of: int) -> list[Row]:
+    """The rows, as of a seq, of every record that changed after it."""
+    touched = {dk for logged in reading.log(as_of, None) for _, dk, _ in logged.ops}
+    found = []
+    for dk in touched:
+        head = reading.row(dk)
+        row = None if head is None or head.seq <= as_of else version_at(reading, head, as_of)
+        if row is not None and row.live:
+            found.append(row)
+    return found
+
+
+# -- references ---------------------------------------------------------------------------
+
+
+def referrers(reading: Reading, id: str, limit: int | None) -> list[Datum]:
+    """Live records whose declared refs hold an id, newest first."""
+    key, _ = order.index_key(id)
+    found: dict[int, Row] = {}
+    for state in reading.states():
+        if not state.refs:
+            continue
+        stream = reading.stream(StreamName(state.number, state.iv, "", REF))
+        rows: list[Row] = list(reading.lagging(state.number))
+        if REF not in state.ready:
+            base = reading.stream(StreamName(state.number, 0, "", ""))
+            rows += _rows(reading, base, b"")
+        rows += _rows(reading, stream, key)
+        for row in rows:
+            if _refers(state, row, id, key):
+                found[row.dk] = row
+    newest = sorted(found.values(), key=lambda row: (row.t, row.dk), reverse=True)
+    return [datum_of(row, reading.name) for row in newest[:limit]]
+
+
+def _refers(state: SchemaState, row: Row, id: str, key: bytes) -> bool:
+    if row.fk:
+        # Indexed from an upgraded copy: the stored data may hold the ref elsewhere.
+        return key in unpack_keys(row.fk).get(REF, ())
+    return id in referred(state, codec.decode(row.data or b"{}"))
+
+
+def _rows(reading: Reading, stream: int | None, key: bytes) -> list[Row]:
+    if stream is None:
+        return []
+    return [row for _, row in reading.walk(Scan(stream, low(key), high(key)), True, True)]

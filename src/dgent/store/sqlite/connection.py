@@ -1,0 +1,126 @@
+"""Opening SQLite connections, waiting for other processes, and turning driver errors into ours."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+
+from dgent.errors import (
+    Busy,
+    Closed,
+    Corrupt,
+    DgentError,
+    InputError,
+    NoBackendAvailable,
+    StorageError,
+    StorageFull,
+    Unavailable,
+)
+
+WAIT_S = 30.0
+_WRITE_LOCK_BYTE = 120  # where SQLite's WAL index keeps the writer's lock
+
+
+def connect(path: str, durability: str, *, wait: bool) -> apsw.Connection:
+    """A connection to the store's file; with `wait` it lets other processes finish, up to 30 s."""
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+    connection = apsw.Connection(path, flags=flags, statementcachesize=128)
+    try:
+        connection.set_busy_handler(Patience() if wait else None)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA mmap_size = 0")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -16384")
+        level = "FULL" if durability == "full" else "NORMAL"
+        connection.execute(f"PRAGMA synchronous = {level}")
+        # Checkpoints are made by the writer thread, so that no commit has to wait for one.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def use_wal(connection: apsw.Connection, place: str) -> None:
+    """Turn on write-ahead logging, which lets readers and the writer work at once."""
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
+    if mode != "wal":
+        raise NoBackendAvailable(
+            f"{place} is on a file system that cannot share memory between processes",
+            hint="put the store on a local disk",
+        )
+
+
+class Patience:
+    """A busy handler: short random pauses, so that no process starves, and 30 s in all."""
+
+    def __init__(self) -> None:
+        self.since = 0.0
+
+    def __call__(self, attempts: int) -> bool:
+        now = time.monotonic()
+        if attempts == 0:
+            self.since = now
+        if now - self.since > WAIT_S:
+            return False
+        time.sleep(random.uniform(0.0002, 0.002))
+        return True
+
+
+def lock_holder(path: str) -> int | None:
+    """The pid of the process that holds the store's write lock, where the system tells."""
+    try:
+        # stat and /proc only: opening one of SQLite's files here would drop this process's locks.
+        inode = os.stat(path + "-shm").st_ino
+        with open("/proc/locks", encoding="ascii") as locks:
+            for line in locks:
+                parts = line.split()
+                if len(parts) >= 8 and parts[3] == "WRITE" and parts[5].endswith(f":{inode}"):
+                    first, last = int(parts[6]), parts[7]
+                    if first <= _WRITE_LOCK_BYTE and (last == "EOF" or int(last) >= _WRITE_LOCK_BYTE):
+                        return int(parts[4])
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Let no driver error out: each becomes one of ours, with what to do."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translate(error, place) from error
+
+
+def translate(error: apsw.Error, place: str) -> DgentError:
+    """Our error for a driver error."""
+    text = f"{place}: {error}"
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        pid = lock_holder(place)
+        who = f"process {pid}" if pid else "another process"
+        return Busy(f"{place} was locked by {who} for more than {WAIT_S:.0f} s", pid=pid)
+    if isinstance(error, apsw.FullError):
+        return StorageFull(f"there is no room left for {place}")
+    if isinstance(error, apsw.CantOpenError | apsw.PermissionsError | apsw.AuthError):
+        return NoBackendAvailable(
+            f"cannot open {text}", hint="does the folder exist, and may you write there?"
+        )
+    if isinstance(error, apsw.ReadOnlyError):
+        return Unavailable(f"{place} can only be read", hint="check its permissions")
+    if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+        return Corrupt(text)
+    if isinstance(error, apsw.IOError):
+        if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
+            return StorageFull(f"writing to {place} failed; is the disk full?")
+        return Unavailable(f"the disk failed: {text}")
+    if isinstance(error, apsw.ConnectionClosedError | apsw.ForkingViolationError):
+        return Closed(f"{place} was closed")
+    if isinstance(error, apsw.TooBigError):
+        return InputError("the record is too large")
+    return StorageError(text)

@@ -1,0 +1,114 @@
+"""The storage format of a SQLite store: its tables, its number, and the steps between numbers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import apsw
+
+from dgent import clock, ids
+from dgent.errors import Corrupt, FormatTooNew
+
+FORMAT = 1
+APPLICATION_ID = 0x6467656E  # "dgen"
+
+# `trail` is 0 in every row of today; it leaves room for whole-memory trails without a format change.
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE trail (
+    trail INTEGER PRIMARY KEY, id TEXT UNIQUE, parent INT, base_seq INT, state INT, ended_seq INT
+);
+CREATE TABLE name (n INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL UNIQUE);
+CREATE TABLE datum (
+    dk INTEGER PRIMARY KEY, id TEXT NOT NULL, rev INT NOT NULL, seq INT NOT NULL, live INT NOT NULL,
+    t INT NOT NULL, at INT NOT NULL, schema INT NOT NULL, sv INT NOT NULL, author INT NOT NULL,
+    source INT, parent TEXT, tags TEXT NOT NULL, enc INT NOT NULL, fk BLOB, x BLOB, data BLOB,
+    content BLOB, trail INT NOT NULL DEFAULT 0, base_rev INT
+);
+CREATE UNIQUE INDEX datum_id ON datum (id, trail);
+CREATE TABLE past (
+    dk INT NOT NULL, id TEXT NOT NULL, rev INT NOT NULL, seq INT NOT NULL, live INT NOT NULL,
+    t INT NOT NULL, at INT NOT NULL, schema INT NOT NULL, sv INT NOT NULL, author INT NOT NULL,
+    source INT, parent TEXT, tags TEXT NOT NULL, enc INT NOT NULL, fk BLOB, x BLOB, data BLOB,
+    content BLOB, PRIMARY KEY (dk, rev)
+);
+CREATE TABLE commits (
+    seq INTEGER PRIMARY KEY, at INT NOT NULL, author INT NOT NULL, kind INT NOT NULL, note TEXT,
+    of_seq INT, ops BLOB NOT NULL, key BLOB, digest BLOB, cid BLOB, origin BLOB,
+    trail INT NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX commits_key ON commits (key) WHERE key IS NOT NULL;
+CREATE TABLE ix (
+    ix INTEGER PRIMARY KEY AUTOINCREMENT, schema INT NOT NULL, iv INT NOT NULL, tag TEXT NOT NULL,
+    path TEXT NOT NULL, trail INT NOT NULL DEFAULT 0, UNIQUE (schema, tag, path, iv, trail)
+);
+CREATE TABLE entry (
+    ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (ix, key, t, dk)
+) WITHOUT ROWID;
+CREATE TABLE schema (schema INTEGER PRIMARY KEY, decl BLOB NOT NULL);
+CREATE TABLE lag (schema INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (schema, dk)) WITHOUT ROWID;
+CREATE TABLE forgotten (h BLOB PRIMARY KEY, last_rev INT NOT NULL, seq INT NOT NULL) WITHOUT ROWID;
+INSERT INTO trail (trail, id) VALUES (0, 'main');
+INSERT INTO name (n, text) VALUES (0, '');
+"""
+
+STEPS: dict[int, str] = {}
+"""SQL from format n to n + 1; each runs inside the one transaction that migrates a store."""
+
+
+def prepare(connection: apsw.Connection, place: str) -> None:
+    """Create the tables of an empty file, bring an old format up to date, refuse anything else."""
+    if _number(connection, place) == FORMAT:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have created or migrated it while this one waited.
+        number = _number(connection, place)
+        if number is None:
+            _create(connection)
+        else:
+            for step in range(number, FORMAT):
+                connection.execute(STEPS[step])
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))
+        connection.execute("COMMIT")
+    except BaseException:
+        if not connection.get_autocommit():
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _create(connection: apsw.Connection) -> None:
+    connection.execute(_TABLES)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    first: dict[str, Any] = {
+        "format": FORMAT,
+        "universe_id": ids.new_id(),
+        "epoch": os.urandom(8),
+        "created_at": clock.now_us(),
+        "catalog": 1,
+        "floor": 0,
+        "dk_floor": 0,
+        "forgot": 0,
+        "forget_salt": os.urandom(16),
+    }
+    connection.executemany("INSERT INTO meta (name, value) VALUES (?, ?)", list(first.items()))
+
+
+def _number(connection: apsw.Connection, place: str) -> int | None:
+    """The format number of the file; None when it is empty."""
+    ((application,),) = connection.execute("PRAGMA application_id").fetchall()
+    ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    if application == 0 and tables == 0:
+        return None
+    if application != APPLICATION_ID:
+        raise Corrupt(
+            f"{place} is a SQLite file, but not a dgent store", hint="give another path; it was not changed"
+        )
+    found = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchall()
+    if not found or type(found[0][0]) is not int:
+        raise Corrupt(f"{place} does not say which format it has")
+    number: int = found[0][0]
+    if number > FORMAT:
+        raise FormatTooNew(f"{place} has storage format {number}; this dgent reads up to {FORMAT}")
+    return number

@@ -1,0 +1,489 @@
+"""The SQLite engine's primitives: every SQL text of the engine is a constant of this file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from dgent.errors import Corrupt
+from dgent.store.catalog import Entry, SchemaState, StreamName
+from dgent.store.kernel import Logged, LoggedOp, Scan, Tip
+from dgent.store.row import Row
+
+_MAX_CACHED = 100_000
+
+_COLUMNS = "dk, id, rev, seq, live, t, at, schema, sv, author, source, parent, tags, enc, fk, x, data"
+_PREFIXED = ", ".join("d." + column for column in _COLUMNS.split(", "))
+_LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
+
+_HEAD = f"SELECT {_COLUMNS}, content FROM datum WHERE id = ? AND trail = 0"
+_ROW = f"SELECT {_COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
+_PAST = f"SELECT {_COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
+_LAG = f"SELECT {_PREFIXED}, d.content FROM lag l CROSS JOIN datum d ON d.dk = l.dk WHERE l.schema = ?"
+_BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
+_SIZE = f"SELECT count(*) FROM (SELECT 1 FROM entry e WHERE {_BETWEEN} LIMIT ?)"
+_IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
+_INSERT = (
+    f"INSERT INTO datum ({_COLUMNS}, content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE = (
+    "UPDATE datum SET rev = ?, seq = ?, live = ?, t = ?, at = ?, schema = ?, sv = ?, author = ?, source = ?,"
+    " parent = ?, tags = ?, enc = ?, fk = ?, x = ?, data = ?, content = ? WHERE dk = ?"
+)
+_BURY = _INSERT.replace("INTO datum", "INTO past")
+_APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def _walk_sql(content: str, way: str) -> str:
+    # CROSS JOIN keeps the stream as the outer loop, so rows come in its order without a sort.
+    return (
+        f"SELECT e.key, {_PREFIXED}, {content} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
+        f" WHERE {_BETWEEN} ORDER BY e.key {way}, e.t {way}, e.dk {way}"
+    )
+
+
+_WALK = {
+    (descending, content): _walk_sql("d.content" if content else "NULL", "DESC" if descending else "ASC")
+    for descending in (False, True)
+    for content in (False, True)
+}
+
+_ops_encoder = msgspec.msgpack.Encoder()
+_ops_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
+_state_decoder = msgspec.json.Decoder(SchemaState)
+
+
+class Catalog:
+    """What one connection has cached of a store's names, streams and schemas.
+
+    Not shared between connections: what is cached must fit the moment that the connection reads.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what may have changed."""
+        self.generation += 1
+        self.version = -1
+        self.numbers: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        self.streams: dict[StreamName, int] = {}
+        self.states: dict[str, SchemaState] = {}
+        self.floor = 0
+        self.dk_floor = 0
+        self.forgot = 0
+        self.salt = b""
+
+
+class SQLiteReading:
+    """Reads on one connection; every call ends its statement, so the next one sees new commits."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+        self.catalog = Catalog()
+        self._execute = connection.cursor().execute
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever numbers or states known before may be wrong."""
+        return self.catalog.generation
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        return self._execute(sql, values).fetchall()
+
+    def refresh(self) -> None:
+        version = self._all("SELECT value FROM meta WHERE name = 'catalog'")[0][0]
+        if version != self.catalog.version:
+            self._load(version)
+
+    def _load(self, version: int) -> None:
+        catalog = self.catalog
+        catalog.clear()
+        meta = dict(self._all("SELECT name, value FROM meta"))
+        for number, raw in self._all("SELECT schema, decl FROM schema"):
+            state = _state(raw)
+            assert state.number == number
+            catalog.states[state.name] = state
+        catalog.floor, catalog.forgot, catalog.salt = meta["floor"], meta["forgot"], meta["forget_salt"]
+        catalog.dk_floor = meta["dk_floor"]
+        catalog.version = version
+
+    def newest(self) -> tuple[int, int]:
+        found = self._all("SELECT seq, at FROM commits ORDER BY seq DESC LIMIT 1")
+        return found[0] if found else (self.catalog.floor, 0)
+
+    def floor(self) -> int:
+        return self.catalog.floor
+
+    def name(self, number: int) -> str:
+        text = self.catalog.names.get(number)
+        if text is None:
+            found = self._all("SELECT text FROM name WHERE n = ?", number)
+            if not found:
+                raise Corrupt(f"a record uses the name {number}, which is not stored")
+            text = found[0][0]
+            if len(self.catalog.names) > _MAX_CACHED:
+                self.catalog.names.clear()
+            self.catalog.names[number] = text
+        return text
+
+    def number(self, text: str) -> int | None:
+        number = self.catalog.numbers.get(text)
+        if number is None:
+            found = self._all("SELECT n FROM name WHERE text = ?", text)
+            if not found:
+                return None
+            number = found[0][0]
+            if len(self.catalog.numbers) > _MAX_CACHED:
+                self.catalog.numbers.clear()
+            self.catalog.numbers[text] = number
+        return number
+
+    def state(self, schema: str) -> SchemaState | None:
+        return self.catalog.states.get(schema)
+
+    def states(self) -> list[SchemaState]:
+        return list(self.catalog.states.values())
+
+    def stream(self, name: StreamName) -> int | None:
+        stream = self.catalog.streams.get(name)
+        if stream is None:
+            sql = "SELECT ix FROM ix WHERE schema = ? AND tag = ? AND path = ? AND iv = ? AND trail = 0"
+            found = self._all(sql, name.schema, name.tag, name.path, name.iv)
+            if not found:
+                return None
+            stream = found[0][0]
+            if len(self.catalog.streams) > _MAX_CACHED:
+                self.catalog.streams.clear()
+            self.catalog.streams[name] = stream
+        return stream
+
+    def head(self, id: str) -> Row | None:
+        found = self._execute(_HEAD, (id,)).fetchall()
+        return Row._make(found[0]) if found else None
+
+    def row(self, dk: int) -> Row | None:
+        found = self._all(_ROW, dk)
+        return Row._make(found[0]) if found else None
+
+    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        cursor = self.connection.cursor()
+        make = Row._make
+        try:
+            for found in cursor.execute(_WALK[descending, content], (scan.stream, *scan.low, *scan.high)):
+                yield found[0], make(found[1:])
+        finally:
+            # A statement left open would hide later commits from this connection.
+            cursor.close(True)
+
+    def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
+        cursor = self.connection.cursor()
+        body = "d.content" if content else "NULL"
+        sql = f"SELECT {_PREFIXED}, {body} {_IDS} ORDER BY d.id"
+        try:
+            for found in cursor.execute(sql, (prefix, _after(prefix))):
+                yield Row._make(found)
+        finally:
+            cursor.close(True)
+
+    def size(self, scan: Scan, cap: int) -> int:
+        return int(self._all(_SIZE, scan.stream, *scan.low, *scan.high, cap)[0][0])
+
+    def size_ids(self, prefix: str, cap: int) -> int:
+        sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
+        return int(self._all(sql, prefix, _after(prefix), cap)[0][0])
+
+    def lagging(self, schema: int) -> list[Row]:
+        return [Row._make(found) for found in self._all(_LAG, schema)]
+
+    def past(self, dk: int) -> list[Row]:
+        return [Row._make(found) for found in self._all(_PAST, dk)]
+
+    def log(self, since: int, limit: int | None) -> list[Logged]:
+        sql = f"SELECT {_LOG} FROM commits WHERE seq > ? AND trail = 0 ORDER BY seq LIMIT ?"
+        return [_logged(found) for found in self._all(sql, since, -1 if limit is None else limit)]
+
+    def logged(self, seq: int) -> Logged | None:
+        found = self._all(f"SELECT {_LOG} FROM commits WHERE seq = ?", seq)
+        return _logged(found[0]) if found else None
+
+    def keyed(self, key: bytes) -> Logged | None:
+        found = self._all(f"SELECT {_LOG} FROM commits WHERE key = ?", key)
+        return _logged(found[0]) if found else None
+
+    def seq_at(self, at: int) -> int:
+        first, last = self.catalog.floor, self.newest()[0]
+        while first < last:
+            middle = (first + last + 1) // 2
+            found = self._all("SELECT at FROM commits WHERE seq <= ? ORDER BY seq DESC LIMIT 1", middle)
+            if not found or found[0][0] <= at:
+                first = middle
+            else:
+                last = middle - 1
+        return first
+
+    def forgotten_rev(self, id: str) -> int:
+        if not self.catalog.forgot:
+            return 0
+        found = self._all("SELECT last_rev FROM forgotten WHERE h = ?", self._hash(id))
+        return found[0][0] if found else 0
+
+    def _hash(self, id: str) -> bytes:
+        return hashlib.blake2b(id.encode(), key=self.catalog.salt, digest_size=20).digest()
+
+
+class SQLiteKernel(SQLiteReading):
+    """Reads and writes of the one writing connection."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        super().__init__(connection)
+        self.tip = Tip(0, 0, 0)
+        self._many = connection.cursor().executemany
+        self._data_version = -1
+        # What this transaction added; others may use it only after the commit.
+        self._fresh_numbers: dict[str, int] = {}
+        self._fresh_streams: dict[StreamName, int] = {}
+        self._fresh_states: dict[str, SchemaState] = {}
+        self._changed_catalog = False
+
+    # -- the transaction ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start a write transaction and notice what other processes wrote."""
+        self._execute("BEGIN IMMEDIATE")
+        version = self._all("PRAGMA data_version")[0][0]
+        if version != self._data_version:
+            self.refresh()
+            seq, at = self.newest()
+            dk = self._all("SELECT max(dk) FROM datum")[0][0] or 0
+            self.tip = Tip(seq, at, max(dk, self.catalog.dk_floor))
+            self._data_version = version
+        self._before = (self.tip.seq, self.tip.at, self.tip.dk)
+
+    def commit(self) -> None:
+        """Make the transaction durable, then let readers know the new names."""
+        if self._changed_catalog:
+            self._execute("UPDATE meta SET value = value + 1 WHERE name = 'catalog'")
+        self._execute("COMMIT")
+        catalog = self.catalog
+        catalog.numbers.update(self._fresh_numbers)
+        catalog.streams.update(self._fresh_streams)
+        catalog.states.update(self._fresh_states)
+        if self._changed_catalog:
+            catalog.version += 1
+            catalog.generation += 1
+        self._forget_fresh()
+
+    def rollback(self) -> None:
+        """Undo the transaction, also when SQLite already did."""
+        self._forget_fresh()
+        self._data_version = self.catalog.version = -1
+        self.catalog.generation += 1
+        if not self.connection.get_autocommit():
+            self._execute("ROLLBACK")
+
+    def _forget_fresh(self) -> None:
+        self._fresh_numbers = {}
+        self._fresh_streams = {}
+        self._fresh_states = {}
+        self._changed_catalog = False
+
+    # -- names and schemas ----------------------------------------------------------------
+
+    def name(self, number: int) -> str:
+        if self._fresh_numbers:
+            for text, fresh in self._fresh_numbers.items():
+                if fresh == number:
+                    return text
+        return super().name(number)
+
+    def number(self, text: str) -> int | None:
+        fresh = self._fresh_numbers.get(text)
+        return super().number(text) if fresh is None else fresh
+
+    def make_number(self, text: str) -> int:
+        number = self.catalog.numbers.get(text)
+        if number is None:
+            number = self.number(text)
+            if number is None:
+                self._execute("INSERT INTO name (text) VALUES (?)", (text,))
+                number = self.connection.last_insert_rowid()
+                self._fresh_numbers[text] = number
+        return number
+
+    def stream(self, name: StreamName) -> int | None:
+        fresh = self._fresh_streams.get(name)
+        return super().stream(name) if fresh is None else fresh
+
+    def make_stream(self, name: StreamName) -> int:
+        stream = self.catalog.streams.get(name)
+        if stream is None:
+            stream = self.stream(name)
+            if stream is None:
+                values = (name.schema, name.iv, name.tag, name.path)
+                self._execute("INSERT INTO ix (schema, iv, tag, path) VALUES (?, ?, ?, ?)", values)
+                stream = self.connection.last_insert_rowid()
+                self._fresh_streams[name] = stream
+        return stream
+
+    def state(self, schema: str) -> SchemaState | None:
+        fresh = self._fresh_states.get(schema)
+        return self.catalog.states.get(schema) if fresh is None else fresh
+
+    def states(self) -> list[SchemaState]:
+        return list({**self.catalog.states, **self._fresh_states}.values())
+
+    def set_state(self, state: SchemaState) -> None:
+        raw = msgspec.json.encode(state)
+        self._execute("INSERT OR REPLACE INTO schema (schema, decl) VALUES (?, ?)", (state.number, raw))
+        self._fresh_states[state.name] = state
+        self._changed_catalog = True
+        self.catalog.generation += 1
+
+    # -- rows -----------------------------------------------------------------------------
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        if len(rows) == 1:
+            self._execute(_INSERT, rows[0])
+        else:
+            self._many(_INSERT, rows)
+
+    def replace(self, row: Row) -> None:
+        self._execute(_UPDATE, (*row[2:], row.dk))
+
+    def set_keys(self, dk: int, fk: bytes | None) -> None:
+        self._execute("UPDATE datum SET fk = ? WHERE dk = ?", (fk, dk))
+
+    def bury(self, row: Row) -> None:
+        self._execute(_BURY, row)
+
+    def drop_past(self, dk: int, below_rev: int) -> int:
+        self._execute("DELETE FROM past WHERE dk = ? AND rev < ?", (dk, below_rev))
+        return int(self.connection.changes())
+
+    def add_entries(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            self._many("INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)", entries)
+
+    def remove_entries(self, entries: Iterable[Entry]) -> None:
+        gone = list(entries)
+        if gone:
+            self._many("DELETE FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?", gone)
+
+    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
+        if lagging:
+            self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, dk))
+        else:
+            self._execute("DELETE FROM lag WHERE schema = ? AND dk = ?", (schema, dk))
+
+    def append(self, logged: Logged) -> None:
+        seq, at, author, kind, note, of_seq, ops, key, digest = logged
+        packed = _ops_encoder.encode(ops)
+        self._execute(_APPEND, (seq, at, author, kind, note, of_seq, packed, key, digest))
+
+    # -- letting go -----------------------------------------------------------------------
+
+    def erase(self, rows: Sequence[Row], seq: int) -> int:
+        # Zeros over what is freed; without this the bytes would stay in the file's free pages.
+        self._execute("PRAGMA secure_delete = ON")
+        versions = 0
+        for row in rows:
+            seqs = [found[0] for found in self._all("SELECT seq FROM past WHERE dk = ?", row.dk)]
+            versions += len(seqs) + row.live
+            self._many(
+                "UPDATE commits SET note = NULL, key = NULL, digest = NULL WHERE seq = ?",
+                [(touched,) for touched in [*seqs, row.seq]],
+            )
+            self._execute("DELETE FROM past WHERE dk = ?", (row.dk,))
+            self._execute("DELETE FROM datum WHERE dk = ?", (row.dk,))
+            self._execute(
+                "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)",
+                (self._hash(row.id), row.rev, seq),
+            )
+        # A dk is never given again, or the log would speak of another record.
+        self._execute("UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self.tip.dk,))
+        self._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
+        self._drop_unused_sources(rows)
+        self._reload_everywhere()
+        return versions
+
+    def _drop_unused_sources(self, rows: Sequence[Row]) -> None:
+        for source in {row.source for row in rows if row.source is not None}:
+            sql = "SELECT 1 FROM {} WHERE source = ? OR author = ? LIMIT 1"
+            used = any(self._all(sql.format(table), source, source) for table in ("datum", "past"))
+            used = used or self._all("SELECT 1 FROM commits WHERE author = ? LIMIT 1", source)
+            used = used or self._all("SELECT 1 FROM schema WHERE schema = ?", source)
+            if not used:
+                self._execute("DELETE FROM name WHERE n = ?", (source,))
+
+    def _reload_everywhere(self) -> None:
+        """Make this process too read the catalog again, as another one will."""
+        self._changed_catalog = True
+        self._data_version = -1
+        version = self.catalog.version
+        self.catalog.clear()
+        self._load(version)
+
+    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
+        names = self._all("SELECT ix, schema, iv, tag, path FROM ix WHERE schema = ? AND trail = 0", schema)
+        left = limit
+        for ix, *name in names:
+            if keep(StreamName(*name)):
+                continue
+            sql = "DELETE FROM entry WHERE (ix, key, t, dk) IN (SELECT ix, key, t, dk FROM entry WHERE ix = ? LIMIT ?)"
+            self._execute(sql, (ix, left))
+            left -= self.connection.changes()
+            if left <= 0:
+                return True
+            self._execute("DELETE FROM ix WHERE ix = ?", (ix,))
+            self._reload_everywhere()
+        return False
+
+    def kept_after(self, dk: int, limit: int) -> list[int]:
+        sql = "SELECT DISTINCT dk FROM past WHERE dk > ? ORDER BY dk LIMIT ?"
+        return [found[0] for found in self._all(sql, dk, limit)]
+
+    def spans(self, dk: int) -> list[tuple[int, int]]:
+        return self._all("SELECT rev, seq FROM past WHERE dk = ? ORDER BY rev", dk)
+
+    def expire_keys(self, before: int) -> None:
+        sql = "UPDATE commits SET key = NULL, digest = NULL WHERE key IS NOT NULL AND at < ?"
+        self._execute(sql, (before,))
+
+    def raise_floor(self, seq: int) -> int:
+        self._execute("DELETE FROM commits WHERE seq <= ? AND trail = 0", (seq,))
+        removed = int(self.connection.changes())
+        self._execute("UPDATE meta SET value = ? WHERE name = 'floor'", (seq,))
+        self._reload_everywhere()
+        return removed
+
+
+def _after(prefix: str) -> str | bytes:
+    """The least value above every text that starts with a prefix, in SQLite's order."""
+    trimmed = prefix.rstrip("\U0010ffff")
+    if not trimmed:
+        return b""  # any blob is above any text
+    following = ord(trimmed[-1]) + 1
+    return trimmed[:-1] + chr(0xE000 if following == 0xD800 else following)
+
+
+def _state(raw: bytes) -> SchemaState:
+    try:
+        return _state_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"a stored schema declaration is damaged: {error}") from None
+
+
+def _logged(found: tuple[Any, ...]) -> Logged:
+    seq, at, author, kind, note, of_seq, ops, key, digest = found
+    try:
+        decoded: list[LoggedOp] = _ops_decoder.decode(ops)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"the log entry {seq} is damaged: {error}") from None
+    return Logged(seq, at, author, kind, note, of_seq, decoded, key, digest)
