@@ -5,7 +5,9 @@ Nothing here constructs a type named in data, so loading can never run code.
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime
+from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -103,6 +105,11 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
     if type(simple) is type(value) and not isinstance(simple, dict | list):
         raise _bad(f"is a {type(value).__name__}, which cannot be stored", "")
     return _walk(simple, depth, enc_hook)
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 class _Bad(InputError):

@@ -362,12 +362,13 @@ class TestTraversals:
         for traversal in (each(), each() >> key("a")):
             with pytest.raises(InputError, match="MISSING cannot be put here"):
                 traversal.set([{"a": 1}], MISSING)
-        for traversal, change in (
+        changes: list[tuple[Traversal[Any, Any], Any]] = [
             (keys(), MISSING),
             (values(), MISSING),
             (items(), (MISSING, 1)),
             (items(), ("a", MISSING)),
-        ):
+        ]
+        for traversal, change in changes:
             with pytest.raises(InputError, match="MISSING cannot be put here"):
                 traversal.set({"a": 1}, change)
 

@@ -51,8 +51,11 @@ class Datum(msgspec.Struct, frozen=True):
         """A new datum that this one caused."""
         return Datum.create(data, parent_id=self.id, **fields)
 
-    def checked(self) -> Datum:
-        """This datum in storable form, or an InputError that names the wrong field."""
+    def checked(self, plain: bool = False) -> Datum:
+        """This datum in storable form, or an InputError that names the wrong field.
+
+        `plain` says that the data is JSON-like already and needs no second look.
+        """
         ids.check_id(self.id)
         if not isinstance(self.created_at, datetime):
             raise InputError("created_at must be a datetime", field="created_at")
@@ -62,7 +65,10 @@ class Datum(msgspec.Struct, frozen=True):
         if not isinstance(self.content, bytes):
             raise InputError(f"content must be bytes, not {type(self.content).__name__}", field="content")
         self._check_names()
-        return self.replace(data=codec.plain(self.data), tags=ids.check_tags(self.tags))
+        tags = ids.check_tags(self.tags)
+        if plain and tags is self.tags:
+            return self
+        return self.replace(data=self.data if plain else codec.plain(self.data), tags=tags)
 
     def _check_names(self) -> None:
         for field in ("author", "source", "schema"):

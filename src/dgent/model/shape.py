@@ -757,17 +757,20 @@ class Shape(Generic[T]):
 
     def encode(self, value: T) -> dict[str, Any]:
         """The storable data of a value; InputError names every field whose type is wrong."""
+        return self.settle(value)[0]
+
+    def settle(self, value: T) -> tuple[dict[str, Any], T]:
+        """The storable data of a value, and the value as everyone will read it back."""
         if not isinstance(value, self._root.made):
             raise InputError(f"a {type(value).__name__} is no {self.label}", contract=self.label)
         data: dict[str, Any] = codec.plain(value, enc_hook=ref.encode_hook)
-        codec.encode(data)  # finds half surrogate pairs, which `plain` does not look for
         try:
             again = self.decode(data)
         except DecodeFailed as error:
             fields = error.details["fields"]
             raise InputError(f"{self.label}: {_list(fields)}", contract=self.label, fields=fields) from None
         # A text where the contract wants a datetime passes; writing it again brings it into its one form.
-        return codec.plain(again, enc_hook=ref.encode_hook) if self._clocked else data
+        return (codec.plain(again, enc_hook=ref.encode_hook) if self._clocked else data), again
 
     def carry(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         """New data plus what the old data holds that the contract does not know."""

@@ -43,6 +43,7 @@ class Put(msgspec.Struct, frozen=True):
     datum: Datum
     expect: Expect = None
     indexed: dict[str, Any] | None = None
+    plain: bool = False  # the data came from an encoder of ours, so it needs no second check
 
     @property
     def id(self) -> str:
@@ -125,6 +126,18 @@ class Item(msgspec.Struct, frozen=True):
     id: str | None
     rev: int
     datum: Any = None
+    last: Any = None  # what a deletion removed, if it is still kept
+
+
+class Reverted(msgspec.Struct, frozen=True):
+    """One record of a commit to undo: the rev it made, where the record is now, what it was before."""
+
+    id: str
+    rev: int
+    now_rev: int
+    now_seq: int
+    live: bool
+    before: Datum | None
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -289,6 +302,14 @@ class Backend(Protocol):
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""
+        ...
+
+    async def reverted(self, seq: int) -> list[Reverted]:
+        """What the records of a commit were before it."""
+        ...
+
+    async def validate(self, guard: Guard, view: View) -> int:
+        """The newest seq, or TransactionConflict when something in the guard was touched."""
         ...
 
     async def last_seq(self) -> int:

@@ -23,15 +23,19 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Forgotten,
+    Guard,
     Keep,
     Page,
+    Reverted,
     SchemaStats,
     Version,
     View,
 )
 from dgent.store.catalog import REF, StreamName, high, low
+from dgent.store.guard import check_guard
 from dgent.store.kernel import Reading, Scan, Writing
 from dgent.store.ledger import Ledger, Prepared, key_bytes, prepare
+from dgent.store.undo import reverted
 
 R = TypeVar("R")
 
@@ -147,6 +151,27 @@ class EmbeddedBackend(ABC):
             return select.changes(reading, since, limit)
 
         return await self._read(work)
+
+    async def reverted(self, seq: int) -> list[Reverted]:
+        """What the records of a commit were before it."""
+
+        def work(reading: Reading) -> list[Reverted]:
+            reading.refresh()
+            return reverted(reading, seq)
+
+        return await self._read(work)
+
+    async def validate(self, guard: Guard, view: View) -> int:
+        """The newest seq, or TransactionConflict when something in the guard was touched."""
+
+        def work(reading: Reading) -> int:
+            seq, _ = reading.newest()
+            if seq != guard.since:
+                reading.refresh()
+                check_guard(reading, guard, view)
+            return seq
+
+        return self._read_now(work)
 
     async def last_seq(self) -> int:
         """The newest seq."""

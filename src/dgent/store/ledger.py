@@ -18,7 +18,6 @@ from dgent.errors import (
     InputError,
     KeyReused,
     NewerRecord,
-    TransactionConflict,
     VersionConflict,
 )
 from dgent.model import order
@@ -30,7 +29,6 @@ from dgent.store.backend import (
     Commit,
     Committed,
     Declaration,
-    Guard,
     Op,
     Put,
     View,
@@ -53,7 +51,8 @@ from dgent.store.catalog import (
     pack_keys,
     unpack_keys,
 )
-from dgent.store.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp, Writing
+from dgent.store.guard import check_guard
+from dgent.store.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writing
 from dgent.store.row import Draft, Row
 
 MAX_OPS = 1_000_000
@@ -76,7 +75,7 @@ def prepare(commit: Commit) -> Prepared:
     size = 0
     for op in commit.ops:
         if type(op) is Put:
-            made = rows.draft(op.datum, commit.author)
+            made = rows.draft(op.datum, commit.author, op.plain)
             size += len(made.data) + len(made.content or b"")
             drafts.append(made)
         else:
@@ -163,7 +162,7 @@ class Ledger:
             self._judge(op, made, commit) for op, made in zip(commit.ops, prepared.drafts, strict=True)
         ]
         if commit.guard is not None:
-            self._check_guard(commit.guard, view)
+            check_guard(kernel, commit.guard, view)
         return self._write(prepared, verdicts)
 
     def _judge(self, op: Op, made: Draft | None, commit: Commit) -> _Verdict:
@@ -218,29 +217,6 @@ class Ledger:
             and (None if head.source is None else name(head.source)) == made.source
             and codec.same(head.data or b"{}", made.data)
         )
-
-    def _check_guard(self, guard: Guard, view: View) -> None:
-        kernel = self.kernel
-        if guard.since < kernel.floor():
-            raise TransactionConflict("the history this transaction relies on was compacted meanwhile")
-        touched: dict[int, int] = {}
-        for logged in kernel.log(guard.since, None):
-            for code, dk, _rev in logged.ops:
-                if code & ~QUIET == FORGET:
-                    raise TransactionConflict("records were forgotten while this transaction ran")
-                touched[dk] = logged.seq
-        for dk, seq in touched.items():
-            head = kernel.row(dk)
-            if head is None or head.id in guard.ids or self._matches_any(head, guard, view):
-                id = None if head is None else head.id
-                raise TransactionConflict(f"{id!r} was changed by commit {seq}", id=id, seq=seq)
-
-    def _matches_any(self, head: Row, guard: Guard, view: View) -> bool:
-        if not head.live or not guard.queries:
-            return False
-        datum = rows.datum_of(head, self.kernel.name)
-        shape = view.shape(datum)
-        return any(query.matches(datum, shape) for query in guard.queries)
 
     # -- writing --------------------------------------------------------------------------
 

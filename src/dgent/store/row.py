@@ -58,9 +58,9 @@ class Draft(NamedTuple):
     tag_list: tuple[str, ...]
 
 
-def draft(datum: Datum, author: str) -> Draft:
+def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
     """Check and encode a datum; everything that can be refused is refused here."""
-    datum = datum.checked()
+    datum = datum.checked(plain)
     data = codec.encode(datum.data)
     if len(data) + len(datum.content) > MAX_RECORD_BYTES:
         raise InputError(

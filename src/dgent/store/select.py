@@ -151,9 +151,12 @@ def _change(reading: Reading, logged: Logged) -> Change:
         head = reading.row(dk)
         if head is None:
             continue
-        row = None if code == DELETE else version(reading, head, rev)
+        row = version(reading, head, rev - 1 if code == DELETE else rev)
         datum = None if row is None else datum_of(row, reading.name)
-        items.append(Item("delete" if code == DELETE else "put", head.id, rev, datum))
+        if code == DELETE:
+            items.append(Item("delete", head.id, rev, None, datum))
+        else:
+            items.append(Item("put", head.id, rev, datum))
     return Change(
         logged.seq,
         clock.from_us(logged.at),

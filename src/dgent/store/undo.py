@@ -1,0 +1,32 @@
+"""Finding out what undoing a commit would mean."""
+
+from __future__ import annotations
+
+from dgent.errors import HistoryGone, NotFound, Unsupported
+from dgent.store import select
+from dgent.store.backend import KINDS, Reverted
+from dgent.store.kernel import FORGET, QUIET, SAME, Reading
+from dgent.store.row import datum_of
+
+
+def reverted(reading: Reading, seq: int) -> list[Reverted]:
+    """For each record that a commit changed: what it was before, and where it stands now."""
+    logged = reading.logged(seq)
+    if logged is None:
+        select.check_floor(reading, seq)
+        raise NotFound(f"there is no commit {seq}", seq=seq)
+    if any(code & ~QUIET == FORGET for code, _, _ in logged.ops):
+        raise Unsupported(f"commit {seq} forgot records for good", hint=f"it is of kind {KINDS[logged.kind]}")
+    found = []
+    for code, dk, rev in logged.ops:
+        if code == SAME:
+            continue
+        head = reading.row(dk)
+        if head is None:
+            raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
+        before = None if rev == 1 else select.version(reading, head, rev - 1)
+        if before is None and rev > 1:
+            raise HistoryGone(f"what {head.id!r} was before commit {seq} is no longer kept", id=head.id, seq=seq)
+        datum = datum_of(before, reading.name) if before is not None and before.live else None
+        found.append(Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum))
+    return found

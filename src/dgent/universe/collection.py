@@ -1,0 +1,63 @@
+"""A typed handle on the records of one contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from dgent.errors import InputError
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+from dgent.store.backend import Change
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
+
+T = TypeVar("T")
+
+
+class Collection(Generic[T]):
+    """The records of one contract, with its type."""
+
+    def __init__(self, universe: Universe, contract: type[T]) -> None:
+        self._universe = universe
+        self.schema = universe.contracts.of_type(contract)
+
+    async def remember(self, value: T, **fields: Any) -> Crystal[T]:
+        """Store a new value."""
+        if not isinstance(value, self.schema.contract):
+            raise InputError(
+                f"this collection holds {self.schema.contract.__name__}, not {type(value).__name__}"
+            )
+        return await self._universe.remember(value, **fields)
+
+    async def get(self, id: str, *, as_of: Any = None) -> Crystal[T] | None:
+        """One record; None when there is none, or it is of another schema."""
+        found = await self._universe.get(id, as_of=as_of)
+        mine = isinstance(found, Crystal) and found.schema_name == self.schema.name
+        return found if mine else None
+
+    async def query(self, query: Query | None = None, **filters: Any) -> list[Crystal[T]]:
+        """Records that match, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
+        return await self._universe.recall(self._query(query, filters))
+
+    async def count(self, query: Query | None = None, **filters: Any) -> int:
+        """How many records match."""
+        return await self._universe.count(self._query(query, filters))
+
+    def iterate(self, query: Query | None = None, **filters: Any) -> AsyncIterator[Any]:
+        """All records that match, however many, as of now."""
+        return self._universe.iterate(self._query(query, filters))
+
+    def watch(
+        self, since: int | None = None, query: Query | None = None, **filters: Any
+    ) -> AsyncIterator[Change]:
+        """Changes of records of this contract."""
+        return self._universe.watch(since, query=self._query(query, filters))
+
+    def _query(self, query: Query | None, filters: dict[str, Any]) -> Query:
+        if query is None:
+            return Query(schema=self.schema.name, **filters)
+        if query.schema not in (None, self.schema.name):
+            raise InputError(f"this collection holds {self.schema.name!r}, not {query.schema!r}")
+        return query.replace(schema=self.schema.name, **filters)

@@ -1,0 +1,121 @@
+"""The schemas a universe knows, and the way from stored records to typed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from dgent.errors import NewerRecord, NotFound, SchemaError, Unreadable
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
+from dgent.model.schema import Schema
+from dgent.store.backend import Declaration
+
+T = TypeVar("T")
+
+
+class Contracts:
+    """Registered schemas by name and by type; the caller's view of stored records."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Schema[Any]] = {}
+        self._by_type: dict[type, Schema[Any]] = {}
+
+    def add(self, schema: Schema[Any]) -> bool:
+        """Register a schema; False when this very one is registered already."""
+        if not isinstance(schema, Schema):
+            raise SchemaError(f"register takes a Schema, not {type(schema).__name__}")
+        known = self._by_name.get(schema.name)
+        if known is schema:
+            return False
+        if known is not None and known.version == schema.version and known.digest != schema.digest:
+            raise SchemaError(
+                f"{schema.name} version {schema.version} is registered with another contract",
+                hint="a changed contract needs a higher version and a migration",
+            )
+        owner = self._by_type.get(schema.contract)
+        if owner is not None and owner.name != schema.name:
+            raise SchemaError(
+                f"{schema.contract.__name__} is the contract of {owner.name!r} already",
+                hint="give each schema a contract class of its own",
+            )
+        if known is not None and known.contract is not schema.contract:
+            self._by_type.pop(known.contract, None)
+        self._by_name[schema.name] = schema
+        self._by_type[schema.contract] = schema
+        return True
+
+    def named(self, name: str | None) -> Schema[Any] | None:
+        """The schema of a name, if it is registered."""
+        return None if name is None else self._by_name.get(name)
+
+    def of_type(self, kind: type[T]) -> Schema[T]:
+        """The schema of a contract type."""
+        schema = self._by_type.get(kind)
+        if schema is None:
+            raise NotFound(
+                f"no schema is registered for {kind.__name__}", hint="call u.register(Schema(...)) first"
+            )
+        return schema
+
+    def all(self) -> list[Schema[Any]]:
+        """Every registered schema."""
+        return list(self._by_name.values())
+
+    # -- the view that engines match with -------------------------------------------------
+
+    def version(self, schema: str) -> int | None:
+        """The version of a schema that this program knows."""
+        known = self._by_name.get(schema)
+        return None if known is None else known.version
+
+    def shape(self, datum: Datum) -> Mapping[str, Any]:
+        """The data to match: in this program's version if it can be had, else as stored."""
+        schema = self.named(datum.schema)
+        if schema is None or datum.schema_version in (None, schema.version):
+            return datum.data
+        try:
+            return schema.shape_of(datum.data, datum.schema_version or schema.version)
+        except (Unreadable, NewerRecord):
+            return datum.data
+
+    def indexed(self, datum: Datum) -> dict[str, Any] | None:
+        """The data in the shape of the index, for an old record that is stored as it is."""
+        schema = self.named(datum.schema)
+        if schema is None or not (schema.indexes or schema.ref_paths):
+            return None
+        shape = self.shape(datum)
+        return None if shape is datum.data else dict(shape)
+
+    # -- from records to values -----------------------------------------------------------
+
+    def crystal(self, datum: Datum) -> Crystal[Any] | Datum:
+        """The typed value, or the datum itself when its schema is unknown or newer; may raise Unreadable."""
+        schema = self.named(datum.schema)
+        if schema is None:
+            return datum
+        try:
+            return Crystal.from_datum(datum, schema)
+        except NewerRecord as newer:
+            return datum.replace(problem=str(newer))
+
+    def lenient(self, datum: Datum) -> Crystal[Any] | Datum:
+        """Like `crystal`, but a record that cannot be read comes back raw with the reason."""
+        try:
+            return self.crystal(datum)
+        except Unreadable as error:
+            return datum.replace(problem=str(error))
+
+
+def declaration(schema: Schema[Any]) -> Declaration:
+    """What a store must know of a schema."""
+    return Declaration(
+        schema.name,
+        schema.version,
+        schema.indexes,
+        schema.ref_paths,
+        schema.history,
+        schema.feed,
+        schema.owner,
+        schema.digest,
+    )

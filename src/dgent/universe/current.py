@@ -1,0 +1,43 @@
+"""The universe of this process, for code that is not handed one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgent.errors import NoUniverse
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+from dgent.universe.universe import Universe
+
+_current: Universe | None = None
+
+
+def set_universe(universe: Universe | None) -> Universe | None:
+    """Set the universe of this process; returns the one before."""
+    global _current
+    before, _current = _current, universe
+    return before
+
+
+def get_universe() -> Universe:
+    """The universe of this process; NoUniverse if none is set."""
+    if _current is None:
+        raise NoUniverse("no universe is set for this process")
+    return _current
+
+
+class DataMixin:
+    """Gives an agent class a memory: `self.data`, `self.remember`, `self.recall`."""
+
+    @property
+    def data(self) -> Universe:
+        """The universe of this process."""
+        return get_universe()
+
+    async def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
+        """Store a typed value."""
+        return await self.data.remember(value, **fields)
+
+    async def recall(self, query: Query) -> list[Crystal[Any]]:
+        """Find typed values."""
+        return await self.data.recall(query)

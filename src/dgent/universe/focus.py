@@ -1,0 +1,62 @@
+"""A part of one record, read and changed through a lens."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from dgent import ids
+from dgent.errors import NotFound, VersionConflict
+from dgent.model.crystal import Crystal
+from dgent.model.lens import Lens
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
+
+A = TypeVar("A")
+
+ATTEMPTS = 16
+
+
+class Focus(Generic[A]):
+    """What a lens shows of a record: of a crystal's value, or of a raw datum's data."""
+
+    def __init__(self, universe: Universe, id: str, lens: Lens[Any, A]) -> None:
+        self._universe = universe
+        self.id = ids.check_id(id)
+        self.lens = lens
+
+    async def get(self) -> A:
+        """The part as it is now."""
+        found = await self._load()
+        return self.lens.get(_whole(found))
+
+    async def set(self, part: A) -> Any:
+        """Change the part; tried again when someone else changes the record at the same time."""
+        return await self.modify(lambda _: part)
+
+    async def modify(self, change: Callable[[A], A]) -> Any:
+        """Change the part by a function of what it is; tried again like `set`."""
+        for attempt in range(ATTEMPTS):
+            found = await self._load()
+            whole = self.lens.set(_whole(found), change(self.lens.get(_whole(found))))
+            changed = found.replace(value=whole) if isinstance(found, Crystal) else found.replace(data=whole)
+            try:
+                return await self._universe.store(changed, expect=found.rev)
+            except VersionConflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(random.uniform(0, 0.001 * 2 ** min(attempt, 6)))
+        raise AssertionError("the last attempt raises or returns")
+
+    async def _load(self) -> Any:
+        found = await self._universe.get(self.id)
+        if found is None:
+            raise NotFound(f"there is no record {self.id!r} to focus on", id=self.id)
+        return found
+
+
+def _whole(found: Any) -> Any:
+    return found.value if isinstance(found, Crystal) else found.data

@@ -1,0 +1,120 @@
+"""How records hang together: what caused them, what they refer to, what they are associated with."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dgent import ids
+from dgent.errors import InputError, NotFound, VersionConflict
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.model.schema import Schema
+from dgent.store.backend import LIVE, Check, Op, Put
+from dgent.universe import writing
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
+
+MAX_CHAIN = 100_000
+
+
+@dataclass(frozen=True)
+class Association:
+    """An untyped link between two records."""
+
+    a: str
+    b: str
+    kind: str
+    weight: float = 1.0
+
+    def other(self, id: str) -> str:
+        """The end of the link that is not this id."""
+        return self.b if id == self.a else self.a
+
+
+ASSOCIATION = Schema("dgent.association", contract=Association, indexes=("a", "b"))
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """What a record's refs lead to: by path, and the ones that lead nowhere."""
+
+    found: dict[str, Any]
+    dangling: dict[str, str]
+
+
+async def causal_chain(universe: Universe, id: str) -> list[Any]:
+    """The record and everything that caused it, oldest first.
+
+    A missing parent ends the chain, and so does one that is in it already.
+    """
+    chain: list[Datum] = []
+    seen: set[str] = set()
+    next_id: str | None = ids.check_id(id)
+    while next_id is not None and next_id not in seen and len(chain) < MAX_CHAIN:
+        datum = await universe.backend.get(next_id)
+        if datum is None:
+            break
+        chain.append(datum)
+        seen.add(next_id)
+        next_id = datum.parent_id
+    return [universe.contracts.lenient(datum) for datum in reversed(chain)]
+
+
+async def resolve(universe: Universe, crystal: Crystal[Any]) -> Resolved:
+    """Load everything a crystal refers to in one batch."""
+    if not isinstance(crystal, Crystal):
+        raise InputError(f"resolve takes a Crystal, not {type(crystal).__name__}")
+    schema = universe.contracts.named(crystal.schema_name)
+    if schema is None:
+        raise InputError(f"the schema {crystal.schema_name!r} is not registered here")
+    refs = schema.refs(schema.encode(crystal.value))
+    wanted = list(dict.fromkeys(id for _, id in refs))
+    loaded = dict(zip(wanted, await universe.backend.get_many(wanted), strict=True))
+    found, dangling = {}, {}
+    for path, id in refs:
+        datum = loaded[id]
+        if datum is None:
+            dangling[path] = id
+        else:
+            found[path] = universe.contracts.lenient(datum)
+    return Resolved(found, dangling)
+
+
+def association_id(a: str, b: str, kind: str) -> str:
+    """One link of a kind between two records has one id, whoever makes it."""
+    return hashlib.blake2b(f"{a}\0{b}\0{kind}".encode(), digest_size=16).hexdigest()
+
+
+async def associate(universe: Universe, a: Any, b: Any, kind: str, weight: float) -> Crystal[Association]:
+    """Link two records, or change the weight of their link; both must exist."""
+    first = ids.check_id(writing.id_of(a), "a")
+    second = ids.check_id(writing.id_of(b), "b")
+    ids.check_name(kind, "kind")
+    universe.register(ASSOCIATION)
+    link = Association(first, second, kind, float(weight))
+    datum, value = writing.new_datum(universe.contracts, link, id=association_id(first, second, kind))
+    checks: list[Op] = [Check(id, LIVE) for id in dict.fromkeys((first, second))]
+    try:
+        done = await universe.commit([*checks, Put(datum, None, None, True)])
+    except VersionConflict as error:
+        raise NotFound(f"{error.details['id']!r} does not exist, so it cannot be linked") from None
+    stored = done.written[-1]
+    datum = datum.replace(rev=stored.rev, seq=stored.seq, author=universe.author)
+    return Crystal(datum, value, ASSOCIATION.name, ASSOCIATION.version)
+
+
+async def associated(universe: Universe, id: Any, kind: str | None) -> list[Crystal[Association]]:
+    """The links of a record, heaviest first, whichever end it is."""
+    wanted = ids.check_id(writing.id_of(id))
+    universe.register(ASSOCIATION)
+    links: dict[str, Crystal[Association]] = {}
+    for end in ("a", "b"):
+        where: dict[str, Any] = {end: wanted} if kind is None else {end: wanted, "kind": kind}
+        for link in await universe.recall(Query(schema=ASSOCIATION.name, where=where, limit=None)):
+            links[link.id] = link
+    return sorted(links.values(), key=lambda link: (-link.value.weight, link.id))

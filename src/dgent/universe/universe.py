@@ -1,0 +1,568 @@
+"""The universe: typed data in, typed data out, on whichever engine holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+from dgent import clock, ids
+from dgent.errors import (
+    Closed,
+    InputError,
+    NoBackendAvailable,
+    NotFound,
+    TransactionConflict,
+    UndoConflict,
+)
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
+from dgent.model.lens import Lens
+from dgent.model.query import Query
+from dgent.model.schema import Schema
+from dgent.store.backend import (
+    Backend,
+    BackendStats,
+    Change,
+    Commit,
+    Committed,
+    Compacted,
+    Delete,
+    Expect,
+    Forgotten,
+    Guard,
+    Keep,
+    Kind,
+    Op,
+    Page,
+    Put,
+    SchemaStats,
+    Version,
+)
+from dgent.store.registry import backend_for
+from dgent.universe import feed, relation, upgrade, writing
+from dgent.universe.collection import Collection
+from dgent.universe.contracts import Contracts, declaration
+from dgent.universe.focus import Focus
+from dgent.universe.transaction import Transaction
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PAGE = 500
+CHUNK = 10_000  # records in one commit of `put_many` would otherwise hold the writer for long
+
+
+class Universe:
+    """One store, the schemas this program knows, and everything that can be done with both.
+
+    Use it as `async with dgent.open(...) as u`. It belongs to the event loop that opened it.
+    """
+
+    def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None:
+        self.backend = backend
+        self.author = ids.check_name(author, "author")
+        self.contracts = Contracts()
+        self._room = room
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._undeclared: list[Schema[Any]] = []
+        self._declaring = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._fills: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # -- lifecycle ------------------------------------------------------------------------
+
+    async def open(self) -> Universe:
+        """Open the store; raises when that very store cannot be opened, and never takes another."""
+        if self._closed:
+            raise Closed("this universe was closed", hint="call dgent.open again")
+        if self._loop is None:
+            if not await self.backend.is_available():
+                raise NoBackendAvailable(
+                    f"the {self.backend.name} store cannot be opened at its place",
+                    hint="does the folder exist, and may you write there?",
+                )
+            await self.backend.open()
+            self._loop = asyncio.get_running_loop()
+        return self
+
+    async def close(self) -> None:
+        """Finish what is under way and close the store; twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._fills:
+            task.cancel()
+        await asyncio.gather(*self._fills, return_exceptions=True)
+        if self._loop is not None:
+            await self.backend.close()
+
+    async def __aenter__(self) -> Universe:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __await__(self) -> Generator[Any, None, Universe]:
+        return self.open().__await__()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "new" if self._loop is None else "open"
+        return f"<Universe {self.backend.name} {state}>"
+
+    def for_room(self, name: str) -> Universe:
+        """This universe as a room sees it, which may write the schemas that it owns."""
+        twin = object.__new__(Universe)
+        twin.__dict__.update(self.__dict__, _room=name)
+        return twin
+
+    def _check(self) -> None:
+        if self._loop is None or self._closed:
+            raise Closed("this universe is not open", hint="use `async with dgent.open(...) as u`")
+        if asyncio.get_running_loop() is not self._loop:
+            raise Closed(
+                "this universe belongs to another event loop", hint="open one in this loop, or use dgent.sync"
+            )
+
+    # -- schemas --------------------------------------------------------------------------
+
+    def register(self, *schemas: Schema[Any]) -> None:
+        """Make schemas known; a contract or step that is wrong is an error here, before any data."""
+        for schema in schemas:
+            if self.contracts.add(schema):
+                self._undeclared.append(schema)
+
+    def schema_for(self, kind: type[T] | str) -> Schema[Any]:
+        """The registered schema of a contract type or a name."""
+        if isinstance(kind, str):
+            schema = self.contracts.named(kind)
+            if schema is None:
+                raise NotFound(f"no schema {kind!r} is registered here")
+            return schema
+        return self.contracts.of_type(kind)
+
+    async def schemas(self) -> list[SchemaStats]:
+        """What the store holds of each schema."""
+        await self._ready()
+        return list((await self.backend.stats()).schemas)
+
+    async def versions(self, schema: str | type) -> dict[int, int]:
+        """How many live records there are of each stored version of a schema."""
+        await self._ready()
+        return await self.backend.versions(
+            schema if isinstance(schema, str) else self.schema_for(schema).name
+        )
+
+    async def _ready(self) -> None:
+        """Every use comes through here: the handle is checked, and new schemas are declared."""
+        self._check()
+        if not self._undeclared:
+            return
+        async with self._declaring:
+            while self._undeclared:
+                schema = self._undeclared[0]
+                if await self.backend.declare(declaration(schema)):
+                    self._start_fill(schema.name)
+                self._undeclared.remove(schema)
+
+    def _start_fill(self, schema: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._fill(schema), name=f"dgent-fill-{schema}")
+        self._fills.add(task)
+        task.add_done_callback(self._fills.discard)
+
+    async def _fill(self, schema: str) -> None:
+        """Index old records in the background; queries are right meanwhile, only slower."""
+        while await self.backend.fill(schema, self.contracts):
+            await asyncio.sleep(0)
+
+    async def indexed(self) -> None:
+        """Wait until every old record is in the declared indexes."""
+        await self._ready()
+        await asyncio.gather(*self._fills)
+
+    async def drop_index(self, schema: str, path: str) -> None:
+        """Give up a declared index."""
+        await self._ready()
+        await self.backend.drop_index(schema, path)
+        self._start_fill(schema)
+        await self.indexed()
+
+    # -- writing --------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        ops: Sequence[Op],
+        *,
+        key: str | None = None,
+        guard: Guard | None = None,
+        note: str | None = None,
+        kind: Kind = "data",
+        of_seq: int | None = None,
+    ) -> Committed:
+        """Do all ops or none: the one way anything is changed."""
+        await self._ready()
+        return await self.backend.commit(
+            Commit(ops, key, guard, self.author, note, kind, of_seq, self._room), self.contracts
+        )
+
+    async def remember(
+        self,
+        value: T,
+        *,
+        id: str | None = None,
+        tags: Iterable[str] | None = None,
+        author: str | None = None,
+        source: str | None = None,
+        parent: Any = None,
+        content: bytes = b"",
+        created_at: datetime | None = None,
+        expect: Expect = None,
+        key: str | None = None,
+        note: str | None = None,
+    ) -> Crystal[T]:
+        """Store a typed value and return it as a crystal."""
+        datum, settled = writing.new_datum(
+            self.contracts,
+            value,
+            id=id,
+            tags=tags,
+            author=author or self.author,
+            source=source,
+            parent=parent,
+            content=content,
+            created_at=created_at,
+            key=key,
+        )
+        done = await self.commit((Put(datum, expect, None, True),), key=key, note=note)
+        written = done.written[0]
+        stored = datum.replace(rev=written.rev, seq=written.seq)
+        return Crystal(stored, settled, datum.schema or "", datum.schema_version or 1)
+
+    async def store(
+        self, thing: Any, *, expect: Expect = None, key: str | None = None, note: str | None = None
+    ) -> Any:
+        """Store a changed crystal, or a datum; with `expect=crystal.rev` only if nobody was faster."""
+        op, value = writing.store_op(self.contracts, thing, expect)
+        stored = await self._put(op, key, note)
+        if isinstance(thing, Crystal):
+            return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
+        return stored
+
+    async def put(
+        self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
+    ) -> Datum:
+        """Store a datum as it is; returns it with its rev and seq."""
+        return await self._put(writing.put_op(self.contracts, datum, expect), key, note)
+
+    async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
+        if op.datum.author is None:
+            op = Put(op.datum.replace(author=self.author), op.expect, op.indexed, op.plain)
+        done = await self.commit((op,), key=key, note=note)
+        written = done.written[0]
+        return op.datum.replace(rev=written.rev, seq=written.seq)
+
+    async def put_many(
+        self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
+    ) -> list[Datum]:
+        """Store many datums in one commit: all or none."""
+        given = [d if d.author is not None else d.replace(author=self.author) for d in datums]
+        ops = [writing.put_op(self.contracts, datum, None) for datum in given]
+        if not ops:
+            return []
+        done = await self.commit(ops, key=key, note=note)
+        return [
+            datum.replace(rev=written.rev, seq=written.seq)
+            for datum, written in zip(given, done.written, strict=True)
+        ]
+
+    async def delete(
+        self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
+    ) -> bool:
+        """Delete a record; False when there was none. Its history stays until `forget`."""
+        done = await self.commit((Delete(ids.check_id(id), expect),), key=key, note=note)
+        return bool(done.written) and done.written[0].changed
+
+    async def outcome(self, key: str) -> Committed | None:
+        """What a write with an idempotency key came to; None if it never happened."""
+        await self._ready()
+        return await self.backend.outcome(ids.check_id(key, "key"))
+
+    def transaction(self, *, note: str | None = None) -> Transaction:
+        """Several reads and changes, all or none: `async with u.transaction() as tx`."""
+        self._check()
+        return Transaction(self, note)
+
+    async def transact(
+        self, work: Callable[[Transaction], Awaitable[R]], *, attempts: int = 8, lock: str | None = None
+    ) -> R:
+        """Run a function in a transaction, again when someone else was faster.
+
+        Calls of this process that name the same `lock` queue up instead of conflicting.
+        """
+        if lock is not None:
+            async with self._locks.setdefault(lock, asyncio.Lock()):
+                return await self.transact(work, attempts=attempts)
+        for attempt in range(attempts):
+            try:
+                async with self.transaction() as tx:
+                    result = await work(tx)
+                return result
+            except TransactionConflict:
+                if attempt == attempts - 1:
+                    raise
+                await asyncio.sleep(random.uniform(0, 0.002 * 2**attempt))
+        raise InputError("attempts must be at least 1", field="attempts")
+
+    # -- reading --------------------------------------------------------------------------
+
+    async def get(self, id: str, *, as_of: int | datetime | None = None, raw: bool = False) -> Any:
+        """A record as a crystal; raw when its schema is unknown here; None when there is none.
+
+        Raises UpgradeFailed or DecodeFailed when the record cannot become a value; `raw=True` always works.
+        """
+        self._check()
+        ids.check_id(id)
+        seq = None if as_of is None else await self._seq_of(as_of)
+        datum = await self.backend.get(id, seq)
+        return datum if raw or datum is None else self.contracts.crystal(datum)
+
+    async def get_many(
+        self, ids_: Sequence[str], *, as_of: int | datetime | None = None, raw: bool = False
+    ) -> list[Any]:
+        """One answer for each id, all of one moment; unreadable records come back raw."""
+        self._check()
+        wanted = [ids.check_id(id) for id in ids_]
+        found = await self.backend.get_many(wanted, await self._seq_of(as_of))
+        return [d if raw or d is None else self.contracts.lenient(d) for d in found]
+
+    async def exists(self, id: str) -> bool:
+        """Whether a live record has this id."""
+        self._check()
+        return await self.backend.get(ids.check_id(id)) is not None
+
+    async def query(
+        self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False
+    ) -> list[Any]:
+        """Matching records; a record that cannot become a value comes back raw with the reason."""
+        return (await self.page(query, as_of=as_of, raw=raw)).items
+
+    async def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
+        """Matching records with a cursor for the next page."""
+        await self._ready()
+        if not isinstance(query, Query):
+            raise InputError(f"query takes a Query, not {type(query).__name__}")
+        page = await self.backend.query(query, self.contracts, await self._seq_of(as_of))
+        if not raw:
+            lenient = self.contracts.lenient
+            page.items[:] = [lenient(datum) for datum in page.items]  # type: ignore[misc]
+        return page
+
+    async def recall(self, query: Query, *, as_of: int | datetime | None = None) -> list[Crystal[Any]]:
+        """Matching records that are typed values here."""
+        return [found for found in await self.query(query, as_of=as_of) if isinstance(found, Crystal)]
+
+    async def count(self, query: Query | None = None, *, as_of: int | datetime | None = None) -> int:
+        """How many records match; all of them without a query."""
+        await self._ready()
+        return await self.backend.count(query or Query(), self.contracts, await self._seq_of(as_of))
+
+    async def list(
+        self, prefix: str | None = None, *, after: datetime | None = None, limit: int | None = 100
+    ) -> list[Datum]:
+        """Raw records, newest first, whose id has a prefix and that were created after a time."""
+        since = None if after is None else after + timedelta(microseconds=1)
+        return await self.query(Query(prefix=prefix or None, since=since, limit=limit), raw=True)
+
+    async def iterate(
+        self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False
+    ) -> AsyncIterator[Any]:
+        """Every matching record as of one moment, however many, a page at a time."""
+        await self._ready()
+        seq = await self.seq() if as_of is None else await self._seq_of(as_of)
+        left = query.limit
+        page_query = query.replace(limit=PAGE if left is None else min(PAGE, left))
+        while True:
+            page = await self.page(page_query, as_of=seq, raw=raw)
+            for found in page.items:
+                yield found
+            left = None if left is None else left - len(page.items)
+            if page.cursor is None or left == 0:
+                return
+            page_query = page_query.replace(
+                cursor=page.cursor, offset=0, limit=PAGE if left is None else min(PAGE, left)
+            )
+
+    async def seq(self) -> int:
+        """The newest commit's number."""
+        self._check()
+        return await self.backend.last_seq()
+
+    async def _seq_of(self, as_of: int | datetime | None) -> int | None:
+        if as_of is None:
+            return None
+        if isinstance(as_of, datetime):
+            clock.to_us(as_of)
+            return await self.backend.seq_at(as_of)
+        if type(as_of) is not int or as_of < 0:
+            raise InputError(f"as_of is a seq or an aware datetime, not {as_of!r}", field="as_of")
+        return as_of
+
+    # -- history and the feed -------------------------------------------------------------
+
+    async def history(self, id: str, *, limit: int | None = None) -> list[Version]:
+        """The kept versions of a record, newest first, deletions among them."""
+        self._check()
+        if limit is not None and limit < 1:
+            raise InputError("limit must be at least 1", field="limit")
+        return await self.backend.history(ids.check_id(id), limit)
+
+    async def undo(self, seq: int, *, only: Iterable[str] | None = None, force: bool = False) -> Committed:
+        """Put the records of a commit back to what they were before it, as a new commit.
+
+        Refused when any of them changed since, naming them; `only` picks some, `force` overrides.
+        """
+        await self._ready()
+        if type(seq) is not int or seq < 1:
+            raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
+        wanted = None if only is None else set(only)
+        records = [r for r in await self.backend.reverted(seq) if wanted is None or r.id in wanted]
+        changed = [r for r in records if r.now_rev != r.rev]
+        if changed and not force:
+            names = ", ".join(f"{r.id!r} (rev {r.now_rev}, commit {r.now_seq})" for r in changed[:10])
+            raise UndoConflict(
+                f"{len(changed)} records of commit {seq} changed since: {names}",
+                records={r.id: (r.now_rev, r.now_seq) for r in changed},
+            )
+        ops: list[Op] = []
+        for record in records:
+            expect = record.now_rev if record.live else 0
+            if record.before is not None:
+                ops.append(writing.put_op(self.contracts, record.before, expect))
+            elif record.live:
+                ops.append(Delete(record.id, expect))
+        return await self.commit(ops, kind="undo", of_seq=seq, note=f"undo of {seq}")
+
+    async def changes(self, since: int = 0, *, limit: int = 1000) -> list[Change]:
+        """Commits after a seq, in order; HistoryGone names the first one that is still there."""
+        await self._ready()
+        if limit < 1:
+            raise InputError("limit must be at least 1", field="limit")
+        return await self.backend.changes(since, limit)
+
+    async def watch(self, since: int | None = None, *, query: Query | None = None) -> AsyncIterator[Change]:
+        """Every commit after a seq (from now on without one), in order, also of other processes."""
+        await self._ready()
+        start = await self.seq() if since is None else since
+        async for change in feed.watch(self.backend, self.contracts, start, query):
+            yield change
+            self._check()
+
+    async def causal_chain(self, id: str) -> list[Any]:
+        """A record and what caused it, oldest first; empty when there is no such record."""
+        self._check()
+        return await relation.causal_chain(self, id)
+
+    # -- relations ------------------------------------------------------------------------
+
+    def collection(self, contract: type[T]) -> Collection[T]:
+        """A typed handle on the records of one contract."""
+        return Collection(self, contract)
+
+    def focus(self, id: str, lens: Lens[Any, T]) -> Focus[T]:
+        """A part of a record, to get, set and modify through a lens."""
+        return Focus(self, id, lens)
+
+    async def resolve(self, crystal: Crystal[Any]) -> relation.Resolved:
+        """Load everything a crystal refers to, in one batch; what leads nowhere is reported."""
+        self._check()
+        return await relation.resolve(self, crystal)
+
+    async def referrers(self, id: str, *, limit: int | None = 100) -> list[Any]:
+        """The records that refer to an id, newest first."""
+        await self._ready()
+        found = await self.backend.referrers(ids.check_id(id), limit)
+        return [self.contracts.lenient(datum) for datum in found]
+
+    async def associate(
+        self, a: Any, b: Any, kind: str = "related", weight: float = 1.0
+    ) -> Crystal[relation.Association]:
+        """Link two records of any schema, or change the weight of their link."""
+        return await relation.associate(self, a, b, kind, weight)
+
+    async def associated(self, id: Any, kind: str | None = None) -> list[Crystal[relation.Association]]:
+        """The links of a record, heaviest first, whichever end it is."""
+        return await relation.associated(self, id, kind)
+
+    async def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
+        """Remove a link; False when there was none."""
+        first, second = str(writing.id_of(a)), str(writing.id_of(b))
+        return await self.delete(relation.association_id(first, second, kind))
+
+    # -- upkeep ---------------------------------------------------------------------------
+
+    async def forget(self, *ids_: str) -> Forgotten:
+        """Erase records for good: rows, history, indexes and free pages. It cannot be undone."""
+        await self._ready()
+        return await self.backend.forget([ids.check_id(id) for id in ids_], self.author, self._room)
+
+    async def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
+        """Let go of old history: keep so many old versions of each record, or what is younger."""
+        await self._ready()
+        return await self.backend.compact(_rule(keep))
+
+    async def upgrade_all(
+        self,
+        schema: str | type,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> upgrade.Upgraded:
+        """Rewrite every record of an older version in the newest; safe to stop and run again."""
+        return await upgrade.upgrade_all(self, self.schema_for(schema), dry_run, progress)
+
+    async def stats(self) -> BackendStats:
+        """What the store holds, and how it is."""
+        await self._ready()
+        return await self.backend.stats()
+
+
+def _rule(keep: int | timedelta | datetime | Keep) -> Keep:
+    if isinstance(keep, Keep):
+        return keep
+    if isinstance(keep, timedelta):
+        return Keep(after=clock.now() - keep)
+    if isinstance(keep, datetime):
+        clock.to_us(keep)
+        return Keep(after=keep)
+    if type(keep) is int and keep >= 0:
+        return Keep(versions=keep)
+    raise InputError(
+        f"keep is a number of versions, a timedelta, a datetime or a Keep, not {keep!r}", field="keep"
+    )
+
+
+def open(
+    url: str | None = None,
+    *,
+    author: str = "system",
+    durability: str | None = None,
+    backend: Backend | None = None,
+) -> Universe:
+    """A universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
+
+    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`; without one it is the
+    user's default place. `durability` is `"full"` (the default) or `"relaxed"`.
+    """
+    if backend is None:
+        if url is None:
+            from dgent import config  # the only reader of home and environment, and only when asked
+
+            url = config.default_url()
+        backend = backend_for(url, durability=durability)
+    return Universe(backend, author=author)

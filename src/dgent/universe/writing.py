@@ -1,0 +1,84 @@
+"""Turning what callers hand in (values, crystals, datums) into ops."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from dgent import clock, ids
+from dgent.errors import InputError
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum, tagged
+from dgent.store.backend import Expect, Put
+from dgent.universe.contracts import Contracts
+
+
+def new_datum(
+    contracts: Contracts,
+    value: Any,
+    *,
+    id: str | None = None,
+    tags: Iterable[str] | None = None,
+    author: str | None = None,
+    source: str | None = None,
+    parent: Any = None,
+    content: bytes = b"",
+    created_at: datetime | None = None,
+    key: str | None = None,
+) -> tuple[Datum, Any]:
+    """The datum of a new typed value, and the value as everyone will read it."""
+    if isinstance(value, Crystal | Datum):
+        raise InputError("remember takes a value", hint="use store for crystals and put for datums")
+    schema = contracts.of_type(type(value))
+    data, settled = schema.shape.settle(value)
+    if id is None:
+        id = ids.new_id() if key is None else keyed_id(schema.name, key)
+    datum = Datum(
+        id,
+        clock.now() if created_at is None else created_at,
+        data,
+        content,
+        tagged(tags),
+        author,
+        source,
+        id_of(parent),
+        schema.name,
+        schema.version,
+    )
+    return datum, settled
+
+
+def keyed_id(schema: str, key: str) -> str:
+    """The id of a record remembered under an idempotency key: a retry must name the same record."""
+    return hashlib.blake2b(f"{schema}\0{key}".encode(), digest_size=16).hexdigest()
+
+
+def id_of(thing: Any) -> str | None:
+    """The id of a crystal, datum or ref, or the id itself."""
+    return getattr(thing, "id", thing)
+
+
+def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = False) -> Put:
+    """The op that stores a datum, with its index shape when it is of an older version."""
+    if not isinstance(datum, Datum):
+        raise InputError(f"put takes a Datum, not {type(datum).__name__}", hint="use remember for values")
+    if datum.problem is not None:
+        datum = datum.replace(problem=None)
+    version = None if datum.schema is None else contracts.version(datum.schema)
+    if version is not None and datum.schema_version != version and isinstance(datum.data, dict):
+        return Put(datum, expect, contracts.indexed(datum), plain)
+    return Put(datum, expect, None, plain)
+
+
+def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any]:
+    """The op that stores a crystal or a datum, and the crystal's value."""
+    if isinstance(thing, Crystal):
+        schema = contracts.named(thing.schema_name)
+        if schema is None:
+            raise InputError(f"the schema {thing.schema_name!r} is not registered here")
+        return Put(thing.draft(schema), expect, None, True), thing.value
+    if isinstance(thing, Datum):
+        return put_op(contracts, thing, expect), None
+    raise InputError(f"store takes a Crystal or a Datum, not {type(thing).__name__}", hint="use remember")
