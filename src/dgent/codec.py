@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime
+from enum import Enum
 from functools import cache
 from math import isfinite
 from typing import Any
@@ -35,7 +36,9 @@ def plain(value: Any, enc_hook: Any = None) -> Any:
 
 def _walk(value: Any, depth: int, enc_hook: Any) -> Any:
     kind = type(value)
-    if kind is str or kind is bool or value is None:
+    if kind is str:
+        return value if value.isascii() else _checked(value)
+    if kind is bool or value is None:
         return value
     if kind is int:
         if _INT_MIN <= value <= _INT_MAX:
@@ -59,11 +62,9 @@ def _walk_dict(value: dict[Any, Any], depth: int, enc_hook: Any) -> dict[str, An
     for key, item in value.items():
         if type(key) is not str:
             raise _bad(f"has the key {key!r}, which is not text", "keys of stored maps are texts")
-        kind = type(item)
-        if kind is str or kind is bool or item is None:
-            out[key] = item
-            continue
         try:
+            if not key.isascii():
+                _checked(key)
             out[key] = _walk(item, depth + 1, enc_hook)
         except _Bad as bad:
             bad.path.append(key)
@@ -97,7 +98,7 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
             {name: getattr(value, name) for name in value.__dataclass_fields__}, depth, enc_hook
         )
     if isinstance(value, str):
-        return str.__str__(value) if not hasattr(value, "value") else _walk(value.value, depth, enc_hook)
+        return _walk(value.value if isinstance(value, Enum) else str.__str__(value), depth, enc_hook)
     try:
         simple = msgspec.to_builtins(value, builtin_types=(datetime,), enc_hook=enc_hook)
     except (TypeError, ValueError) as error:
@@ -105,6 +106,14 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
     if type(simple) is type(value) and not isinstance(simple, dict | list):
         raise _bad(f"is a {type(value).__name__}, which cannot be stored", "")
     return _walk(simple, depth, enc_hook)
+
+
+def _checked(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _bad("contains half of a surrogate pair", "it is not valid Unicode text") from None
+    return text
 
 
 @cache
@@ -130,18 +139,12 @@ def _bad(reason: str, hint: str) -> _Bad:
 
 def encode(data: Any) -> bytes:
     """JSON bytes of a plain value, keys in the caller's order."""
-    try:
-        return _encoder.encode(data)
-    except UnicodeEncodeError:
-        raise _surrogate(data) from None
+    return _encoder.encode(data)
 
 
 def canonical(data: Any) -> bytes:
     """JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
-    try:
-        return _canonical.encode(data)
-    except UnicodeEncodeError:
-        raise _surrogate(data) from None
+    return _canonical.encode(data)
 
 
 def decode(raw: bytes) -> Any:
@@ -159,31 +162,3 @@ def same(left: bytes, right: bytes) -> bool:
     if len(left) != len(right):
         return False
     return canonical(decode(left)) == canonical(decode(right))
-
-
-def _surrogate(data: Any, path: tuple[str, ...] = ()) -> InputError:
-    """Finds the text with half a surrogate pair that made encoding fail."""
-    where = ".".join(path) or "the value"
-    error = InputError(f"{where} contains half of a surrogate pair", hint="it is not valid Unicode text")
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, item in items:
-        if isinstance(key, str) and not _valid(key):
-            return InputError(f"{where} has a key with half of a surrogate pair", hint=error.hint)
-        if isinstance(item, dict | list):
-            try:
-                _encoder.encode(item)
-            except UnicodeEncodeError:
-                return _surrogate(item, (*path, str(key)))
-        elif isinstance(item, str) and not _valid(item):
-            return InputError(
-                f"{'.'.join((*path, str(key)))} contains half of a surrogate pair", hint=error.hint
-            )
-    return error
-
-
-def _valid(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -17,14 +17,12 @@ from hypothesis import strategies as st
 
 from dgent import codec
 from dgent.errors import InputError
+from dgent.model.law import affine_laws, lens_laws, prism_laws, traversal_laws
 from dgent.model.lens import (
-    MISSING,
     Affine,
     Lens,
-    Missing,
     Prism,
     Traversal,
-    affine_laws,
     attribute,
     each,
     field,
@@ -34,15 +32,13 @@ from dgent.model.lens import (
     items,
     key,
     keys,
-    lens_laws,
     optional_field,
     optional_index,
     optional_key,
-    prism_laws,
-    traversal_laws,
     values,
     variant,
 )
+from dgent.model.path import MISSING, Missing
 
 
 @dataclass(frozen=True)

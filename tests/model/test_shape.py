@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from dgent import codec
 from dgent.errors import DecodeFailed, InputError, SchemaError
 from dgent.model.ref import Ref
-from dgent.model.shape import Record, Shape, _reach, describe
+from dgent.model.node import Record, reach
+from dgent.model.shape import Shape, describe
 
 T = TypeVar("T")
 Name = NewType("Name", str)
@@ -262,7 +263,7 @@ def test_the_quick_and_the_careful_reader_agree(draw: st.DataObject) -> None:
     for name in draw.draw(st.lists(st.sampled_from(sorted(data)), max_size=2)):
         data[name] = draw.draw(json_like)
     errors: dict[str, str] = {}
-    for node in _reach(shape._root):
+    for node in reach(shape._root):
         if isinstance(node, Record):
             node.native = False
     careful = shape._root.read(data, (), errors)

@@ -16,26 +16,14 @@ import copy
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from enum import Enum
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from dgent.errors import InputError
+from dgent.model.path import MISSING, Missing
 
 S = TypeVar("S")
 A = TypeVar("A")
 B = TypeVar("B")
-
-
-class Missing(Enum):
-    """The type of MISSING; an enum, so that type checkers narrow on `is MISSING`."""
-
-    MISSING = ...  # a value that the codec refuses to store
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = Missing.MISSING
 
 
 class _Optic(Generic[S, A]):
@@ -367,77 +355,3 @@ def _like(s: Any, changed: list[Any]) -> Any:
         return copied
     # A named tuple takes its items as separate arguments; `_make` takes them together.
     return getattr(type(s), "_make", type(s))(changed)
-
-
-def lens_laws(lens: Lens[S, A], s: S, a: A, b: A) -> list[str]:
-    """The laws a lens breaks for these samples, compared with `==`; empty means lawful."""
-    return _broken(
-        s,
-        ("GetPut", lambda: lens.set(s, lens.get(s)), lambda: s),
-        ("PutGet", lambda: lens.get(lens.set(s, a)), lambda: a),
-        ("PutPut", lambda: lens.set(lens.set(s, a), b), lambda: lens.set(s, b)),
-    )
-
-
-def prism_laws(prism: Prism[S, A], s: S, a: A) -> list[str]:
-    """The laws a prism breaks for these samples; try None as `a` too where it is a valid case."""
-    return _broken(
-        s,
-        ("ReviewPreview", lambda: prism.preview(prism.review(a)), lambda: a),
-        ("PreviewReview", lambda: prism.modify(s, lambda found: found), lambda: s),
-    )
-
-
-def affine_laws(affine: Affine[S, A], s: S, a: A, b: A) -> list[str]:
-    """The laws an affine breaks for these samples; try an `s` with the part and one without it."""
-    return _broken(
-        s,
-        ("GetPut", lambda: affine.modify(s, lambda found: found), lambda: s),
-        (
-            "PutGet",
-            lambda: affine.preview(affine.set(s, a)),
-            lambda: MISSING if affine.preview(s) is MISSING else a,
-        ),
-        ("PutPut", lambda: affine.set(affine.set(s, a), b), lambda: affine.set(s, b)),
-        ("AbsentPut", lambda: affine.set(s, a), lambda: affine.modify(s, lambda _: a)),
-    )
-
-
-def traversal_laws(traversal: Traversal[S, A], s: S, f: Callable[[A], A], g: Callable[[A], A]) -> list[str]:
-    """The laws a traversal breaks for this value and two pure changes of its parts."""
-    get_all, modify = traversal.get_all, traversal.modify
-
-    def touched() -> list[A]:
-        seen: list[A] = []
-
-        def record(a: A) -> A:
-            seen.append(a)
-            return f(a)
-
-        modify(s, record)
-        return seen
-
-    return _broken(
-        s,
-        ("Identity", lambda: modify(s, lambda a: a), lambda: s),
-        ("Fusion", lambda: modify(modify(s, f), g), lambda: modify(s, lambda a: g(f(a)))),
-        ("Once", touched, lambda: get_all(s)),
-        ("GetModified", lambda: get_all(modify(s, f)), lambda: [f(a) for a in get_all(s)]),
-    )
-
-
-def _broken(s: object, *laws: tuple[str, Callable[[], object], Callable[[], object]]) -> list[str]:
-    # A value that cannot be copied, or differs from its copy, cannot show that it was changed in place.
-    with suppress(Exception):
-        before = copy.deepcopy(s)
-        if before == s:
-            laws = (*laws, ("Purity", lambda: s, lambda: before))
-    broken = []
-    for law, seen, expected in laws:
-        try:
-            left, right = seen(), expected()
-            if left != right:
-                broken.append(f"{law}: saw {left!r}, expected {right!r}")
-        except Exception as error:
-            broken.append(f"{law}: raised {type(error).__name__}: {error}")
-    return broken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Final
 
 from dgent.errors import QueryError
@@ -13,20 +14,16 @@ MAX_SEGMENTS = 32
 MAX_BYTES = 512
 
 
-class _Missing:
-    """The kind of MISSING; there is one value of it in a process."""
+class Missing(Enum):
+    """The type of MISSING; an enum, so that type checkers narrow on `is MISSING`."""
 
-    __slots__ = ()
+    MISSING = ...  # a value that the codec refuses to store
 
     def __repr__(self) -> str:
         return "MISSING"
 
-    def __reduce__(self) -> str:
-        # By name, so that a copied or unpickled MISSING is still the one that `is` finds.
-        return "MISSING"
 
-
-MISSING: Final = _Missing()
+MISSING: Final = Missing.MISSING
 
 
 def parse(path: str | Sequence[str]) -> Path:

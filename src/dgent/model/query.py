@@ -7,8 +7,8 @@ part as a tree of conditions for a planner to pick indexes from.
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,71 +18,13 @@ from dgent import clock, codec, ids
 from dgent.errors import InputError, QueryError
 from dgent.model import order
 from dgent.model.datum import Datum
-from dgent.model.path import MISSING, Path, parse, read, text
+from dgent.model.path import Path, read
+from dgent.model.where import NOTHING, All, Reader, form, path_of, refusal
 
 MAX_OFFSET = 10_000
 MAX_LIMIT = 2**62
-MAX_CHOICES = 1000
-MAX_DEPTH = 16
-MAX_CONDITIONS = 256
-MAX_MAPS = 1024
 
 _force = msgspec.structs.force_setattr
-
-
-class Condition(msgspec.Struct, frozen=True, dict=True):
-    """One operator at one path; `value` is plain JSON, for $in and $nin a tuple of it."""
-
-    path: Path
-    op: str
-    value: Any
-
-    def __post_init__(self) -> None:
-        # Built once and found before the method, which serves copies that carry no __dict__.
-        self.__dict__["holds"] = _CHECKS[self.op](self.value)
-
-    def holds(self, found: Any) -> bool:
-        """Whether a value found at the path (or MISSING) passes."""
-        return _CHECKS[self.op](self.value)(found)
-
-    def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
-        return self.holds(read(data, self.path))
-
-
-class All(msgspec.Struct, frozen=True):
-    """Holds when every part holds; so also when there is none."""
-
-    parts: tuple[Part, ...]
-
-    def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
-        return all(part.test(data) for part in self.parts)
-
-
-class Either(msgspec.Struct, frozen=True):
-    """Holds when at least one part holds."""
-
-    parts: tuple[Part, ...]
-
-    def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
-        return any(part.test(data) for part in self.parts)
-
-
-class Negated(msgspec.Struct, frozen=True):
-    """Holds when its part does not."""
-
-    part: Part
-
-    def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
-        return not self.part.test(data)
-
-
-Part = Condition | All | Either | Negated
-Check = Callable[[Any], bool]
-_NOTHING = All(())
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -93,8 +35,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """
 
     schema: str | None = None
-    tags: frozenset[str] = frozenset()
-    any_tags: frozenset[str] = frozenset()
+    tags: AbstractSet[str] = frozenset()
+    any_tags: AbstractSet[str] = frozenset()
     author: str | None = None
     source: str | None = None
     parent: str | None = None
@@ -126,9 +68,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def filter(self) -> All:
         """The `where` part as conditions, with `$and` flattened into the top."""
         if self.where is None:
-            return _NOTHING
+            return NOTHING
         found = self.__dict__.get("_filter")
-        return found if found is not None else All(tuple(_Reader().where(self.where, 1)))
+        return found if found is not None else All(tuple(Reader().where(self.where, 1)))
 
     @property
     def order_path(self) -> Path | None:
@@ -136,7 +78,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.order_by == "created_at":
             return None
         found: Path | None = self.__dict__.get("_order_path")
-        return found or _path("order_by", self.order_by)
+        return found or path_of("order_by", self.order_by)
 
     def matches(self, datum: Datum, data: Mapping[str, Any] | None = None) -> bool:
         """Whether a record belongs to the answer; `data` stands in for the record's own data."""
@@ -179,22 +121,10 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             names = [self.schema, self.author, self.source, self.parent, self.prefix]
             times = [None if at is None else clock.to_us(at) for at in (self.since, self.until)]
             tags = [sorted(self.tags), sorted(self.any_tags)]
-            form = [1, names, times, tags, _form(self.filter), self.order_path, self.descending]
-            found = hashlib.blake2b(codec.canonical(form), digest_size=16).digest()
+            whole = [1, names, times, tags, form(self.filter), self.order_path, self.descending]
+            found = hashlib.blake2b(codec.canonical(whole), digest_size=16).digest()
             self.__dict__["_digest"] = found
         return found
-
-
-def _form(part: Part) -> list[Any]:
-    """A part as JSON in which the order of conditions and choices does not show."""
-    if isinstance(part, Condition):
-        choices = isinstance(part.value, tuple)
-        value = sorted(part.value, key=codec.canonical) if choices else part.value
-        return [part.op, list(part.path), value]
-    if isinstance(part, Negated):
-        return ["$not", _form(part.part)]
-    forms = sorted((_form(each) for each in part.parts), key=codec.canonical)
-    return ["$and" if isinstance(part, All) else "$or", *forms]
 
 
 def _check_envelope(query: Query) -> None:
@@ -211,7 +141,7 @@ def _check_envelope(query: Query) -> None:
             try:
                 _force(query, field, ids.check_tags(tags, field))
             except TypeError:
-                raise _bad(field, "must be a set of texts") from None
+                raise refusal(field, "must be a set of texts") from None
     for field in ("since", "until"):
         moment = getattr(query, field)
         if moment is not None:
@@ -220,38 +150,27 @@ def _check_envelope(query: Query) -> None:
 
 def _utc(moment: Any, field: str) -> datetime:
     if not isinstance(moment, datetime):
-        raise _bad(field, f"must be a datetime, not {type(moment).__name__}")
+        raise refusal(field, f"must be a datetime, not {type(moment).__name__}")
     if moment.utcoffset() is None:
-        raise _bad(field, "is a datetime without a time zone", "use datetime.now(UTC) or attach a tzinfo")
+        raise refusal(field, "is a datetime without a time zone", "use datetime.now(UTC) or attach a tzinfo")
     try:
         # In UTC, because two times of one zone compare by wall clock, wrongly when it is set back.
         return moment.astimezone(UTC)
     except OverflowError:
-        raise _bad(field, "is outside the years 1 to 9999 in UTC") from None
+        raise refusal(field, "is outside the years 1 to 9999 in UTC") from None
 
 
 def _check_page(query: Query) -> None:
     limit, offset, cursor = query.limit, query.offset, query.cursor
     if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_LIMIT):
-        raise _bad("limit", f"must be a whole number from 1, not {limit!r}", "None gives all")
+        raise refusal("limit", f"must be a whole number from 1, not {limit!r}", "None gives all")
     if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
-        raise _bad("offset", f"must be 0 to {MAX_OFFSET}, not {offset!r}", "page with the cursor instead")
+        raise refusal("offset", f"must be 0 to {MAX_OFFSET}, not {offset!r}", "page with the cursor instead")
     if cursor is not None and (not isinstance(cursor, str) or not cursor):
-        raise _bad("cursor", f"must be the text of an earlier answer, not {cursor!r}")
+        raise refusal("cursor", f"must be the text of an earlier answer, not {cursor!r}")
     for field in ("descending", "content"):
         if type(getattr(query, field)) is not bool:
-            raise _bad(field, f"must be True or False, not {getattr(query, field)!r}")
-
-
-def _bad(field: str, reason: str, hint: str = "") -> QueryError:
-    return QueryError(f"{field} {reason}", hint=hint, field=field)
-
-
-def _path(field: str, path: Any) -> Path:
-    try:
-        return parse(path)
-    except QueryError as error:
-        raise _bad(field, f"is malformed: {error.message}", error.hint) from None
+            raise refusal(field, f"must be True or False, not {getattr(query, field)!r}")
 
 
 def _envelope_checks(query: Query) -> tuple[Callable[[Datum], bool], ...]:
@@ -270,174 +189,3 @@ def _envelope_checks(query: Query) -> tuple[Callable[[Datum], bool], ...]:
         (until, lambda datum: until is not None and datum.created_at < until),
     ]
     return tuple(check for wanted, check in checks if wanted is not None)
-
-
-class _Reader:
-    """Turns a `where` into parts, and counts them so that no query is without bounds."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.maps = 0
-
-    def where(self, where: Any, depth: int) -> list[Part]:
-        _check_depth(depth)
-        if not isinstance(where, Mapping):
-            raise _bad("where", f"must be a map, not {type(where).__name__}")
-        # Maps without conditions count too: 16 levels of lists of them would never end.
-        self.maps += 1
-        if self.maps > MAX_MAPS:
-            raise _bad("where", f"has more than {MAX_MAPS} maps")
-        parts: list[Part] = []
-        for name, operand in where.items():
-            if name == "$and":
-                for each in _listed(name, operand):
-                    parts += self.where(each, depth + 1)
-            elif name == "$or":
-                choices = [self.where(each, depth + 1) for each in _listed(name, operand)]
-                parts.append(Either(tuple(map(_one, choices))))
-            elif name == "$not":
-                parts.append(Negated(_one(self.where(operand, depth + 1))))
-            elif _is_operator(name):
-                raise _bad("where", f"has {name}, which is none of $and, $or, $not")
-            else:
-                parts += self.at(_path("where", name), operand, depth)
-        return parts
-
-    def at(self, path: Path, operand: Any, depth: int) -> list[Part]:
-        operators = _count_operators(operand)
-        if not operators:
-            return [self.condition(path, "$eq", operand)]
-        if operators != len(operand):
-            raise _bad("where", f"mixes operators and keys at {text(path)}", "compare with a map by $eq")
-        negated, condition = self.negated, self.condition
-        return [
-            negated(path, value, depth) if op == "$not" else condition(path, op, value)
-            for op, value in operand.items()
-        ]
-
-    def negated(self, path: Path, operand: Any, depth: int) -> Part:
-        _check_depth(depth + 1)
-        if not _count_operators(operand):
-            raise _bad("where", f"has a $not at {text(path)} without an operator", "use $ne for a value")
-        return Negated(_one(self.at(path, operand, depth + 1)))
-
-    def condition(self, path: Path, op: str, value: Any) -> Condition:
-        self.count += 1
-        if self.count > MAX_CONDITIONS:
-            raise _bad("where", f"has more than {MAX_CONDITIONS} conditions")
-        if op not in _CHECKS:
-            known = "known are " + " ".join(_CHECKS)
-            raise _bad("where", f"has the unknown operator {op} at {text(path)}", known)
-        return Condition(path, op, _operand(path, op, value))
-
-
-def _check_depth(depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise _bad("where", f"is nested deeper than {MAX_DEPTH} levels")
-
-
-def _is_operator(name: Any) -> bool:
-    return isinstance(name, str) and name.startswith("$")
-
-
-def _count_operators(operand: Any) -> int:
-    return sum(map(_is_operator, operand)) if isinstance(operand, Mapping) else 0
-
-
-def _one(parts: list[Part]) -> Part:
-    return parts[0] if len(parts) == 1 else All(tuple(parts))
-
-
-def _listed(name: str, operand: Any) -> Any:
-    if not isinstance(operand, list | tuple) or not operand:
-        raise _bad("where", f"needs a list of at least one map for {name}")
-    return operand
-
-
-def _operand(path: Path, op: str, value: Any) -> Any:
-    """The operand as plain JSON, or a QueryError when the operator cannot take it."""
-    choices = op in ("$in", "$nin")
-    if choices and not (isinstance(value, list | tuple | set | frozenset) and len(value) <= MAX_CHOICES):
-        raise _needs(path, op, f"a list of at most {MAX_CHOICES} values")
-    try:
-        simple = codec.plain(dict(value) if isinstance(value, Mapping) else value)
-        codec.encode(simple)
-    except (InputError, UnicodeEncodeError, OverflowError) as error:
-        raise _needs(path, op, f"a value that can be stored: {error}") from None
-    if op in _COMPARISONS and not order.kinds_like(simple):
-        raise _needs(path, op, "a number, a text, a bool or a datetime")
-    if op == "$exists" and type(simple) is not bool:
-        raise _needs(path, op, "True or False")
-    if op == "$prefix" and type(simple) is not str:
-        raise _needs(path, op, "a text")
-    return tuple(simple) if choices else simple
-
-
-def _needs(path: Path, op: str, what: str) -> QueryError:
-    return _bad("where", f"has {op} at {text(path)}, which needs {what}")
-
-
-def _equal(value: Any) -> Check:
-    if type(value) is str:
-        return lambda found: bool(found == value)
-    if value is None or type(value) is bool:
-        return lambda found: found is value
-    return lambda found: order.same(found, value)
-
-
-def _in(values: tuple[Any, ...]) -> Check:
-    # Hashing serves a long list; bools are kept apart because a set takes True for 1.
-    bools = frozenset(each for each in values if type(each) is bool)
-    deep = [each for each in values if type(each) in (list, dict)]
-    simple = frozenset(each for each in values if type(each) not in (bool, list, dict))
-
-    def check(found: Any) -> bool:
-        kind = type(found)
-        if kind is list or kind is dict:
-            return any(order.same(found, each) for each in deep)
-        return found in (bools if kind is bool else simple)
-
-    return check
-
-
-def _compared(compare: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
-    def build(value: Any) -> Check:
-        kinds = order.kinds_like(value)
-        return lambda found: type(found) in kinds and compare(found, value)
-
-    return build
-
-
-def _contains(value: Any) -> Check:
-    def check(found: Any) -> bool:
-        if isinstance(found, list):
-            return any(order.same(each, value) for each in found)
-        return isinstance(value, str) and isinstance(found, str | dict) and value in found
-
-    return check
-
-
-def _not(build: Callable[[Any], Check]) -> Callable[[Any], Check]:
-    def negated(value: Any) -> Check:
-        check = build(value)
-        return lambda found: not check(found)
-
-    return negated
-
-
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
-    "$lte": operator.le,
-}
-_CHECKS: dict[str, Callable[[Any], Check]] = {
-    "$eq": _equal,
-    "$ne": _not(_equal),
-    **{op: _compared(compare) for op, compare in _COMPARISONS.items()},
-    "$in": _in,
-    "$nin": _not(_in),
-    "$exists": lambda value: lambda found: (found is not MISSING) is value,
-    "$prefix": lambda value: lambda found: isinstance(found, str) and found.startswith(value),
-    "$contains": _contains,
-}

@@ -53,7 +53,10 @@ class Scan(NamedTuple):
 class Reading(Protocol):
     """Reads of one consistent moment."""
 
-    generation: int
+    @property
+    def generation(self) -> int:
+        """Changes whenever streams or states known before may be wrong."""
+        ...
 
     def refresh(self) -> None:
         """Notice what other processes declared."""

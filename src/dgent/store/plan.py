@@ -12,7 +12,8 @@ from typing import NamedTuple
 from dgent import clock
 from dgent.model import order
 from dgent.model import path as paths
-from dgent.model.query import Condition, Query
+from dgent.model.query import Query
+from dgent.model.where import Condition
 from dgent.store.backend import View
 from dgent.store.catalog import (
     AUTHOR,
@@ -144,7 +145,7 @@ class _Planner:
             text = getattr(query, field)
             if text is not None:
                 named = self.reading.number(text)
-                keys = () if named is None else (number_key(named),)
+                keys: tuple[bytes, ...] = () if named is None else (number_key(named),)
                 yield _Candidate(
                     f"schema, {field}", (StreamName(number, 0, "", name),), keys, frozenset([field])
                 )

@@ -77,7 +77,7 @@ def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
         datum.source,
         datum.parent_id,
         codec.encode(tags).decode() if tags else "[]",
-        codec.encode(datum.extra) if datum.extra else None,
+        codec.encode(codec.plain(datum.extra)) if datum.extra else None,
         data,
         datum.content or None,
         datum.data,

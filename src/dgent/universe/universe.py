@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -147,7 +148,7 @@ class Universe:
             return schema
         return self.contracts.of_type(kind)
 
-    async def schemas(self) -> list[SchemaStats]:
+    async def schemas(self) -> builtins.list[SchemaStats]:
         """What the store holds of each schema."""
         await self._ready()
         return list((await self.backend.stats()).schemas)
@@ -269,7 +270,7 @@ class Universe:
 
     async def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
-    ) -> list[Datum]:
+    ) -> builtins.list[Datum]:
         """Store many datums in one commit: all or none."""
         given = [d if d.author is not None else d.replace(author=self.author) for d in datums]
         ops = [writing.put_op(self.contracts, datum, None) for datum in given]
@@ -334,7 +335,7 @@ class Universe:
 
     async def get_many(
         self, ids_: Sequence[str], *, as_of: int | datetime | None = None, raw: bool = False
-    ) -> list[Any]:
+    ) -> builtins.list[Any]:
         """One answer for each id, all of one moment; unreadable records come back raw."""
         self._check()
         wanted = [ids.check_id(id) for id in ids_]
@@ -348,7 +349,7 @@ class Universe:
 
     async def query(
         self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False
-    ) -> list[Any]:
+    ) -> builtins.list[Any]:
         """Matching records; a record that cannot become a value comes back raw with the reason."""
         return (await self.page(query, as_of=as_of, raw=raw)).items
 
@@ -363,7 +364,9 @@ class Universe:
             page.items[:] = [lenient(datum) for datum in page.items]  # type: ignore[misc]
         return page
 
-    async def recall(self, query: Query, *, as_of: int | datetime | None = None) -> list[Crystal[Any]]:
+    async def recall(
+        self, query: Query, *, as_of: int | datetime | None = None
+    ) -> builtins.list[Crystal[Any]]:
         """Matching records that are typed values here."""
         return [found for found in await self.query(query, as_of=as_of) if isinstance(found, Crystal)]
 
@@ -372,9 +375,10 @@ class Universe:
         await self._ready()
         return await self.backend.count(query or Query(), self.contracts, await self._seq_of(as_of))
 
+    # Named as in the protocol; inside this class the type is therefore `builtins.list`.
     async def list(
         self, prefix: str | None = None, *, after: datetime | None = None, limit: int | None = 100
-    ) -> list[Datum]:
+    ) -> builtins.list[Datum]:
         """Raw records, newest first, whose id has a prefix and that were created after a time."""
         since = None if after is None else after + timedelta(microseconds=1)
         return await self.query(Query(prefix=prefix or None, since=since, limit=limit), raw=True)
@@ -415,7 +419,7 @@ class Universe:
 
     # -- history and the feed -------------------------------------------------------------
 
-    async def history(self, id: str, *, limit: int | None = None) -> list[Version]:
+    async def history(self, id: str, *, limit: int | None = None) -> builtins.list[Version]:
         """The kept versions of a record, newest first, deletions among them."""
         self._check()
         if limit is not None and limit < 1:
@@ -448,7 +452,7 @@ class Universe:
                 ops.append(Delete(record.id, expect))
         return await self.commit(ops, kind="undo", of_seq=seq, note=f"undo of {seq}")
 
-    async def changes(self, since: int = 0, *, limit: int = 1000) -> list[Change]:
+    async def changes(self, since: int = 0, *, limit: int = 1000) -> builtins.list[Change]:
         """Commits after a seq, in order; HistoryGone names the first one that is still there."""
         await self._ready()
         if limit < 1:
@@ -463,7 +467,7 @@ class Universe:
             yield change
             self._check()
 
-    async def causal_chain(self, id: str) -> list[Any]:
+    async def causal_chain(self, id: str) -> builtins.list[Any]:
         """A record and what caused it, oldest first; empty when there is no such record."""
         self._check()
         return await relation.causal_chain(self, id)
@@ -483,7 +487,7 @@ class Universe:
         self._check()
         return await relation.resolve(self, crystal)
 
-    async def referrers(self, id: str, *, limit: int | None = 100) -> list[Any]:
+    async def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
         """The records that refer to an id, newest first."""
         await self._ready()
         found = await self.backend.referrers(ids.check_id(id), limit)
@@ -495,7 +499,9 @@ class Universe:
         """Link two records of any schema, or change the weight of their link."""
         return await relation.associate(self, a, b, kind, weight)
 
-    async def associated(self, id: Any, kind: str | None = None) -> list[Crystal[relation.Association]]:
+    async def associated(
+        self, id: Any, kind: str | None = None
+    ) -> builtins.list[Crystal[relation.Association]]:
         """The links of a record, heaviest first, whichever end it is."""
         return await relation.associated(self, id, kind)
 

@@ -57,7 +57,8 @@ def keyed_id(schema: str, key: str) -> str:
 
 def id_of(thing: Any) -> str | None:
     """The id of a crystal, datum or ref, or the id itself."""
-    return getattr(thing, "id", thing)
+    found: str | None = getattr(thing, "id", thing)
+    return found
 
 
 def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = False) -> Put:

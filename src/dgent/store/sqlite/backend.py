@@ -279,8 +279,8 @@ _inherited: list[object] = []
 def _prepare(connection: apsw.Connection, path: str) -> bytes:
     use_wal(connection, path)
     storage.prepare(connection, path)
-    epoch: bytes = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchall()[0][0]
-    return epoch
+    ((epoch,),) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchall()
+    return bytes(epoch)
 
 
 def _share(path: str, durability: str) -> _Shared:

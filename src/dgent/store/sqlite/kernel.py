@@ -416,10 +416,10 @@ class SQLiteKernel(SQLiteReading):
     def _drop_unused_sources(self, rows: Sequence[Row]) -> None:
         for source in {row.source for row in rows if row.source is not None}:
             sql = "SELECT 1 FROM {} WHERE source = ? OR author = ? LIMIT 1"
-            used = any(self._all(sql.format(table), source, source) for table in ("datum", "past"))
-            used = used or self._all("SELECT 1 FROM commits WHERE author = ? LIMIT 1", source)
-            used = used or self._all("SELECT 1 FROM schema WHERE schema = ?", source)
-            if not used:
+            uses = [self._all(sql.format(table), source, source) for table in ("datum", "past")]
+            uses.append(self._all("SELECT 1 FROM commits WHERE author = ? LIMIT 1", source))
+            uses.append(self._all("SELECT 1 FROM schema WHERE schema = ?", source))
+            if not any(uses):
                 self._execute("DELETE FROM name WHERE n = ?", (source,))
 
     def _reload_everywhere(self) -> None:

@@ -1,0 +1,469 @@
+"""The places of a contract, and what data must look like at each.
+
+msgspec converts all it can in one call. The nodes stand beside it for what it does not do: unions of
+dataclasses, naming every wrong field at once, finding links, and keeping fields the contract does not know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from dgent import codec
+from dgent.errors import InputError
+from dgent.model import path, ref
+
+Errors = dict[str, str]
+Parts = Iterable[tuple[str, "Node", Any]]
+
+_BAD: Any = object()  # what a reader gives after it noted an error
+_ARRAYS = (list, tuple, set, frozenset)  # what msgspec takes for an array
+_MAPS = (dict, Mapping)  # dict first: asking an abstract class takes longer
+convert = msgspec.convert
+
+
+class Node:
+    """One place in a contract; this very class is `Any`, where everything fits and nothing is known."""
+
+    below: Sequence[Node] = ()
+    rule: Any = None  # a constraint on a whole container, such as its length
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        """The value of the data, or _BAD after noting why not."""
+        return data
+
+    def parts(self, data: Any) -> Parts:
+        """The key, node and data of each place below; none for data that does not fit."""
+        return ()
+
+    def refs(self, data: Any, at: path.Path) -> Iterator[tuple[str, str]]:
+        """The path and id of each link in the data."""
+        for key, node, item in self.parts(data):
+            yield from node.refs(item, (*at, key))
+
+    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+        """The paths that an engine indexes for links."""
+        return iter(())
+
+    def unknown(self, data: Any) -> bool:
+        """Whether the data holds a field that the contract does not know."""
+        return any(node.unknown(item) for _, node, item in self.parts(data))
+
+    def aware(self, data: Any) -> bool:
+        """Whether each datetime in data that msgspec took has a time zone; it does not ask for one."""
+        return all(node.aware(item) for _, node, item in self.parts(data))
+
+    def carry(self, old: Any, new: Any) -> Any:
+        """The new data plus what only the old data knows."""
+        return new
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        """The type as text, the same in every process."""
+        return "any"
+
+    def _ruled(self, data: Any, value: Any, at: path.Path, errors: Errors) -> Any:
+        if value is _BAD or self.rule is None:
+            return value
+        return _BAD if _converted(self.rule, data, at, errors) is _BAD else value
+
+
+class Leaf(Node):
+    """A scalar, or a union of scalars, that msgspec converts."""
+
+    def __init__(self, hint: Any) -> None:
+        self.hint = hint
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        return _converted(self.hint, data, at, errors)
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        return spell(self.hint)
+
+
+class Moment(Leaf):
+    """A datetime, possibly in a union with scalars that are no texts."""
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        value = super().read(data, at, errors)
+        if isinstance(value, datetime) and value.tzinfo is None:
+            return _note(errors, at, "Expected `datetime` with a timezone component")
+        return value
+
+    def aware(self, data: Any) -> bool:
+        if not isinstance(data, str) or data[-1:] == "Z":
+            return True
+        return any(mark in data[10:] for mark in "z+-")
+
+
+class Link(Node):
+    """A Ref."""
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        try:
+            return ref.decode_hook(ref.Ref, data)
+        except InputError as error:
+            return _note(errors, at, error.message)
+
+    def refs(self, data: Any, at: path.Path) -> Iterator[tuple[str, str]]:
+        if isinstance(data, str):
+            yield path.text(at), data
+
+    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+        yield path.text(at)
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        return "ref"
+
+
+class Many(Node):
+    """A tuple, list or frozenset of any length."""
+
+    def __init__(self, item: Node, build: type[Any]) -> None:
+        self.item, self.build = item, build
+        self.below = (item,)
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        if not isinstance(data, _ARRAYS):
+            return _note(errors, at, f"Expected `array`, got `{_kind(data)}`")
+        values = [node.read(item, (*at, key), errors) for key, node, item in self.parts(data)]
+        if any(value is _BAD for value in values):
+            return _BAD
+        try:
+            return self._ruled(data, self.build(values), at, errors)
+        except TypeError as error:  # a frozenset of something that cannot be hashed
+            return _note(errors, at, str(error))
+
+    def parts(self, data: Any) -> Parts:
+        if not isinstance(data, _ARRAYS):
+            return ()
+        return ((str(i), self.item, item) for i, item in enumerate(data))
+
+    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+        if _is_link(self.item):
+            yield path.text(at)
+
+    def carry(self, old: Any, new: Any) -> Any:
+        if not self.unknown(old):
+            return new
+        twins: dict[bytes | None, list[Any]] = {}
+        for item in old:
+            twins.setdefault(self._known(item), []).append(item)
+        out = []
+        for item in new:
+            same = twins.get(self._known(item), ())
+            # Of two equal items nobody can say whose unknown fields to keep.
+            out.append(self.item.carry(same[0], item) if len(same) == 1 else item)
+        return sorted(out, key=codec.canonical) if self.build is frozenset else out
+
+    def _known(self, data: Any) -> bytes | None:
+        """What the contract sees of an item, defaults filled in, as comparable bytes."""
+        errors: Errors = {}
+        value = self.item.read(data, (), errors)
+        return None if errors else codec.canonical(codec.plain([value], enc_hook=ref.encode_hook))
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        return f"{self.build.__name__}[{self.item.text(above)}]{spell(self.rule)}"
+
+
+class Fixed(Node):
+    """A tuple with one type per position."""
+
+    def __init__(self, items: tuple[Node, ...]) -> None:
+        self.below = items
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        if not isinstance(data, _ARRAYS):
+            return _note(errors, at, f"Expected `array`, got `{_kind(data)}`")
+        if len(data) != len(self.below):
+            return _note(errors, at, f"Expected `array` of length {len(self.below)}, got {len(data)}")
+        values = tuple(node.read(item, (*at, key), errors) for key, node, item in self.parts(data))
+        return _BAD if any(value is _BAD for value in values) else self._ruled(data, values, at, errors)
+
+    def parts(self, data: Any) -> Parts:
+        if not isinstance(data, _ARRAYS):
+            return ()
+        return ((str(i), node, item) for i, (node, item) in enumerate(zip(self.below, data, strict=False)))
+
+    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+        if self.below and all(map(_is_link, self.below)):
+            yield path.text(at)
+
+    def carry(self, old: Any, new: Any) -> Any:
+        if not isinstance(old, _ARRAYS) or len(old) != len(new):
+            return new
+        return [node.carry(was, now) for node, was, now in zip(self.below, old, new, strict=True)]
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        return f"tuple({','.join(node.text(above) for node in self.below)}){spell(self.rule)}"
+
+
+class Table(Node):
+    """A dict from texts to values of one type."""
+
+    def __init__(self, item: Node) -> None:
+        self.item = item
+        self.below = (item,)
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        if not _is_map(data, at, errors):
+            return _BAD
+        values = {key: node.read(item, (*at, key), errors) for key, node, item in self.parts(data)}
+        bad = any(value is _BAD for value in values.values())
+        return _BAD if bad else self._ruled(data, values, at, errors)
+
+    def parts(self, data: Any) -> Parts:
+        return ((key, self.item, item) for key, item in data.items()) if isinstance(data, _MAPS) else ()
+
+    def carry(self, old: Any, new: Any) -> Any:
+        if not isinstance(old, _MAPS):
+            return new
+        return {key: self.item.carry(old[key], item) if key in old else item for key, item in new.items()}
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        return f"dict[{self.item.text(above)}]{spell(self.rule)}"
+
+
+class Choice(Node):
+    """A union: the data says which of the nodes below reads it."""
+
+    def pick(self, data: Any) -> Node | None:
+        """The node for this data, or None when there is none."""
+        raise NotImplementedError
+
+    def parts(self, data: Any) -> Parts:
+        node = self.pick(data)
+        return () if node is None else node.parts(data)
+
+    def refs(self, data: Any, at: path.Path) -> Iterator[tuple[str, str]]:
+        node = self.pick(data)
+        return iter(()) if node is None else node.refs(data, at)
+
+    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+        for node in self.below:
+            yield from node.ref_paths(at, above)
+
+    def unknown(self, data: Any) -> bool:
+        node = self.pick(data)
+        return node is not None and node.unknown(data)
+
+    def aware(self, data: Any) -> bool:
+        node = self.pick(data)
+        return node is None or node.aware(data)
+
+    def carry(self, old: Any, new: Any) -> Any:
+        node = self.pick(new)
+        return new if node is None or node is not self.pick(old) else node.carry(old, new)
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        return "(" + "|".join(sorted(node.text(above) for node in self.below)) + ")"
+
+
+class OneOf(Choice):
+    """A union whose members JSON tells apart: null, scalar, list or map."""
+
+    def __init__(self, nullable: bool, members: dict[str, Node]) -> None:
+        self.nullable, self.members = nullable, members
+        self.below = tuple(members.values())
+
+    def pick(self, data: Any) -> Node | None:
+        if isinstance(data, _MAPS):
+            return self.members.get("object")
+        return self.members.get("array" if isinstance(data, _ARRAYS) else "scalar")
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        if data is None and self.nullable:
+            return None
+        node = self.pick(data)
+        if node is None:
+            wanted = " | ".join([*self.members, "null"] if self.nullable else self.members)
+            return _note(errors, at, f"Expected `{wanted}`, got `{_kind(data)}`")
+        return self._ruled(data, node.read(data, at, errors), at, errors)
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        return super().text(above) + "?" * self.nullable + spell(self.rule)
+
+
+class Tagged(Choice):
+    """A union of dataclasses told apart by the text in one field."""
+
+    def __init__(self, tag: str, records: dict[str, Record]) -> None:
+        self.tag, self.records = tag, records
+        self.below = tuple(dict.fromkeys(records.values()))
+
+    def pick(self, data: Any) -> Node | None:
+        name = data.get(self.tag) if isinstance(data, _MAPS) else None
+        return self.records.get(name) if isinstance(name, str) else None
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        record = self.pick(data)
+        if record is not None:
+            return record.read(data, at, errors)
+        if not _is_map(data, at, errors):
+            return _BAD
+        found = f"is {data[self.tag]!r}" if self.tag in data else "is missing"
+        return _note(
+            errors, (*at, self.tag), f"{found}; it must be one of {', '.join(map(repr, self.records))}"
+        )
+
+    def carry(self, old: Any, new: Any) -> Any:
+        same = self.pick(old) is not None and old[self.tag] == new[self.tag]
+        return super().carry(old, new) if same else new
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a record; `default` makes its default and is None when there is none."""
+
+    node: Node
+    default: Callable[[], Any] | None
+
+
+class Record(Node):
+    """A frozen dataclass."""
+
+    def __init__(self, hint: Any) -> None:
+        self.hint = hint
+        self.made: type[Any] = get_origin(hint) or hint
+        self.fields: dict[str, Field] = {}
+        self.native = False  # whether msgspec can convert it whole
+        self.clocked: list[tuple[str, Node]] = []  # the fields with datetimes in them
+        self.after: Callable[[Any], None] | None = getattr(self.made, "__post_init__", None)
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        if self.native:
+            try:
+                value = convert(data, self.hint, dec_hook=ref.decode_hook)
+                if self.aware(data):
+                    return value
+            except Exception:
+                pass  # read again below, field by field, to name them all
+        if not _is_map(data, at, errors):
+            return _BAD
+        values = {name: self._field(name, field, data, at, errors) for name, field in self.fields.items()}
+        return _BAD if any(value is _BAD for value in values.values()) else self._build(values, at, errors)
+
+    def _field(self, name: str, field: Field, data: Mapping[str, Any], at: path.Path, errors: Errors) -> Any:
+        if name in data:
+            return field.node.read(data[name], (*at, name), errors)
+        return _note(errors, (*at, name), "is missing") if field.default is None else field.default()
+
+    def _build(self, values: dict[str, Any], at: path.Path, errors: Errors) -> Any:
+        """An instance made as msgspec makes it: attributes first, then __post_init__."""
+        value = object.__new__(self.made)
+        for name, item in values.items():
+            object.__setattr__(value, name, item)
+        try:
+            if self.after is not None:
+                self.after(value)
+        except Exception as error:
+            return _note(errors, at, str(error) or type(error).__name__)
+        return value
+
+    def parts(self, data: Any) -> Parts:
+        if not isinstance(data, _MAPS):
+            return ()
+        return ((name, field.node, data[name]) for name, field in self.fields.items() if name in data)
+
+    def aware(self, data: Any) -> bool:
+        # A plain loop, not `all`: this runs on each read of a record with datetimes.
+        for name, node in self.clocked:  # noqa: SIM110
+            if name in data and not node.aware(data[name]):
+                return False
+        return True
+
+    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+        if self not in above:  # a contract inside itself has endlessly many paths; the first ones are indexed
+            for name, field in self.fields.items():
+                yield from field.node.ref_paths((*at, name), (*above, self))
+
+    def unknown(self, data: Any) -> bool:
+        return isinstance(data, _MAPS) and (not data.keys() <= self.fields.keys() or super().unknown(data))
+
+    def carry(self, old: Any, new: Any) -> Any:
+        if not isinstance(old, _MAPS):
+            return new
+        out = dict(new)
+        for key, item in old.items():
+            if key not in self.fields:
+                out.setdefault(key, item)
+            elif key in new:
+                out[key] = self.fields[key].node.carry(item, new[key])
+        return out
+
+    def text(self, above: tuple[Node, ...]) -> str:
+        if self in above:
+            return f"^{len(above) - above.index(self)}"
+        parts = [
+            f"{name}{'' if field.default is None else '?'}:{field.node.text((*above, self))}"
+            for name, field in sorted(self.fields.items())
+        ]
+        return "{" + ",".join(parts) + "}"
+
+
+def _is_link(node: Node) -> bool:
+    return isinstance(node, Link) or (
+        isinstance(node, OneOf) and isinstance(node.members.get("scalar"), Link)
+    )
+
+
+def reach(node: Node) -> Iterator[Node]:
+    """Every node below this one and itself, each once."""
+    seen, todo = {node}, [node]
+    while todo:
+        here = todo.pop()
+        yield here
+        fresh = [below for below in here.below if below not in seen]
+        seen.update(fresh)
+        todo += fresh
+
+
+def spell(hint: Any) -> str:
+    """A type as text, without module names and memory addresses."""
+    if hint is None:
+        return ""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return f"Literal[{','.join(sorted(map(repr, args)))}]"
+    if origin is Annotated:
+        return spell(args[0]) + "".join(
+            sorted(repr(arg) for arg in args[1:] if isinstance(arg, msgspec.Meta))
+        )
+    if origin is Union or origin is UnionType:
+        return "|".join(sorted(spell(arg) for arg in args))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return f"Enum[{','.join(sorted(repr(member.value) for member in hint))}]"
+    if args:
+        return f"{spell(origin)}[{','.join('...' if arg is ... else spell(arg) for arg in args)}]"
+    return hint.__name__ if hasattr(hint, "__name__") else repr(hint)
+
+
+def _converted(hint: Any, data: Any, at: path.Path, errors: Errors) -> Any:
+    try:
+        return convert(data, hint, dec_hook=ref.decode_hook)
+    except Exception as error:
+        return _note(errors, at, str(error).split(" - at ")[0])
+
+
+def _is_map(data: Any, at: path.Path, errors: Errors) -> bool:
+    if not isinstance(data, _MAPS):
+        _note(errors, at, f"Expected `object`, got `{_kind(data)}`")
+    elif not all(isinstance(key, str) for key in data):
+        _note(errors, at, "has a key that is not `str`")
+    else:
+        return True
+    return False
+
+
+def _note(errors: Errors, at: path.Path, reason: str) -> Any:
+    errors[path.text(at)] = reason
+    return _BAD
+
+
+def _kind(data: Any) -> str:
+    return "null" if data is None else type(data).__name__
