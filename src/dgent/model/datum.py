@@ -54,7 +54,7 @@ class Datum(msgspec.Struct, frozen=True):
     def checked(self, plain: bool = False) -> Datum:
         """This datum in storable form, or an InputError that names the wrong field.
 
-        `plain` says that the data is JSON-like already and needs no second look.
+        `plain` says that data and tags went through this before and need no second look.
         """
         ids.check_id(self.id)
         if not isinstance(self.created_at, datetime):
@@ -65,10 +65,9 @@ class Datum(msgspec.Struct, frozen=True):
         if not isinstance(self.content, bytes):
             raise InputError(f"content must be bytes, not {type(self.content).__name__}", field="content")
         self._check_names()
-        tags = ids.check_tags(self.tags)
-        if plain and tags is self.tags:
+        if plain:
             return self
-        return self.replace(data=self.data if plain else codec.plain(self.data), tags=tags)
+        return self.replace(data=codec.plain(self.data), tags=ids.check_tags(self.tags))
 
     def _check_names(self) -> None:
         for field in ("author", "source", "schema"):

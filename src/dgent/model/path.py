@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 from dgent.errors import QueryError
@@ -28,6 +29,16 @@ MISSING: Final = Missing.MISSING
 
 def parse(path: str | Sequence[str]) -> Path:
     """The segments of a dotted path, or of a tuple or list taken as given; QueryError names a bad one."""
+    # An index reads the same few paths for every record; remembering them saves most of the cost.
+    return _parsed(path) if type(path) is str else _parse(path)
+
+
+@lru_cache(1024)
+def _parsed(path: str) -> Path:
+    return _parse(path)
+
+
+def _parse(path: str | Sequence[str]) -> Path:
     if isinstance(path, str):
         segments = _unescape(path) if "\\" in path else tuple(path.split("."))
     elif isinstance(path, tuple | list):

@@ -7,7 +7,7 @@ engines each implement it. All of it is synchronous: a caller holds no state acr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from dgent.store.catalog import Entry, Position, SchemaState, StreamName
 from dgent.store.row import Row
@@ -143,10 +143,22 @@ class Reading(Protocol):
         ...
 
 
+Wrap: TypeAlias = Callable[[Any], Any]
+"""Makes of a kernel another one of the same kind: what `dgent.testing` puts between store and engine."""
+
+
+def unwrapped(kernel: Any) -> Any:
+    """The kernel itself."""
+    return kernel
+
+
 class Writing(Reading, Protocol):
     """Reads and writes inside one write transaction."""
 
-    tip: Tip
+    @property
+    def tip(self) -> Tip:
+        """Where the log stands; moved on by whoever writes."""
+        ...
 
     def make_number(self, text: str) -> int:
         """The number of a name, giving it one if it has none."""

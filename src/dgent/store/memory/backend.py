@@ -13,7 +13,7 @@ from dgent.model.datum import Datum
 from dgent.store import select
 from dgent.store.backend import Committed, View
 from dgent.store.embedded import EmbeddedBackend
-from dgent.store.kernel import Reading
+from dgent.store.kernel import Reading, Wrap, Writing, unwrapped
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.memory.kernel import MemoryKernel
 
@@ -26,9 +26,9 @@ class MemoryBackend(EmbeddedBackend):
     name = "memory"
     priority = 100
 
-    def __init__(self) -> None:
+    def __init__(self, wrap: Wrap = unwrapped) -> None:
         self.epoch = os.urandom(8)
-        self._kernel = MemoryKernel()
+        self._kernel: Writing = wrap(MemoryKernel())
         self._ledger = Ledger(self._kernel)
         # The blocking twin reads from other threads while the loop's thread writes.
         self._lock = threading.RLock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -16,17 +17,18 @@ from dgent.model.datum import Datum
 from dgent.store import select
 from dgent.store.backend import Committed, View
 from dgent.store.embedded import EmbeddedBackend, wait_by_polling
-from dgent.store.kernel import Reading
+from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import connect, translate, translated, use_wal
 from dgent.store.sqlite.kernel import SQLiteReading
-from dgent.store.sqlite.writer import Job, Writer
+from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
 
 R = TypeVar("R")
 
 READERS = 4
 POLL_S = 0.025  # how soon a commit of another process is noticed by `wait`
+LOOP_BYTES = 1 << 18  # larger commits go to the writer thread
 DURABILITIES = ("full", "relaxed")
 
 
@@ -40,13 +42,14 @@ class SQLiteBackend(EmbeddedBackend):
     name = "sqlite"
     priority = 50
 
-    def __init__(self, path: str, durability: str = "full") -> None:
+    def __init__(self, path: str, durability: str = "full", wrap: Wrap = unwrapped) -> None:
         if durability not in DURABILITIES:
             raise InputError(
                 f"durability is {durability!r}; it is one of {', '.join(DURABILITIES)}", field="durability"
             )
         self.path = os.path.abspath(path)
         self.durability = durability
+        self._wrap = wrap
         self.epoch = b""
         self._shared: _Shared | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -63,7 +66,7 @@ class SQLiteBackend(EmbeddedBackend):
     async def open(self) -> None:
         """Open or create the file."""
         self._loop = asyncio.get_running_loop()
-        self._shared = await self._loop.run_in_executor(None, _share, self.path, self.durability)
+        self._shared = await self._loop.run_in_executor(None, _share, self.path, self.durability, self._wrap)
         self.epoch = self._shared.epoch
 
     async def close(self) -> None:
@@ -84,7 +87,7 @@ class SQLiteBackend(EmbeddedBackend):
 
     def get_now(self, id: str) -> Datum | None:
         """The live version, read on this thread without an event loop."""
-        reading = self._opened().reading()
+        _, reading = self._opened().reader()
         try:
             return select.get(reading, id, None)
         except apsw.Error as error:
@@ -109,11 +112,7 @@ class SQLiteBackend(EmbeddedBackend):
     # -- writes ---------------------------------------------------------------------------
 
     async def _commit(self, prepared: Prepared, view: View) -> Committed:
-        job = Job(self._deliver, prepared, view)
-        if self.durability == "relaxed":
-            result = await self._soon(job)
-        else:
-            result = await self._queued(job)
+        result = await self._soon(Job(self._deliver, prepared, view))
         assert isinstance(result, Committed)
         return result
 
@@ -154,11 +153,21 @@ class SQLiteBackend(EmbeddedBackend):
                 job.error = Closed(f"{self.path} was closed")
             _settle(jobs)
             return
-        if shared.writer.try_now(jobs):
+        if self._fits_the_loop(jobs, shared.writer) and shared.writer.try_now(jobs):
             _settle(jobs)
             return
         for job in jobs:
             shared.writer.submit(job)
+
+    def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
+        """Whether a commit here would be over sooner than a thread could be woken and answer.
+
+        A hop to the writer thread and back costs more than a quick disk needs for a durable commit.
+        When several wait, or the disk is slow, the loop has better things to do than to wait.
+        """
+        if sum(job.size for job in jobs) > LOOP_BYTES:
+            return False
+        return self.durability == "relaxed" or (len(jobs) == 1 and writer.pace_s < LOOP_BUDGET_S)
 
     def _answer(self, jobs: Sequence[Job]) -> None:
         """Called on the writer's thread: wake the loop once for all of a group."""
@@ -216,34 +225,33 @@ def _size(path: str) -> int:
 class _Shared:
     """What all handles on one file share: the writer, and a reading connection for each thread."""
 
-    def __init__(self, path: str, durability: str) -> None:
-        self.path, self.durability = path, durability
+    def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
+        self.path, self.durability, self.wrap = path, durability, wrap
         self.process = _process
         self.handles = 0
-        self.key: tuple[int, int, str] | None = None
+        self.key: _Key | None = None
         with translated(path):
-            self.writer = Writer(path, durability, _prepare)
+            self.writer = Writer(path, durability, _prepare, wrap)
         self.epoch = self.writer.epoch
         self.pool = ThreadPoolExecutor(READERS, thread_name_prefix="dgent-reader")
         self._local = threading.local()
         self._lock = threading.Lock()
         self._readers: list[apsw.Connection] = []
 
-    def reading(self) -> SQLiteReading:
-        """This thread's reads."""
-        reading: SQLiteReading | None = getattr(self._local, "reading", None)
-        if reading is None:
+    def reader(self) -> tuple[apsw.Connection, Reading]:
+        """This thread's connection and the reads on it."""
+        reader: tuple[apsw.Connection, Reading] | None = getattr(self._local, "reader", None)
+        if reader is None:
             with translated(self.path):
                 connection = connect(self.path, self.durability, wait=True)
-            reading = self._local.reading = SQLiteReading(connection)
+            reader = self._local.reader = (connection, self.wrap(SQLiteReading(connection)))
             with self._lock:
                 self._readers.append(connection)
-        return reading
+        return reader
 
     def read(self, work: Callable[[Reading], R]) -> R:
         """Run reads that all see one moment."""
-        reading = self.reading()
-        connection = reading.connection
+        connection, reading = self.reader()
         with translated(self.path):
             connection.execute("BEGIN")
             try:
@@ -255,10 +263,9 @@ class _Shared:
     def truncate(self) -> bool:
         """Empty the log; False when readers prevented it for five seconds."""
         for _ in range(100):
-            with self.writer.lock:
-                if self.writer.checkpoint("TRUNCATE"):
-                    return True
-            threading.Event().wait(0.05)
+            if self.writer.truncate():
+                return True
+            time.sleep(0.05)
         return False
 
     def close(self) -> None:
@@ -270,7 +277,8 @@ class _Shared:
         self.writer.close()
 
 
-_shared: dict[tuple[int, int, str], _Shared] = {}
+_Key = tuple[int, int, str, Wrap]
+_shared: dict[_Key, _Shared] = {}
 _shared_lock = threading.Lock()
 _process = 0  # counts forks: what was opened before one is not ours to use after it
 _inherited: list[object] = []
@@ -279,20 +287,21 @@ _inherited: list[object] = []
 def _prepare(connection: apsw.Connection, path: str) -> bytes:
     use_wal(connection, path)
     storage.prepare(connection, path)
-    ((epoch,),) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchall()
-    return bytes(epoch)
+    found: Any = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchall()
+    return bytes(found[0][0])
 
 
-def _share(path: str, durability: str) -> _Shared:
+def _share(path: str, durability: str, wrap: Wrap) -> _Shared:
     with _shared_lock:
-        shared = _shared.get(_key(path, durability) or (0, 0, ""))
+        key = _key(path, durability, wrap)
+        shared = None if key is None else _shared.get(key)
         if shared is None:
             if not os.path.isdir(os.path.dirname(path)):
                 raise NoBackendAvailable(
                     f"the folder of {path} does not exist", hint="make the folder, or correct the path"
                 )
-            shared = _Shared(path, durability)
-            shared.key = _key(path, durability)
+            shared = _Shared(path, durability, wrap)
+            shared.key = _key(path, durability, wrap)
             assert shared.key is not None, "the file exists once it is open"
             _shared[shared.key] = shared
         shared.handles += 1
@@ -309,12 +318,12 @@ def _release(shared: _Shared) -> None:
         shared.close()
 
 
-def _key(path: str, durability: str) -> tuple[int, int, str] | None:
+def _key(path: str, durability: str, wrap: Wrap) -> _Key | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino, durability
+    return found.st_dev, found.st_ino, durability, wrap
 
 
 def _after_fork() -> None:

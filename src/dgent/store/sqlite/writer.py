@@ -5,21 +5,22 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 import apsw
 
 from dgent.errors import Closed, DgentError, OutcomeUnknown
 from dgent.store.backend import View
+from dgent.store.kernel import Wrap
 from dgent.store.ledger import Ledger, Prepared
+from dgent.store.sqlite.checkpoint import Checkpointer, fold
 from dgent.store.sqlite.connection import Patience, connect, translate
 from dgent.store.sqlite.kernel import SQLiteKernel
 
 GROUP_COMMITS = 256
 GROUP_BYTES = 1 << 20
-CHECKPOINT_PAGES = 1000  # a passive checkpoint when idle
-FORCED_PAGES = 8000  # one even when busy
-TRUNCATE_BYTES = 64 << 20
+LOOP_BUDGET_S = 0.001  # commits that lately took longer than this do not run on an event loop
 
 
 class Job:
@@ -57,7 +58,9 @@ def _kept() -> bool:
 class Writer:
     """Owns the writing connection; used by its thread, or on the loop under `lock`."""
 
-    def __init__(self, path: str, durability: str, prepare: Callable[[apsw.Connection, str], bytes]) -> None:
+    def __init__(
+        self, path: str, durability: str, prepare: Callable[[apsw.Connection, str], bytes], wrap: Wrap
+    ) -> None:
         self.path = path
         self.lock = threading.Lock()
         self.connection = connect(path, durability, wait=True)
@@ -67,17 +70,17 @@ class Writer:
             self.connection.close()
             raise
         self.kernel = SQLiteKernel(self.connection)
-        self.ledger = Ledger(self.kernel)
-        self.newest = 0
-        self._pages = 0
-        self._jobs: queue.SimpleQueue[Job | str | None] = queue.SimpleQueue()
+        self.ledger = Ledger(wrap(self.kernel))
+        self.pace_s = LOOP_BUDGET_S  # how long commits take lately
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._closed = False
-        self.connection.set_wal_hook(self._count_pages)
+        self._checkpointer = Checkpointer(lambda: connect(path, durability, wait=False), self.lock)
+        self.connection.set_wal_hook(self._grown)
         self._thread = threading.Thread(target=self._run, name="dgent-writer", daemon=True)
         self._thread.start()
 
-    def _count_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
-        self._pages = pages
+    def _grown(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._checkpointer.grown(pages)
         return 0
 
     # -- called from other threads --------------------------------------------------------
@@ -89,7 +92,10 @@ class Writer:
         self._jobs.put(job)
 
     def try_now(self, jobs: Sequence[Job]) -> bool:
-        """Run jobs on this thread if nobody else is writing; False to leave them to the thread."""
+        """Run jobs on this thread if nobody else is writing; False to leave them to the thread.
+
+        Never waits: not for another thread, not for another process.
+        """
         if self._closed or not self.lock.acquire(blocking=False):
             return False
         try:
@@ -102,8 +108,6 @@ class Writer:
                 self.connection.set_busy_handler(Patience())
         finally:
             self.lock.release()
-        if self._pages >= CHECKPOINT_PAGES:
-            self._jobs.put("checkpoint")
         return True
 
     def close(self) -> None:
@@ -119,29 +123,17 @@ class Writer:
     def _run(self) -> None:
         item = self._jobs.get()
         while item is not None:
-            if isinstance(item, str):
-                self._checkpoint("PASSIVE")
-                item = self._next()
-                continue
             group, item = self._gather(item)
             if group:
                 with self.lock:
                     self._run_group(group)
                 _deliver(group)
-            if self._pages >= FORCED_PAGES:
-                self._checkpoint("PASSIVE")
-            if item is _IDLE:
-                item = self._next()
+            if item is _NOTHING:
+                item = self._jobs.get()
         self._finish()
 
-    def _next(self) -> Job | str | None:
-        """The next item; a long log is folded into the file while there is nothing else to do."""
-        if self._pages >= CHECKPOINT_PAGES and self._jobs.empty():
-            self._checkpoint("PASSIVE")
-        return self._jobs.get()
-
     def _gather(self, first: Job) -> tuple[list[Job], Any]:
-        """Everything that waits, up to the size of a group; then the item that did not fit."""
+        """Everything that waits, up to the size of a group; None after it when the end was reached."""
         group: list[Job] = []
         size = 0
         item: Any = first
@@ -150,13 +142,13 @@ class Writer:
                 group.append(item)
                 size += item.size
             if len(group) >= GROUP_COMMITS or size >= GROUP_BYTES:
-                return group, _IDLE
+                return group, _NOTHING
             try:
                 item = self._jobs.get_nowait()
             except queue.Empty:
-                return group, _IDLE
-            if item is None or isinstance(item, str):
-                return group, item
+                return group, _NOTHING
+            if item is None:
+                return group, None
 
     def _run_group(self, group: Sequence[Job]) -> None:
         try:
@@ -172,6 +164,7 @@ class Writer:
     def _group(self, jobs: Sequence[Job]) -> None:
         """Run jobs in one transaction; a refused one fails alone, any other error undoes all."""
         kernel = self.kernel
+        started = perf_counter()
         kernel.begin()
         try:
             for job in jobs:
@@ -180,7 +173,7 @@ class Writer:
         except BaseException as error:
             self._undo(error)
             raise
-        self.newest = kernel.tip.seq
+        self.pace_s += (perf_counter() - started - self.pace_s) / 8
 
     def _do(self, job: Job) -> None:
         job.error = None
@@ -206,22 +199,16 @@ class Writer:
     def _translated(self, error: BaseException) -> BaseException:
         return translate(error, self.path) if isinstance(error, apsw.Error) else error
 
-    # -- checkpoints ----------------------------------------------------------------------
+    # -- the end --------------------------------------------------------------------------
 
-    def _checkpoint(self, mode: str) -> bool:
-        """Fold the log into the file; readers may prevent part of it, which is fine."""
+    def truncate(self) -> bool:
+        """Empty the log; False when a reader still needs it. Waits for no one."""
         with self.lock:
-            return self.checkpoint(mode)
-
-    def checkpoint(self, mode: str) -> bool:
-        """Fold the log into the file; True when nothing is left in it. The caller holds `lock`."""
-        code = apsw.SQLITE_CHECKPOINT_TRUNCATE if mode == "TRUNCATE" else apsw.SQLITE_CHECKPOINT_PASSIVE
-        try:
-            pages, moved = self.connection.wal_checkpoint(mode=code)
-        except apsw.Error:
-            return False
-        self._pages = max(0, pages - moved)
-        return self._pages == 0
+            self.connection.set_busy_handler(None)
+            try:
+                return fold(self.connection, truncate=True)
+            finally:
+                self.connection.set_busy_handler(Patience())
 
     def _finish(self) -> None:
         with self.lock:
@@ -230,12 +217,14 @@ class Writer:
                 if isinstance(left, Job):
                     left.error = Closed(f"{self.path} was closed")
                     _deliver([left])
-            self.connection.set_busy_handler(None)
-            self.checkpoint("TRUNCATE")
+        self._checkpointer.stop()
+        try:
+            self.truncate()
+        finally:
             self.connection.close()
 
 
-_IDLE = object()
+_NOTHING = object()
 
 
 def _deliver(group: Sequence[Job]) -> None:

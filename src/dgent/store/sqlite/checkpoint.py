@@ -1,0 +1,71 @@
+"""Folding SQLite's log into its file in the background, so that no commit has to wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import apsw
+
+GROWN_PAGES = 1000  # fold after the log grew by this much
+
+
+class Checkpointer:
+    """A thread with a connection of its own; woken when the log has grown.
+
+    Most of the work runs beside readers and writers. What they wrote meanwhile is folded under the
+    writer's lock: only a log that is folded whole starts over, and appending to a file that does not
+    grow is what makes a durable commit quick.
+    """
+
+    def __init__(self, connect: Callable[[], apsw.Connection], writer_lock: threading.Lock) -> None:
+        self._connect = connect
+        self._writer_lock = writer_lock
+        self._wake = threading.Event()
+        self._stopping = False
+        self._folded = 0  # how much of the log, in pages, was folded last
+        self._thread = threading.Thread(target=self._run, name="dgent-checkpoint", daemon=True)
+        self._thread.start()
+
+    def grown(self, pages: int) -> None:
+        """Note how long the log is now; called after every commit."""
+        if pages < self._folded:
+            self._folded = 0  # it started over
+        if pages - self._folded >= GROWN_PAGES:
+            self._folded = pages
+            self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread; the writer folds the rest when it closes."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection: apsw.Connection | None = None
+        try:
+            while True:
+                self._wake.wait()
+                self._wake.clear()
+                if self._stopping:
+                    return
+                connection = connection or self._connect()
+                fold(connection)
+                with self._writer_lock:
+                    fold(connection)
+        except apsw.Error:
+            # Nothing is lost by a log that is not folded; it is done at close or by the next process.
+            return
+        finally:
+            if connection is not None:
+                connection.close(True)
+
+
+def fold(connection: apsw.Connection, truncate: bool = False) -> bool:
+    """Fold what can be folded now; True when nothing is left in the log."""
+    mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if truncate else apsw.SQLITE_CHECKPOINT_PASSIVE
+    try:
+        pages, folded = connection.wal_checkpoint(mode=mode)
+    except apsw.BusyError:
+        return False
+    return pages == folded

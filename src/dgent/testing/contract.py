@@ -1,0 +1,122 @@
+"""What every contract class shares: the store under test, and short ways to use it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+import pytest
+
+from dgent.errors import DgentError
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store.backend import Backend, Commit, Committed, Delete, Op, Put, StoredView, View
+
+Factory: TypeAlias = Callable[[], Awaitable[Backend]]
+"""Makes a backend, not opened yet; each call of one test is a handle on the same place."""
+
+STORED = StoredView()
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Contract:
+    """Inherit from a subclass, and give it a fixture `backend` that returns a `Factory`."""
+
+    persistent = False
+    """Whether a second handle, at the same time or later, finds what the first one stored."""
+
+    @pytest.fixture
+    async def store(self, backend: Factory) -> AsyncIterator[Backend]:
+        """An open, empty store."""
+        async with opened(backend) as store:
+            yield store
+
+
+@asynccontextmanager
+async def opened(backend: Factory) -> AsyncIterator[Backend]:
+    """One more handle on the test's place, closed at the end."""
+    store = await backend()
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def record(id: str, n: Any = 0, *, day: float = 0, **fields: Any) -> Datum:
+    """A small record; `day` sets its time of creation."""
+    fields.setdefault("data", {"n": n})
+    return Datum(id=id, created_at=DAY + timedelta(days=day), **fields)
+
+
+def typed(id: str, n: Any = 0, *, schema: str = "note", version: int = 1, **fields: Any) -> Datum:
+    """A small record of a schema."""
+    return record(id, n, schema=schema, schema_version=version, **fields)
+
+
+async def commit(store: Backend, *ops: Op, view: View = STORED, **fields: Any) -> Committed:
+    """One commit of some ops."""
+    return await store.commit(Commit(list(ops), **fields), view)
+
+
+async def put(store: Backend, *records: Datum, **fields: Any) -> Committed:
+    """One commit that puts some records."""
+    return await commit(store, *map(Put, records), **fields)
+
+
+async def delete(store: Backend, *ids: str, **fields: Any) -> Committed:
+    """One commit that deletes some records."""
+    return await commit(store, *map(Delete, ids), **fields)
+
+
+async def found(
+    store: Backend, query: Query | None = None, *, view: View = STORED, as_of: int | None = None, **fields: Any
+) -> list[str]:
+    """The ids a query gives, in order."""
+    page = await store.query(query or Query(**fields), view, as_of)
+    return [datum.id for datum in page.items]
+
+
+async def paged(store: Backend, query: Query, view: View = STORED) -> list[str]:
+    """The ids a query gives when it is read page by page."""
+    ids: list[str] = []
+    while True:
+        page = await store.query(query, view)
+        assert query.limit is None or len(page.items) <= query.limit
+        ids += [datum.id for datum in page.items]
+        if page.cursor is None:
+            return ids
+        assert len(page.items) == query.limit, "only the last page may be short"
+        query = query.replace(cursor=page.cursor)
+
+
+async def refused(code: str, call: Awaitable[object]) -> DgentError:
+    """The error of a call that must fail with a code; it has a message and is one of ours."""
+    with pytest.raises(DgentError) as caught:
+        await call
+    error = caught.value
+    assert error.code == code, f"wanted {code}, got {error.code}: {error}"
+    assert error.message
+    return error
+
+
+def plain(datum: Datum | None) -> Datum | None:
+    """A stored datum as it was before the store gave it rev, seq and author."""
+    return None if datum is None else datum.replace(rev=None, seq=None, author=None)
+
+
+async def everything(store: Backend, ids: Iterable[str]) -> dict[str, object]:
+    """What every kind of read says, to compare before and after something that must change nothing."""
+    ids = list(ids)
+    histories = [await store.history(id, None) for id in ids]
+    page = await store.query(Query(limit=None), STORED)
+    return {
+        "seq": await store.last_seq(),
+        "get": await store.get_many(ids),
+        "history": histories,
+        "query": page.items,
+        "count": await store.count(Query(), STORED),
+        "changes": await store.changes(0, 1000),
+    }

@@ -1,0 +1,103 @@
+"""A wrapper between the store and its engine that changes every stored byte, and changes it back.
+
+Whatever looks at stored bodies anywhere but in the one place that decodes them breaks behind it:
+
+    MemoryBackend(wrap=scramble)
+    SQLiteBackend("store.db", wrap=scramble)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from dgent.store.kernel import Scan, Writing
+from dgent.store.row import Row
+
+_MARK = b"~"  # one byte more, so that a length taken from stored bytes is wrong too
+_TABLE = bytes(byte ^ 0x5A for byte in range(256))
+
+
+def scramble(kernel: Writing) -> ScrambledKernel:
+    """The kernel behind a wrapper that changes what it stores."""
+    return ScrambledKernel(kernel)
+
+
+def scrambled(plain: bytes | None) -> bytes | None:
+    """Bytes as the engine gets them."""
+    return None if plain is None else _MARK + plain.translate(_TABLE)
+
+
+def unscrambled(stored: bytes | None) -> bytes | None:
+    """Bytes as they were before `scrambled`."""
+    if stored is None:
+        return None
+    assert stored[:1] == _MARK, "these bytes did not come through the wrapper"
+    return stored[1:].translate(_TABLE)
+
+
+class ScrambledKernel:
+    """A kernel whose stored bytes are changed; what carries no row goes through as it is.
+
+    Engines wrap their reading connections too; the methods that write are simply not called there.
+    """
+
+    def __init__(self, kernel: Writing) -> None:
+        self._kernel = kernel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    # -- rows out -------------------------------------------------------------------------
+
+    def head(self, id: str) -> Row | None:
+        """The newest version of a record, plain again."""
+        row = self._kernel.head(id)
+        return None if row is None else _out(row)
+
+    def row(self, dk: int) -> Row | None:
+        """The newest version of a record by its key, plain again."""
+        row = self._kernel.row(dk)
+        return None if row is None else _out(row)
+
+    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        """The live rows of a scan, plain again."""
+        return ((key, _out(row)) for key, row in self._kernel.walk(scan, descending, content))
+
+    def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
+        """The live rows whose id starts with a prefix, plain again."""
+        return (_out(row) for row in self._kernel.walk_ids(prefix, content))
+
+    def lagging(self, schema: int) -> list[Row]:
+        """Live rows that stand in no field stream, plain again."""
+        return [_out(row) for row in self._kernel.lagging(schema)]
+
+    def past(self, dk: int) -> list[Row]:
+        """The kept older versions, as they were buried."""
+        return [_out(row) for row in self._kernel.past(dk)]
+
+    # -- rows in --------------------------------------------------------------------------
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Rows of new records, changed."""
+        self._kernel.insert([_into(row) for row in rows])
+
+    def replace(self, row: Row) -> None:
+        """Another newest version, changed."""
+        self._kernel.replace(_into(row))
+
+    def bury(self, row: Row) -> None:
+        """A replaced version, changed."""
+        self._kernel.bury(_into(row))
+
+
+def _mapped(row: Row, change: Callable[[bytes | None], bytes | None]) -> Row:
+    return row._replace(x=change(row.x), data=change(row.data), content=change(row.content))
+
+
+def _into(row: Row) -> Row:
+    return _mapped(row, scrambled)
+
+
+def _out(row: Row) -> Row:
+    return _mapped(row, unscrambled)
