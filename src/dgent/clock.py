@@ -34,7 +34,7 @@ def to_us(moment: datetime) -> int:
 def from_us(us: int) -> datetime:
     """The aware UTC datetime of a stored time."""
     try:
-        return EPOCH + timedelta(microseconds=us)
+        return EPOCH + timedelta(0, 0, us)
     except OverflowError:
         raise InputError(f"{us} microseconds from 1970 are outside the years 1 to 9999") from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -153,12 +153,16 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some results of a query, where to go on, and the seq they were read at."""
+    """Some results of a query in order, and how they were found."""
 
     items: list[Datum]
-    cursor: str | None
-    seq: int
     explain: str = ""
+    further: Callable[[], str] | None = None  # makes the cursor; most callers never ask for it
+
+    @property
+    def cursor(self) -> str | None:
+        """Where to go on, for `Query(cursor=...)`; None when this was the end."""
+        return None if self.further is None else self.further()
 
 
 class Declaration(msgspec.Struct, frozen=True):

@@ -102,6 +102,10 @@ class Reading(Protocol):
         """The live rows of a scan in order, each with its key."""
         ...
 
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+        """The first rows of a scan at once, as plain tuples in the layout of Row."""
+        ...
+
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
         """The live rows whose id starts with a prefix, by id."""
         ...

@@ -200,7 +200,7 @@ class Ledger:
     def _check_newer(self, id: str, head: Row, made: Draft, commit: Commit) -> None:
         if made.sv < head.sv and commit.kind != "undo" and self.kernel.name(head.schema) == made.schema:
             raise NewerRecord(
-                f"{id!r} is stored as version {head.sv} of {made.schema!r}; version {made.sv} would lose fields",
+                f"{id!r} is stored as version {head.sv} of {made.schema!r}, newer than {made.sv}",
                 id=id,
             )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 
 from dgent import clock, codec
@@ -184,25 +184,53 @@ def query(
             raise QueryError("the cursor reads as of another seq", hint="leave as_of out")
         as_of = start.as_of
     plan = make_plan(reading, q, view)
-    if only_short and not (plan.exact and plan.ordered and as_of is None):
+    if _is_straight(reading, q, plan, as_of, start):
+        return _straight(reading, q, plan, epoch)
+    if only_short:
         return None
-    seq, _ = reading.newest()
-    if as_of is not None and as_of >= seq:
-        as_of = seq
-    found = find(reading, q, view, plan, as_of if as_of != seq else None, start)
+    if as_of is not None:
+        # As of the newest seq is as of now, until something is committed between two pages.
+        as_of = min(as_of, reading.newest()[0])
+    found = find(reading, q, view, plan, as_of, start)
     wanted = None if q.limit is None else q.offset + q.limit + 1
     rows = list(islice(found, q.offset, wanted))
-    close = getattr(found, "close", None)
-    if close is not None:
-        close()
-    text = None
+    found.close()
+    further = None
     if q.limit is not None and len(rows) > q.limit:
         rows.pop()
         key, t, dk, _row = rows[-1]
-        last = Cursor(key, t, dk, -1 if as_of is None else as_of)
-        text = cursors.encode(last, epoch, q.digest())
+        further = _further(q, epoch, Cursor(key, t, dk, -1 if as_of is None else as_of))
     name = reading.name
-    return Page([datum_of(found[3], name) for found in rows], text, seq, plan.explain)
+    return Page([datum_of(found[3], name) for found in rows], plan.explain, further)
+
+
+def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, start: Cursor | None) -> bool:
+    """Whether one scan gives exactly the rows asked for, in their order."""
+    return (
+        plan.exact
+        and plan.ordered
+        and len(plan.scans) == 1
+        and q.limit is not None
+        and q.order_path is None
+        and as_of is None
+        and start is None
+        and not any(reading.lagging(number) for number in plan.lagging)
+    )
+
+
+def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes) -> Page:
+    assert q.limit is not None
+    rows = reading.fetch(plan.scans[0], q.descending, q.content, q.offset + q.limit + 1)[q.offset :]
+    further = None
+    if len(rows) > q.limit:
+        rows = rows[: q.limit]
+        further = _further(q, epoch, Cursor(b"", rows[-1][5], rows[-1][0], -1))
+    name = reading.name
+    return Page([datum_of(row, name) for row in rows], plan.explain, further)
+
+
+def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:
+    return lambda: cursors.encode(last, epoch, q.digest())
 
 
 def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
@@ -218,19 +246,8 @@ def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
 
 def find(
     reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
-) -> Iterator[Found]:
+) -> Generator[Found, None, None]:
     """Every matching row in the query's order, from the start on."""
-    if plan.exact and as_of is None and start is None and plan.ordered and len(plan.scans) == 1:
-        lagging = [row for number in plan.lagging for row in reading.lagging(number)]
-        if not lagging and q.order_path is None:
-            walked = reading.walk(plan.scans[0], q.descending, q.content)
-            return ((b"", row.t, row.dk, row) for _, row in walked)
-    return _find(reading, q, view, plan, as_of, start)
-
-
-def _find(
-    reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
-) -> Iterator[Found]:
     sources = [_placed(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
     extra = [row for number in plan.lagging for row in reading.lagging(number)]
     if as_of is not None:

@@ -26,7 +26,7 @@ def reverted(reading: Reading, seq: int) -> list[Reverted]:
             raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
         before = None if rev == 1 else select.version(reading, head, rev - 1)
         if before is None and rev > 1:
-            raise HistoryGone(f"what {head.id!r} was before commit {seq} is no longer kept", id=head.id, seq=seq)
+            raise HistoryGone(f"{head.id!r} before commit {seq} is no longer kept", id=head.id, seq=seq)
         datum = datum_of(before, reading.name) if before is not None and before.live else None
         found.append(Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum))
     return found

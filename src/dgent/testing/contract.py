@@ -72,7 +72,12 @@ async def delete(store: Backend, *ids: str, **fields: Any) -> Committed:
 
 
 async def found(
-    store: Backend, query: Query | None = None, *, view: View = STORED, as_of: int | None = None, **fields: Any
+    store: Backend,
+    query: Query | None = None,
+    *,
+    view: View = STORED,
+    as_of: int | None = None,
+    **fields: Any,
 ) -> list[str]:
     """The ids a query gives, in order."""
     page = await store.query(query or Query(**fields), view, as_of)

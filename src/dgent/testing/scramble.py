@@ -64,6 +64,10 @@ class ScrambledKernel:
         """The live rows of a scan, plain again."""
         return ((key, _out(row)) for key, row in self._kernel.walk(scan, descending, content))
 
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Row]:
+        """The first rows of a scan, plain again."""
+        return [_out(Row._make(row)) for row in self._kernel.fetch(scan, descending, content, limit)]
+
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
         """The live rows whose id starts with a prefix, plain again."""
         return (_out(row) for row in self._kernel.walk_ids(prefix, content))

@@ -3,65 +3,67 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from dgent.errors import VersionConflict
-from dgent.store.backend import LIVE, Backend, Check, Delete, Op, Put
+from dgent.store.backend import LIVE, Backend, Check, Delete, Expect, Op, Put
 from dgent.testing.contract import DAY, Contract, commit, delete, everything, put, record, refused
 
 
-def _ops(expect: Any) -> dict[str, Op]:
-    return {"put": Put(record("a", "new"), expect), "delete": Delete("a", expect), "check": Check("a", expect)}
+CASES: list[tuple[str, Expect, bool]] = [
+    ("never there", None, True),
+    ("never there", 0, True),
+    ("never there", 1, False),
+    ("never there", LIVE, False),
+    ("at rev 2", None, True),
+    ("at rev 2", 0, False),
+    ("at rev 2", 1, False),
+    ("at rev 2", 2, True),
+    ("at rev 2", 3, False),
+    ("at rev 2", LIVE, True),
+    ("deleted at rev 2", None, True),
+    ("deleted at rev 2", 0, True),
+    ("deleted at rev 2", 1, False),
+    ("deleted at rev 2", 2, False),
+    ("deleted at rev 2", LIVE, False),
+    ("forgotten at rev 1", None, True),
+    ("forgotten at rev 1", 0, True),
+    ("forgotten at rev 1", 1, False),
+    ("forgotten at rev 1", LIVE, False),
+]
+
+
+async def _reach(store: Backend, id: str, state: str) -> None:
+    if state != "never there":
+        await put(store, record(id, 1))
+    if state == "at rev 2":
+        await put(store, record(id, 2))
+    elif state == "deleted at rev 2":
+        await delete(store, id)
+    elif state == "forgotten at rev 1":
+        await store.forget([id], "tester", None)
 
 
 class VersionContract(Contract):
     """`expect` decides, and a rev never comes back."""
 
-    @pytest.mark.parametrize("op", ["put", "delete", "check"])
-    @pytest.mark.parametrize(
-        ("state", "expect", "passes"),
-        [
-            ("never there", None, True),
-            ("never there", 0, True),
-            ("never there", 1, False),
-            ("never there", LIVE, False),
-            ("at rev 2", None, True),
-            ("at rev 2", 0, False),
-            ("at rev 2", 1, False),
-            ("at rev 2", 2, True),
-            ("at rev 2", 3, False),
-            ("at rev 2", LIVE, True),
-            ("deleted at rev 2", None, True),
-            ("deleted at rev 2", 0, True),
-            ("deleted at rev 2", 1, False),
-            ("deleted at rev 2", 2, False),
-            ("deleted at rev 2", LIVE, False),
-            ("forgotten at rev 1", 0, True),
-            ("forgotten at rev 1", 1, False),
-            ("forgotten at rev 1", LIVE, False),
-        ],
-    )
-    async def test_expectations(self, store: Backend, op: str, state: str, expect: Any, passes: bool) -> None:
-        await self._reach(store, state)
-        before = await everything(store, ["a"])
-        call = commit(store, _ops(expect)[op])
-        if passes:
-            await call
-        else:
-            await refused("version_conflict", call)
-            assert await everything(store, ["a"]) == before
-
-    async def _reach(self, store: Backend, state: str) -> None:
-        if state != "never there":
-            await put(store, record("a", 1))
-        if state == "at rev 2":
-            await put(store, record("a", 2))
-        elif state == "deleted at rev 2":
-            await delete(store, "a")
-        elif state == "forgotten at rev 1":
-            await store.forget(["a"], "tester", None)
+    @pytest.mark.parametrize("kind", ["put", "delete", "check"])
+    async def test_expectations(self, store: Backend, kind: str) -> None:
+        for state, expect, passes in CASES:
+            id = f"{state}, {expect}"
+            await _reach(store, id, state)
+            before = await everything(store, [id])
+            ops: dict[str, Op] = {
+                "put": Put(record(id, "new"), expect),
+                "delete": Delete(id, expect),
+                "check": Check(id, expect),
+            }
+            if passes:
+                await commit(store, ops[kind])
+            else:
+                await refused("version_conflict", commit(store, ops[kind]))
+                assert await everything(store, [id]) == before
 
     async def test_a_conflict_says_what_is_there(self, store: Backend) -> None:
         await put(store, record("a", 1))

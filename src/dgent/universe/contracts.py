@@ -106,6 +106,23 @@ class Contracts:
         except Unreadable as error:
             return datum.replace(problem=str(error))
 
+    def lenient_all(self, datums: list[Datum]) -> list[Any]:
+        """`lenient` of each; the plain case first, because pages of records come through here."""
+        out: list[Any] = []
+        by_name = self._by_name
+        for datum in datums:
+            schema = by_name.get(datum.schema or "")
+            if schema is None:
+                out.append(datum)
+            elif datum.schema_version == schema.version:
+                try:
+                    out.append(Crystal(datum, schema.shape.decode(datum.data), schema.name, schema.version))
+                except Unreadable as error:
+                    out.append(datum.replace(problem=str(error)))
+            else:
+                out.append(self.lenient(datum))
+        return out
+
 
 def declaration(schema: Schema[Any]) -> Declaration:
     """What a store must know of a schema."""

@@ -312,8 +312,7 @@ class Universe:
         for attempt in range(attempts):
             try:
                 async with self.transaction() as tx:
-                    result = await work(tx)
-                return result
+                    return await work(tx)
             except TransactionConflict:
                 if attempt == attempts - 1:
                     raise
@@ -359,10 +358,7 @@ class Universe:
         if not isinstance(query, Query):
             raise InputError(f"query takes a Query, not {type(query).__name__}")
         page = await self.backend.query(query, self.contracts, await self._seq_of(as_of))
-        if not raw:
-            lenient = self.contracts.lenient
-            page.items[:] = [lenient(datum) for datum in page.items]  # type: ignore[misc]
-        return page
+        return page if raw else Page(self.contracts.lenient_all(page.items), page.explain, page.further)
 
     async def recall(
         self, query: Query, *, as_of: int | datetime | None = None

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from dgent.errors import Closed
@@ -76,10 +77,8 @@ class MemoryBackend(EmbeddedBackend):
         """Return the newest seq as soon as it passes `since`, or when time is up."""
         self._check_open()
         if self._kernel.tip.seq <= since and self._changed is not None:
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), timeout_s)
-            except TimeoutError:
-                pass
         return self._kernel.tip.seq
 
     def _check_open(self) -> None:

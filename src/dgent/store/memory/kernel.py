@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from dgent.store.catalog import Entry, Position, SchemaState, StreamName
 from dgent.store.kernel import Logged, Scan, Tip
@@ -70,6 +71,9 @@ class MemoryKernel:
         for key, _t, dk in reversed(run) if descending else run:
             row = self._rows[dk]
             yield key, row if content else row._replace(content=None)
+
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Row]:
+        return [row for _, row in islice(self.walk(scan, descending, content), limit)]
 
     def _slice(self, scan: Scan) -> list[Position]:
         entries = self._entries.get(scan.stream, [])

@@ -146,18 +146,16 @@ class SQLiteBackend(EmbeddedBackend):
         jobs = [job for job in self._waiting if not job.dropped()]
         self._waiting = []
         shared = self._shared
-        if not jobs:
-            return
-        if shared is None:
-            for job in jobs:
-                job.error = Closed(f"{self.path} was closed")
-            _settle(jobs)
-            return
-        if self._fits_the_loop(jobs, shared.writer) and shared.writer.try_now(jobs):
-            _settle(jobs)
-            return
+        if jobs and shared is not None and self._fits_the_loop(jobs, shared.writer):
+            if shared.writer.try_now(jobs):
+                _settle(jobs)
+                return
         for job in jobs:
-            shared.writer.submit(job)
+            try:
+                self._opened().writer.submit(job)
+            except Closed as error:
+                job.error = error
+                _settle([job])
 
     def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
         """Whether a commit here would be over sooner than a thread could be woken and answer.

@@ -35,22 +35,25 @@ _UPDATE = (
     " parent = ?, tags = ?, enc = ?, fk = ?, x = ?, data = ?, content = ? WHERE dk = ?"
 )
 _BURY = _INSERT.replace("INTO datum", "INTO past")
+_DROP_SOME = (
+    "DELETE FROM entry WHERE (ix, key, t, dk) IN (SELECT ix, key, t, dk FROM entry WHERE ix = ? LIMIT ?)"
+)
 _APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-def _walk_sql(content: str, way: str) -> str:
+def _walk_sql(key: str, content: bool, descending: bool) -> str:
+    way = "DESC" if descending else "ASC"
+    body = "d.content" if content else "NULL"
     # CROSS JOIN keeps the stream as the outer loop, so rows come in its order without a sort.
     return (
-        f"SELECT e.key, {_PREFIXED}, {content} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
+        f"SELECT {key}{_PREFIXED}, {body} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
         f" WHERE {_BETWEEN} ORDER BY e.key {way}, e.t {way}, e.dk {way}"
     )
 
 
-_WALK = {
-    (descending, content): _walk_sql("d.content" if content else "NULL", "DESC" if descending else "ASC")
-    for descending in (False, True)
-    for content in (False, True)
-}
+_WAYS = [(descending, content) for descending in (False, True) for content in (False, True)]
+_WALK = {(down, content): _walk_sql("e.key, ", content, down) for down, content in _WAYS}
+_FETCH = {(down, content): _walk_sql("", content, down) + " LIMIT ?" for down, content in _WAYS}
 
 _ops_encoder = msgspec.msgpack.Encoder()
 _ops_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
@@ -181,6 +184,10 @@ class SQLiteReading:
         finally:
             # A statement left open would hide later commits from this connection.
             cursor.close(True)
+
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
+        values = (scan.stream, *scan.low, *scan.high, limit)
+        return self._execute(_FETCH[descending, content], values).fetchall()
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
         cursor = self.connection.cursor()
@@ -436,8 +443,7 @@ class SQLiteKernel(SQLiteReading):
         for ix, *name in names:
             if keep(StreamName(*name)):
                 continue
-            sql = "DELETE FROM entry WHERE (ix, key, t, dk) IN (SELECT ix, key, t, dk FROM entry WHERE ix = ? LIMIT ?)"
-            self._execute(sql, (ix, left))
+            self._execute(_DROP_SOME, (ix, left))
             left -= self.connection.changes()
             if left <= 0:
                 return True

@@ -94,15 +94,16 @@ class Writer:
     def try_now(self, jobs: Sequence[Job]) -> bool:
         """Run jobs on this thread if nobody else is writing; False to leave them to the thread.
 
-        Never waits: not for another thread, not for another process.
+        Never waits: not for another thread, not for another process. Whatever fails here is undone
+        and left to the thread too, which finds out whose fault it is.
         """
-        if self._closed or not self.lock.acquire(blocking=False):
+        if self._closed or not self._jobs.empty() or not self.lock.acquire(blocking=False):
             return False
         try:
             self.connection.set_busy_handler(None)
             try:
                 self._group(jobs)
-            except apsw.BusyError:
+            except Exception:
                 return False
             finally:
                 self.connection.set_busy_handler(Patience())
