@@ -64,6 +64,10 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
         A record that is stored in a newer version is never rewritten: that raises NewerRecord.
         """
+        return self.settle(schema)[0]
+
+    def settle(self, schema: Schema[T]) -> tuple[Datum, T]:
+        """The datum to store, and the value as everyone will read it back."""
         datum = self.datum
         stored = datum.schema_version
         if stored is not None and stored > schema.version:
@@ -74,10 +78,10 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False):
                 stored=stored,
                 version=schema.version,
             )
-        data = schema.encode(self.value)
+        data, value = schema.shape.settle(self.value)
         if datum.data:
             data = schema.carry(_in_shape(datum, schema), data)
-        return datum.replace(data=data, schema=schema.name, schema_version=schema.version)
+        return datum.replace(data=data, schema=schema.name, schema_version=schema.version), value
 
     def replace(self, **changes: Any) -> Crystal[T]:
         """A crystal of the same record with another value, tags, author, source or parent_id.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dgent import clock
-from dgent.errors import NotFound
+from dgent.errors import Busy, NotFound
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store import retention, select
@@ -58,6 +58,13 @@ class EmbeddedBackend(ABC):
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         """Run a short read of one moment on this thread."""
 
+    async def _inline(self, work: Callable[[Reading], R]) -> R:
+        """Run a short read on the loop's thread, unless it would have to wait for someone."""
+        try:
+            return self._read_now(work)
+        except Busy:
+            return await self._read(work)
+
     @abstractmethod
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         """Run work in a write transaction of its own."""
@@ -83,15 +90,18 @@ class EmbeddedBackend(ABC):
             logged = reading.keyed(key_bytes(key))
             return None if logged is None else Ledger(reading).answer(logged)  # type: ignore[arg-type]
 
-        return self._read_now(work)
+        return await self._inline(work)
 
     # -- reads ----------------------------------------------------------------------------
 
     async def get(self, id: str, as_of: int | None = None) -> Datum | None:
         """The live version, or the one at a seq."""
         if as_of is None:
-            return self.get_now(id)
-        return self._read_now(lambda reading: select.get(reading, id, as_of))
+            try:
+                return self.get_now(id)
+            except Busy:
+                pass  # the read below waits on another thread
+        return await self._inline(lambda reading: select.get(reading, id, as_of))
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
         """One answer for each id, read at one moment."""
@@ -99,13 +109,13 @@ class EmbeddedBackend(ABC):
         def work(reading: Reading) -> list[Datum | None]:
             return [select.get(reading, id, as_of) for id in ids]
 
-        return self._read_now(work) if len(ids) <= INLINE_IDS else await self._read(work)
+        return await self._inline(work) if len(ids) <= INLINE_IDS else await self._read(work)
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
         """A page of matching records in order."""
         short = as_of is None and query.limit is not None and query.limit + query.offset <= INLINE_ROWS
         if short:
-            page = self._read_now(lambda reading: self._short_query(reading, query, view))
+            page = await self._inline(lambda reading: self._short_query(reading, query, view))
             if page is not None:
                 return page
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
@@ -171,11 +181,11 @@ class EmbeddedBackend(ABC):
                 check_guard(reading, guard, view)
             return seq
 
-        return self._read_now(work)
+        return await self._inline(work)
 
     async def last_seq(self) -> int:
         """The newest seq."""
-        return self._read_now(lambda reading: reading.newest()[0])
+        return await self._inline(lambda reading: reading.newest()[0])
 
     async def seq_at(self, moment: datetime) -> int:
         """The newest seq committed at or before a time."""
@@ -184,7 +194,7 @@ class EmbeddedBackend(ABC):
             reading.refresh()
             return reading.seq_at(clock.to_us(moment))
 
-        return self._read_now(work)
+        return await self._inline(work)
 
     async def versions(self, schema: str) -> dict[int, int]:
         """How many live records there are of each stored version."""
@@ -250,7 +260,7 @@ class EmbeddedBackend(ABC):
             reading.refresh()
             return reading.floor()
 
-        return Compacted(versions, commits, self._read_now(floor) + 1)
+        return Compacted(versions, commits, await self._inline(floor) + 1)
 
     async def stats(self) -> BackendStats:
         """What the store holds, and how it is."""

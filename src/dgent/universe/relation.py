@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,8 @@ async def causal_chain(universe: Universe, id: str) -> list[Any]:
             break
         chain.append(datum)
         seen.add(next_id)
+        if len(chain) % 256 == 0:
+            await asyncio.sleep(0)  # reads by id do not wait, so a long chain would keep the loop
         next_id = datum.parent_id
     return [universe.contracts.lenient(datum) for datum in reversed(chain)]
 

@@ -6,9 +6,11 @@ import asyncio
 import builtins
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from dgent import clock, ids
 from dgent.errors import (
@@ -17,7 +19,6 @@ from dgent.errors import (
     NoBackendAvailable,
     NotFound,
     TransactionConflict,
-    UndoConflict,
 )
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
@@ -44,7 +45,7 @@ from dgent.store.backend import (
     Version,
 )
 from dgent.store.registry import backend_for
-from dgent.universe import feed, relation, upgrade, writing
+from dgent.universe import feed, history, relation, upgrade, writing
 from dgent.universe.collection import Collection
 from dgent.universe.contracts import Contracts, declaration
 from dgent.universe.focus import Focus
@@ -54,7 +55,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PAGE = 500
-CHUNK = 10_000  # records in one commit of `put_many` would otherwise hold the writer for long
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class _Life:
+    """Whether a universe is open, shared with the views that rooms have of it."""
+
+    __slots__ = ("closed", "loop")
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.closed = False
 
 
 class Universe:
@@ -68,38 +79,37 @@ class Universe:
         self.author = ids.check_name(author, "author")
         self.contracts = Contracts()
         self._room = room
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._life = _Life()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._fills: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     # -- lifecycle ------------------------------------------------------------------------
 
     async def open(self) -> Universe:
         """Open the store; raises when that very store cannot be opened, and never takes another."""
-        if self._closed:
+        if self._life.closed:
             raise Closed("this universe was closed", hint="call dgent.open again")
-        if self._loop is None:
+        if self._life.loop is None:
             if not await self.backend.is_available():
                 raise NoBackendAvailable(
                     f"the {self.backend.name} store cannot be opened at its place",
                     hint="does the folder exist, and may you write there?",
                 )
             await self.backend.open()
-            self._loop = asyncio.get_running_loop()
+            self._life.loop = asyncio.get_running_loop()
         return self
 
     async def close(self) -> None:
         """Finish what is under way and close the store; twice is fine."""
-        if self._closed:
+        if self._life.closed:
             return
-        self._closed = True
+        self._life.closed = True
         for task in self._fills:
             task.cancel()
         await asyncio.gather(*self._fills, return_exceptions=True)
-        if self._loop is not None:
+        if self._life.loop is not None:
             await self.backend.close()
 
     async def __aenter__(self) -> Universe:
@@ -114,7 +124,7 @@ class Universe:
         return self.open().__await__()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "new" if self._loop is None else "open"
+        state = "closed" if self._life.closed else "new" if self._life.loop is None else "open"
         return f"<Universe {self.backend.name} {state}>"
 
     def for_room(self, name: str) -> Universe:
@@ -124,9 +134,9 @@ class Universe:
         return twin
 
     def _check(self) -> None:
-        if self._loop is None or self._closed:
+        if self._life.loop is None or self._life.closed:
             raise Closed("this universe is not open", hint="use `async with dgent.open(...) as u`")
-        if asyncio.get_running_loop() is not self._loop:
+        if asyncio.get_running_loop() is not self._life.loop:
             raise Closed(
                 "this universe belongs to another event loop", hint="open one in this loop, or use dgent.sync"
             )
@@ -185,7 +195,11 @@ class Universe:
     async def indexed(self) -> None:
         """Wait until every old record is in the declared indexes."""
         await self._ready()
-        await asyncio.gather(*self._fills)
+        if self._fills:
+            # Not `gather`: whoever stops waiting must not stop the work.
+            done, _ = await asyncio.wait(self._fills)
+            for task in done:
+                task.result()
 
     async def drop_index(self, schema: str, path: str) -> None:
         """Give up a declared index."""
@@ -233,16 +247,14 @@ class Universe:
             value,
             id=id,
             tags=tags,
-            author=author or self.author,
+            author=self.author if author is None else author,
             source=source,
             parent=parent,
             content=content,
             created_at=created_at,
             key=key,
         )
-        done = await self.commit((Put(datum, expect, None, True),), key=key, note=note)
-        written = done.written[0]
-        stored = datum.replace(rev=written.rev, seq=written.seq)
+        stored = await self._put(Put(datum, expect, None, True), key, note)
         return Crystal(stored, settled, datum.schema or "", datum.schema_version or 1)
 
     async def store(
@@ -262,25 +274,20 @@ class Universe:
         return await self._put(writing.put_op(self.contracts, datum, expect), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
-        if op.datum.author is None:
-            op = Put(op.datum.replace(author=self.author), op.expect, op.indexed, op.plain)
+        op = writing.authored(op, self.author)
         done = await self.commit((op,), key=key, note=note)
-        written = done.written[0]
-        return op.datum.replace(rev=written.rev, seq=written.seq)
+        return (await writing.stored(self.backend, done, (op.datum,)))[0]
 
     async def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
     ) -> builtins.list[Datum]:
         """Store many datums in one commit: all or none."""
-        given = [d if d.author is not None else d.replace(author=self.author) for d in datums]
-        ops = [writing.put_op(self.contracts, datum, None) for datum in given]
+        ops = [writing.put_op(self.contracts, datum, None) for datum in datums]
         if not ops:
             return []
+        ops = [writing.authored(op, self.author) for op in ops]
         done = await self.commit(ops, key=key, note=note)
-        return [
-            datum.replace(rev=written.rev, seq=written.seq)
-            for datum, written in zip(given, done.written, strict=True)
-        ]
+        return await writing.stored(self.backend, done, [op.datum for op in ops])
 
     async def delete(
         self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
@@ -307,7 +314,7 @@ class Universe:
         Calls of this process that name the same `lock` queue up instead of conflicting.
         """
         if lock is not None:
-            async with self._locks.setdefault(lock, asyncio.Lock()):
+            async with self.lock(lock):
                 return await self.transact(work, attempts=attempts)
         for attempt in range(attempts):
             try:
@@ -318,6 +325,13 @@ class Universe:
                     raise
                 await asyncio.sleep(random.uniform(0, 0.002 * 2**attempt))
         raise InputError("attempts must be at least 1", field="attempts")
+
+    def lock(self, name: str) -> asyncio.Lock:
+        """The lock of a name, among the users of this universe in this process; it lives while held."""
+        found = self._locks.get(name)
+        if found is None:
+            found = self._locks[name] = asyncio.Lock()
+        return found
 
     # -- reading --------------------------------------------------------------------------
 
@@ -355,8 +369,7 @@ class Universe:
     async def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
         """Matching records with a cursor for the next page."""
         await self._ready()
-        if not isinstance(query, Query):
-            raise InputError(f"query takes a Query, not {type(query).__name__}")
+        _check_query(query)
         page = await self.backend.query(query, self.contracts, await self._seq_of(as_of))
         return page if raw else Page(self.contracts.lenient_all(page.items), page.explain, page.further)
 
@@ -369,15 +382,21 @@ class Universe:
     async def count(self, query: Query | None = None, *, as_of: int | datetime | None = None) -> int:
         """How many records match; all of them without a query."""
         await self._ready()
-        return await self.backend.count(query or Query(), self.contracts, await self._seq_of(as_of))
+        wanted = _check_query(Query() if query is None else query)
+        return await self.backend.count(wanted, self.contracts, await self._seq_of(as_of))
 
     # Named as in the protocol; inside this class the type is therefore `builtins.list`.
     async def list(
         self, prefix: str | None = None, *, after: datetime | None = None, limit: int | None = 100
     ) -> builtins.list[Datum]:
         """Raw records, newest first, whose id has a prefix and that were created after a time."""
-        since = None if after is None else after + timedelta(microseconds=1)
-        return await self.query(Query(prefix=prefix or None, since=since, limit=limit), raw=True)
+        if after is not None:
+            if not isinstance(after, datetime):
+                raise InputError(f"after must be a datetime, not {type(after).__name__}", field="after")
+            if clock.to_us(after) >= clock.to_us(clock.END):
+                return []
+            after += _MICROSECOND
+        return await self.query(Query(prefix=prefix or None, since=after, limit=limit), raw=True)
 
     async def iterate(
         self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False
@@ -385,7 +404,7 @@ class Universe:
         """Every matching record as of one moment, however many, a page at a time."""
         await self._ready()
         seq = await self.seq() if as_of is None else await self._seq_of(as_of)
-        left = query.limit
+        left = _check_query(query).limit
         page_query = query.replace(limit=PAGE if left is None else min(PAGE, left))
         while True:
             page = await self.page(page_query, as_of=seq, raw=raw)
@@ -418,9 +437,7 @@ class Universe:
     async def history(self, id: str, *, limit: int | None = None) -> builtins.list[Version]:
         """The kept versions of a record, newest first, deletions among them."""
         self._check()
-        if limit is not None and limit < 1:
-            raise InputError("limit must be at least 1", field="limit")
-        return await self.backend.history(ids.check_id(id), limit)
+        return await self.backend.history(ids.check_id(id), _check_limit(limit))
 
     async def undo(self, seq: int, *, only: Iterable[str] | None = None, force: bool = False) -> Committed:
         """Put the records of a commit back to what they were before it, as a new commit.
@@ -428,40 +445,23 @@ class Universe:
         Refused when any of them changed since, naming them; `only` picks some, `force` overrides.
         """
         await self._ready()
-        if type(seq) is not int or seq < 1:
-            raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
-        wanted = None if only is None else set(only)
-        records = [r for r in await self.backend.reverted(seq) if wanted is None or r.id in wanted]
-        changed = [r for r in records if r.now_rev != r.rev]
-        if changed and not force:
-            names = ", ".join(f"{r.id!r} (rev {r.now_rev}, commit {r.now_seq})" for r in changed[:10])
-            raise UndoConflict(
-                f"{len(changed)} records of commit {seq} changed since: {names}",
-                records={r.id: (r.now_rev, r.now_seq) for r in changed},
-            )
-        ops: list[Op] = []
-        for record in records:
-            expect = record.now_rev if record.live else 0
-            if record.before is not None:
-                ops.append(writing.put_op(self.contracts, record.before, expect))
-            elif record.live:
-                ops.append(Delete(record.id, expect))
-        return await self.commit(ops, kind="undo", of_seq=seq, note=f"undo of {seq}")
+        return await history.undo(self, seq, only, force)
 
     async def changes(self, since: int = 0, *, limit: int = 1000) -> builtins.list[Change]:
         """Commits after a seq, in order; HistoryGone names the first one that is still there."""
         await self._ready()
-        if limit < 1:
-            raise InputError("limit must be at least 1", field="limit")
-        return await self.backend.changes(since, limit)
+        return await self.backend.changes(_check_since(since), _check_limit(limit) or 2**62)
 
     async def watch(self, since: int | None = None, *, query: Query | None = None) -> AsyncIterator[Change]:
         """Every commit after a seq (from now on without one), in order, also of other processes."""
         await self._ready()
-        start = await self.seq() if since is None else since
-        async for change in feed.watch(self.backend, self.contracts, start, query):
-            yield change
-            self._check()
+        start = await self.seq() if since is None else _check_since(since)
+        if query is not None:
+            _check_query(query)
+        async with aclosing(feed.watch(self.backend, self.contracts, start, query)) as changes:
+            async for change in changes:
+                yield change
+                self._check()
 
     async def causal_chain(self, id: str) -> builtins.list[Any]:
         """A record and what caused it, oldest first; empty when there is no such record."""
@@ -486,7 +486,7 @@ class Universe:
     async def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
         """The records that refer to an id, newest first."""
         await self._ready()
-        found = await self.backend.referrers(ids.check_id(id), limit)
+        found = await self.backend.referrers(ids.check_id(id), _check_limit(limit))
         return [self.contracts.lenient(datum) for datum in found]
 
     async def associate(
@@ -502,9 +502,8 @@ class Universe:
         return await relation.associated(self, id, kind)
 
     async def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
-        """Remove a link; False when there was none."""
-        first, second = str(writing.id_of(a)), str(writing.id_of(b))
-        return await self.delete(relation.association_id(first, second, kind))
+        """Remove the link from one record to another; False when there was none."""
+        return await self.delete(relation.association_id(a, b, kind))
 
     # -- upkeep ---------------------------------------------------------------------------
 
@@ -516,7 +515,7 @@ class Universe:
     async def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
         """Let go of old history: keep so many old versions of each record, or what is younger."""
         await self._ready()
-        return await self.backend.compact(_rule(keep))
+        return await self.backend.compact(history.rule(keep))
 
     async def upgrade_all(
         self,
@@ -534,19 +533,22 @@ class Universe:
         return await self.backend.stats()
 
 
-def _rule(keep: int | timedelta | datetime | Keep) -> Keep:
-    if isinstance(keep, Keep):
-        return keep
-    if isinstance(keep, timedelta):
-        return Keep(after=clock.now() - keep)
-    if isinstance(keep, datetime):
-        clock.to_us(keep)
-        return Keep(after=keep)
-    if type(keep) is int and keep >= 0:
-        return Keep(versions=keep)
-    raise InputError(
-        f"keep is a number of versions, a timedelta, a datetime or a Keep, not {keep!r}", field="keep"
-    )
+def _check_query(query: Query) -> Query:
+    if not isinstance(query, Query):
+        raise InputError(f"this takes a Query, not {type(query).__name__}", field="query")
+    return query
+
+
+def _check_limit(limit: int | None) -> int | None:
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InputError(f"limit must be a whole number from 1, not {limit!r}", field="limit")
+    return limit
+
+
+def _check_since(since: int) -> int:
+    if type(since) is not int or since < 0:
+        raise InputError(f"since is a seq, 0 or more, not {since!r}", field="since")
+    return since
 
 
 def open(

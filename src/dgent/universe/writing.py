@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from dgent import clock, ids
-from dgent.errors import InputError
+from dgent.errors import InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, tagged
-from dgent.store.backend import Expect, Put
+from dgent.store.backend import Backend, Committed, Expect, Put
 from dgent.universe.contracts import Contracts
 
 
@@ -73,13 +73,46 @@ def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = Fal
     return Put(datum, expect, None, plain)
 
 
+def authored(op: Put, author: str) -> Put:
+    """The op with an author where its datum names none."""
+    if op.datum.author is not None:
+        return op
+    return Put(op.datum.replace(author=author), op.expect, op.indexed, op.plain)
+
+
 def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any]:
-    """The op that stores a crystal or a datum, and the crystal's value."""
+    """The op that stores a crystal or a datum, and the crystal's value as everyone will read it."""
     if isinstance(thing, Crystal):
         schema = contracts.named(thing.schema_name)
         if schema is None:
             raise InputError(f"the schema {thing.schema_name!r} is not registered here")
-        return Put(thing.draft(schema), expect, None, True), thing.value
+        datum, settled = thing.settle(schema)
+        return Put(datum, expect, None, True), settled
     if isinstance(thing, Datum):
         return put_op(contracts, thing, expect), None
     raise InputError(f"store takes a Crystal or a Datum, not {type(thing).__name__}", hint="use remember")
+
+
+async def stored(backend: Backend, done: Committed, datums: Sequence[Datum]) -> list[Datum]:
+    """Datums as a commit stored them: with rev and seq, and the time at which each record was made."""
+    written = {each.id: each for each in done.written}
+    old = []
+    for datum in datums:
+        mine = written.get(datum.id)
+        if mine is None:
+            raise NotFound(
+                f"{datum.id!r} was written under this key before, and forgotten since", id=datum.id
+            )
+        if datum.rev is None and (mine.rev > 1 or not mine.changed or done.repeated):
+            old.append(datum.id)
+    # A record keeps the time of its first version, whatever a later one says.
+    found = await backend.get_many(old) if old else []
+    made = {datum.id: datum.created_at for datum in found if datum is not None}
+    return [
+        datum.replace(
+            rev=written[datum.id].rev,
+            seq=written[datum.id].seq,
+            created_at=made.get(datum.id, datum.created_at),
+        )
+        for datum in datums
+    ]

@@ -146,10 +146,10 @@ class SQLiteBackend(EmbeddedBackend):
         jobs = [job for job in self._waiting if not job.dropped()]
         self._waiting = []
         shared = self._shared
-        if jobs and shared is not None and self._fits_the_loop(jobs, shared.writer):
-            if shared.writer.try_now(jobs):
-                _settle(jobs)
-                return
+        writer = None if shared is None else shared.writer
+        if jobs and writer is not None and self._fits_the_loop(jobs, writer) and writer.try_now(jobs):
+            _settle(jobs)
+            return
         for job in jobs:
             try:
                 self._opened().writer.submit(job)
@@ -215,6 +215,14 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 # -- one real file, one writer in this process --------------------------------------------

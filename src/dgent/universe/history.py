@@ -1,0 +1,92 @@
+"""Going back: undoing a commit, and the rule by which old history is let go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from dgent import clock
+from dgent.errors import InputError, NotFound, UndoConflict, VersionConflict
+from dgent.store.backend import Committed, Delete, Keep, Op, Reverted
+from dgent.universe import writing
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
+
+ATTEMPTS = 8
+
+
+async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: bool) -> Committed:
+    """Put the records of a commit back to what they were before it, as a new commit."""
+    if type(seq) is not int or seq < 1:
+        raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
+    if isinstance(only, str):
+        raise InputError("only must be a collection of ids, not one text", field="only")
+    wanted = None if only is None else set(only)
+    for attempt in range(ATTEMPTS):
+        records = await _picked(universe, seq, wanted)
+        changed = [record for record in records if record.now_rev != record.rev]
+        if changed and not force:
+            raise _refusal(seq, changed)
+        try:
+            return await universe.commit(
+                _ops(universe, records), kind="undo", of_seq=seq, note=f"undo of {seq}"
+            )
+        except VersionConflict:
+            # Changed between the look and the commit; a second look names what did.
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt raises or returns")
+
+
+async def _picked(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:
+    records = await universe.backend.reverted(seq)
+    if wanted is None:
+        return records
+    if missing := sorted(wanted - {record.id for record in records}):
+        raise NotFound(f"commit {seq} changed no {', '.join(map(repr, missing[:10]))}", ids=missing)
+    return [record for record in records if record.id in wanted]
+
+
+def _ops(universe: Universe, records: Iterable[Reverted]) -> list[Op]:
+    ops: list[Op] = []
+    for record in records:
+        expect = record.now_rev if record.live else 0
+        if record.before is not None:
+            ops.append(writing.put_op(universe.contracts, record.before, expect))
+        elif record.live:
+            ops.append(Delete(record.id, expect))
+    return ops
+
+
+def _refusal(seq: int, changed: list[Reverted]) -> UndoConflict:
+    names = ", ".join(f"{r.id!r} (rev {r.now_rev}, commit {r.now_seq})" for r in changed[:10])
+    return UndoConflict(
+        f"{len(changed)} records of commit {seq} changed since: {names}",
+        records={r.id: (r.now_rev, r.now_seq) for r in changed},
+    )
+
+
+def rule(keep: int | timedelta | datetime | Keep) -> Keep:
+    """The retention rule a caller means; one that says nothing would remove everything."""
+    if isinstance(keep, timedelta):
+        if keep < timedelta(0):
+            raise InputError(f"keep reaches into the future: {keep}", field="keep")
+        now = clock.now()
+        return Keep(after=now - min(keep, now - clock.EPOCH))
+    if isinstance(keep, datetime):
+        keep = Keep(after=keep)
+    elif type(keep) is int:
+        keep = Keep(versions=keep)
+    if not isinstance(keep, Keep):
+        raise InputError(
+            f"keep is a number of versions, a timedelta, a datetime or a Keep, not {keep!r}", field="keep"
+        )
+    if keep.versions is None and keep.after is None:
+        raise InputError("keep says neither how many versions nor how old", field="keep")
+    if keep.versions is not None and (type(keep.versions) is not int or keep.versions < 0):
+        raise InputError(f"keep must be 0 versions or more, not {keep.versions!r}", field="keep")
+    if keep.after is not None:
+        clock.to_us(keep.after)
+    return keep
