@@ -54,6 +54,10 @@ class DgentError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
+class SchemaConflict(UserWarning):
+    """Two programs use different contracts under one version of a schema. A warning, not an error."""
+
+
 class InputError(DgentError, ValueError):
     """What the caller gave is wrong; nothing was stored."""
 

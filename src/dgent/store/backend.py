@@ -178,6 +178,14 @@ class Declaration(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
+class Declared(msgspec.Struct, frozen=True):
+    """What a declaration came to: whether old records wait to be indexed, and whether another
+    contract was declared under the same version before."""
+
+    filling: bool
+    disputed: bool = False
+
+
 class SchemaStats(msgspec.Struct, frozen=True):
     """What a store holds of one schema."""
 
@@ -328,8 +336,8 @@ class Backend(Protocol):
         """What a keyed commit came to, or None if it never happened."""
         ...
 
-    async def declare(self, declaration: Declaration) -> bool:
-        """Make a schema known; True when old records still have to be indexed by `fill`."""
+    async def declare(self, declaration: Declaration) -> Declared:
+        """Make a schema known to the store."""
         ...
 
     async def fill(self, schema: str, view: View) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dgent.errors import Denied
 from dgent.model import order
 from dgent.model import path as paths
 from dgent.store.backend import Declaration
@@ -70,8 +71,11 @@ class SchemaState(msgspec.Struct, frozen=True):
 def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
     """The state after a declaration; the same object when nothing changes.
 
-    Declarations of one version add up. An older version than the newest known changes nothing.
+    Declarations of one version add up. An older version than the newest known changes nothing. An
+    owner stays: whoever declares a schema without knowing its room must not open it to everyone.
     """
+    if wanted.owner is not None and state.owner is not None and wanted.owner != state.owner:
+        raise Denied(f"{state.name!r} belongs to the room {state.owner!r}, not to {wanted.owner!r}")
     if wanted.version < state.iv:
         return state
     if wanted.version > state.iv:
@@ -90,7 +94,7 @@ def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaStat
         ready=kept,
         history=wanted.history,
         feed=wanted.feed,
-        owner=wanted.owner,
+        owner=state.owner if wanted.owner is None else wanted.owner,
         digest=wanted.digest,
         stale=state.stale or (state.iv not in (0, wanted.version) and not empty),
     )

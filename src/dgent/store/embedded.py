@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dgent import clock
+from dgent import ids as ids_
 from dgent.errors import Busy, NotFound
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -22,6 +22,7 @@ from dgent.store.backend import (
     Committed,
     Compacted,
     Declaration,
+    Declared,
     Forgotten,
     Guard,
     Keep,
@@ -31,9 +32,10 @@ from dgent.store.backend import (
     Version,
     View,
 )
-from dgent.store.catalog import REF, StreamName, high, low
+from dgent.store.catalog import REF, T_MIN, StreamName, high, low
+from dgent.store.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.guard import check_guard
-from dgent.store.kernel import Reading, Scan, Writing
+from dgent.store.kernel import Reading, Scan
 from dgent.store.ledger import Ledger, Prepared, key_bytes, prepare
 from dgent.store.undo import reverted
 
@@ -41,6 +43,7 @@ R = TypeVar("R")
 
 INLINE_IDS = 32  # up to so many point reads are done on the event loop
 INLINE_ROWS = 100
+BATCH = 20_000  # entries removed by one statement
 
 
 class EmbeddedBackend(ABC):
@@ -85,6 +88,7 @@ class EmbeddedBackend(ABC):
 
     async def outcome(self, key: str) -> Committed | None:
         """What a keyed commit came to, or None if it never happened."""
+        ids_.check_id(key, "key")
 
         def work(reading: Reading) -> Committed | None:
             logged = reading.keyed(key_bytes(key))
@@ -96,6 +100,7 @@ class EmbeddedBackend(ABC):
 
     async def get(self, id: str, as_of: int | None = None) -> Datum | None:
         """The live version, or the one at a seq."""
+        check_as_of(as_of)
         if as_of is None:
             try:
                 return self.get_now(id)
@@ -105,14 +110,17 @@ class EmbeddedBackend(ABC):
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
         """One answer for each id, read at one moment."""
+        check_as_of(as_of)
+        wanted = check_ids(ids)
 
         def work(reading: Reading) -> list[Datum | None]:
-            return [select.get(reading, id, as_of) for id in ids]
+            return [select.get(reading, id, as_of) for id in wanted]
 
-        return await self._inline(work) if len(ids) <= INLINE_IDS else await self._read(work)
+        return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
         """A page of matching records in order."""
+        check_as_of(as_of)
         short = as_of is None and query.limit is not None and query.limit + query.offset <= INLINE_ROWS
         if short:
             page = await self._inline(lambda reading: self._short_query(reading, query, view))
@@ -133,6 +141,7 @@ class EmbeddedBackend(ABC):
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """How many records match, ignoring limit, offset and cursor."""
+        check_as_of(as_of)
 
         def work(reading: Reading) -> int:
             reading.refresh()
@@ -142,6 +151,8 @@ class EmbeddedBackend(ABC):
 
     async def referrers(self, id: str, limit: int | None) -> list[Datum]:
         """Records whose declared refs hold this id, newest first."""
+        ids_.check_id(id)
+        check_limit(limit)
 
         def work(reading: Reading) -> list[Datum]:
             reading.refresh()
@@ -151,10 +162,14 @@ class EmbeddedBackend(ABC):
 
     async def history(self, id: str, limit: int | None) -> list[Version]:
         """The kept versions of a record, newest first."""
+        ids_.check_id(id)
+        check_limit(limit)
         return await self._read(lambda reading: select.history(reading, id, limit))
 
     async def changes(self, since: int, limit: int) -> list[Change]:
         """Commits after a seq, in order; HistoryGone if some were compacted away."""
+        check_seq(since, "since")
+        check_limit(limit)
 
         def work(reading: Reading) -> list[Change]:
             reading.refresh()
@@ -164,6 +179,7 @@ class EmbeddedBackend(ABC):
 
     async def reverted(self, seq: int) -> list[Reverted]:
         """What the records of a commit were before it."""
+        check_seq(seq, "seq")
 
         def work(reading: Reading) -> list[Reverted]:
             reading.refresh()
@@ -173,6 +189,7 @@ class EmbeddedBackend(ABC):
 
     async def validate(self, guard: Guard, view: View) -> int:
         """The newest seq, or TransactionConflict when something in the guard was touched."""
+        check_seq(guard.since, "since")
 
         def work(reading: Reading) -> int:
             seq, _ = reading.newest()
@@ -189,15 +206,17 @@ class EmbeddedBackend(ABC):
 
     async def seq_at(self, moment: datetime) -> int:
         """The newest seq committed at or before a time."""
+        at = check_moment(moment, "moment")
 
         def work(reading: Reading) -> int:
             reading.refresh()
-            return reading.seq_at(clock.to_us(moment))
+            return reading.seq_at(at)
 
         return await self._inline(work)
 
     async def versions(self, schema: str) -> dict[int, int]:
         """How many live records there are of each stored version."""
+        ids_.check_name(schema, "schema")
 
         def work(reading: Reading) -> dict[int, int]:
             reading.refresh()
@@ -210,16 +229,18 @@ class EmbeddedBackend(ABC):
 
     # -- declarations and upkeep ----------------------------------------------------------
 
-    async def declare(self, declaration: Declaration) -> bool:
-        """Make a schema known; True when old records still have to be indexed by `fill`."""
+    async def declare(self, declaration: Declaration) -> Declared:
+        """Make a schema known to the store."""
         return await self._write(lambda ledger: ledger.declare(declaration))
 
     async def fill(self, schema: str, view: View) -> bool:
         """Index one batch of old records; False when nothing is left to do."""
+        ids_.check_name(schema, "schema")
         return await self._write(lambda ledger: retention.fill_step(ledger, schema, view))
 
     async def drop_index(self, schema: str, path: str) -> None:
         """Forget a declared index."""
+        ids_.check_name(schema, "schema")
 
         def work(ledger: Ledger) -> None:
             state = ledger.kernel.state(schema)
@@ -228,18 +249,23 @@ class EmbeddedBackend(ABC):
             left = tuple(p for p in state.paths if p != path)
             # Which fields have streams by tag depends on their place, so the rest is built again.
             moved = tuple(p for p in left if state.paths.index(p) != left.index(p))
-            new = msgspec.structs.replace(
-                state, paths=left, ready=(state.ready - {path}) - set(moved), fill=(-(2**63), 0)
-            )
-            ledger.kernel.set_state(new)
+            new = msgspec.structs.replace(state, paths=left, ready=(state.ready - {path}) - set(moved))
+            ledger.kernel.set_state(msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None))
+            # In the same transaction: declared again in between, the field would lose its new entries.
+            while ledger.kernel.drop_streams(state.number, lambda name: name.path != "." + path, BATCH):
+                pass
 
         await self._write(work)
-        await self._write(lambda ledger: _drop_field(ledger.kernel, schema, path))
 
     async def forget(self, ids: Sequence[str], author: str, room: str | None) -> Forgotten:
         """Erase records and their history for good."""
-        seq, records, versions = await self._write(lambda ledger: retention.forget(ledger, ids, author, room))
-        return Forgotten(seq, records, versions, await self._erase_traces() if records else True)
+        wanted = check_ids(ids)
+        ids_.check_name(author, "author")
+        seq, records, versions = await self._write(
+            lambda ledger: retention.forget(ledger, wanted, author, room)
+        )
+        # Also when nothing was found: an earlier call may have left the erasing undone.
+        return Forgotten(seq, records, versions, await self._erase_traces())
 
     async def _erase_traces(self) -> bool:
         """Make sure that no file holds forgotten bytes any more; True when that is certain."""
@@ -247,6 +273,7 @@ class EmbeddedBackend(ABC):
 
     async def compact(self, keep: Keep) -> Compacted:
         """Apply a retention rule to the history, some records at a time."""
+        check_keep(keep)
         versions = commits = 0
         place: int | None = 0
         while place is not None:
@@ -267,7 +294,8 @@ class EmbeddedBackend(ABC):
 
         def work(reading: Reading) -> BackendStats:
             reading.refresh()
-            schemas = tuple(_schema_stats(reading, state.name) for state in reading.states())
+            names = sorted(state.name for state in reading.states())
+            schemas = tuple(_schema_stats(reading, name) for name in names)
             return BackendStats(
                 self.name,
                 self._place(),
@@ -314,13 +342,6 @@ def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
         tuple(sorted(state.seen)),
         state.owner,
     )
-
-
-def _drop_field(kernel: Writing, schema: str, path: str) -> None:
-    state = kernel.state(schema)
-    assert state is not None
-    while kernel.drop_streams(state.number, lambda name: name.path != "." + path, 20_000):
-        pass
 
 
 async def wait_by_polling(newest: Callable[[], int], since: int, timeout_s: float, pause_s: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dgent.errors import TransactionConflict
 from dgent.store.backend import Guard, View
-from dgent.store.kernel import FORGET, QUIET, Reading
+from dgent.store.kernel import FORGET, QUIET, SAME, Reading
 from dgent.store.row import Row, datum_of
 
 
@@ -21,6 +21,8 @@ def check_guard(reading: Reading, guard: Guard, view: View) -> None:
         for code, dk, _rev in logged.ops:
             if code & ~QUIET == FORGET:
                 raise TransactionConflict("records were forgotten while this transaction ran")
+            if code == SAME:
+                continue
             touched[dk] = logged.seq
     for dk, seq in touched.items():
         head = reading.row(dk)

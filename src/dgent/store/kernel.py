@@ -212,8 +212,12 @@ class Writing(Reading, Protocol):
         """Write a commit to the log."""
         ...
 
-    def erase(self, rows: Sequence[Row], seq: int) -> int:
-        """Remove records, their history and their names from everywhere; how many old versions."""
+    def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
+        """Remove records, their history and their names, and what the commits `seqs` say of them.
+
+        Returns how many versions there were. A commit keeps its key, which is a hash, so that a
+        retry cannot bring back what was forgotten.
+        """
         ...
 
     def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
@@ -224,8 +228,8 @@ class Writing(Reading, Protocol):
         """The next records, by dk, that have kept versions."""
         ...
 
-    def spans(self, dk: int) -> list[tuple[int, int]]:
-        """Rev and seq of a record's kept versions, oldest first."""
+    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+        """Rev, seq and time of a record's kept versions, oldest first."""
         ...
 
     def expire_keys(self, before: int) -> None:
@@ -233,5 +237,9 @@ class Writing(Reading, Protocol):
         ...
 
     def raise_floor(self, seq: int) -> int:
-        """Remove commits up to a seq, whose history is no longer whole; how many there were."""
+        """Remove commits up to a seq, whose history is no longer whole; how many there were.
+
+        The newest stays, because it says where the log stands, and so do those whose key is not
+        expired: a retry must not happen twice.
+        """
         ...

@@ -29,6 +29,7 @@ from dgent.store.backend import (
     Commit,
     Committed,
     Declaration,
+    Declared,
     Op,
     Put,
     View,
@@ -51,6 +52,7 @@ from dgent.store.catalog import (
     pack_keys,
     unpack_keys,
 )
+from dgent.store.check import check_commit, check_op, checked_declaration
 from dgent.store.guard import check_guard
 from dgent.store.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writing
 from dgent.store.row import Draft, Row
@@ -73,7 +75,9 @@ def prepare(commit: Commit) -> Prepared:
     drafts: list[Draft | None] = []
     seen: set[str] = set()
     size = 0
+    check_commit(commit)
     for op in commit.ops:
+        check_op(op)
         if type(op) is Put:
             made = rows.draft(op.datum, commit.author, op.plain)
             size += len(made.data) + len(made.content or b"")
@@ -81,13 +85,11 @@ def prepare(commit: Commit) -> Prepared:
         else:
             ids.check_id(op.id)
             drafts.append(None)
-        _check_expect(op)
         if op.id in seen:
             raise InputError(f"the id {op.id!r} is in one commit twice", field="id")
         seen.add(op.id)
     if len(drafts) > MAX_OPS:
         raise InputError(f"a commit has at most {MAX_OPS} ops", hint="split it")
-    ids.check_name(commit.author, "author")
     if commit.key is None:
         return Prepared(commit, drafts, None, None, size)
     ids.check_id(commit.key, "key")
@@ -99,15 +101,6 @@ def key_bytes(key: str) -> bytes:
     return hashlib.blake2b(key.encode(), digest_size=20).digest()
 
 
-def _check_expect(op: Op) -> None:
-    expect = op.expect
-    if expect is None or expect == LIVE or (type(expect) is int and expect >= 0):
-        return
-    raise InputError(
-        f"expect must be None, a rev or LIVE, not {expect!r}", field="expect", hint="0 means: must not exist"
-    )
-
-
 def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
     """What a keyed commit is about; the creation time is left out because a retry has another."""
     parts: list[object] = []
@@ -117,7 +110,8 @@ def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
         else:
             body = codec.canonical(made.plain).decode()
             content = hashlib.blake2b(made.content or b"").hexdigest()
-            parts.append(["Put", op.expect, *made[0:1], *made[2:8], body, content])
+            extra = None if made.x is None else codec.canonical(codec.decode(made.x)).decode()
+            parts.append(["Put", op.expect, *made[0:1], *made[2:8], extra, body, content])
     return hashlib.blake2b(codec.encode(parts), digest_size=16).digest()
 
 
@@ -151,9 +145,7 @@ class Ledger:
     def commit(self, prepared: Prepared, view: View) -> Committed:
         """Do all ops or raise; nothing is written before every check has passed."""
         kernel, commit = self.kernel, prepared.commit
-        if self._generation != kernel.generation:
-            self._templates.clear()
-            self._generation = kernel.generation
+        self._notice_changes()
         if prepared.key is not None:
             earlier = kernel.keyed(prepared.key)
             if earlier is not None:
@@ -164,6 +156,12 @@ class Ledger:
         if commit.guard is not None:
             check_guard(kernel, commit.guard, view)
         return self._write(prepared, verdicts)
+
+    def _notice_changes(self) -> None:
+        """Forget which streams records stand in when declarations or streams have changed."""
+        if self._generation != self.kernel.generation:
+            self._templates.clear()
+            self._generation = self.kernel.generation
 
     def _judge(self, op: Op, made: Draft | None, commit: Commit) -> _Verdict:
         head = self.kernel.head(op.id)
@@ -211,7 +209,7 @@ class Ledger:
             and head.tags == made.tags
             and head.parent == made.parent
             and head.content == made.content
-            and head.x == made.x
+            and codec.same(head.x or b"", made.x or b"")
             and name(head.schema) == made.schema
             and name(head.author) == made.author
             and (None if head.source is None else name(head.source)) == made.source
@@ -234,8 +232,10 @@ class Ledger:
         for verdict in verdicts:
             if verdict.code == SAME:
                 written.append(_unchanged(verdict))
-                if prepared.key is not None and verdict.head is not None:
-                    ops.append((SAME, verdict.head.dk, verdict.head.rev))
+                if prepared.key is not None:
+                    # One entry for each op, so that a repetition gets the same answer.
+                    head = verdict.head
+                    ops.append((SAME, 0, 0) if head is None else (SAME, head.dk, head.rev))
                 continue
             row, quiet = self._write_one(verdict, fresh, entries)
             ops.append((verdict.code | quiet, row.dk, row.rev))
@@ -367,6 +367,7 @@ class Ledger:
 
     def entries_of(self, row: Row) -> list[Entry]:
         """The entries a live stored row has now."""
+        self._notice_changes()
         state = self.kernel.state(self.kernel.name(row.schema))
         assert state is not None, "a stored row has a known schema"
         if row.fk is not None:
@@ -422,22 +423,33 @@ class Ledger:
             raise KeyReused(
                 f"the key was used before, by commit {earlier.seq}, for other work", seq=earlier.seq
             )
-        return self.answer(earlier)
+        written = [
+            self._written(op.id, logged_op, earlier.seq)
+            for op, logged_op in zip(prepared.commit.ops, earlier.ops, strict=True)
+        ]
+        return Committed(earlier.seq, tuple(written), repeated=True)
 
     def answer(self, logged: Logged) -> Committed:
-        """What a commit in the log was answered with."""
-        written = []
-        for code, dk, rev in logged.ops:
-            row = self.kernel.row(dk)
-            if row is not None:
-                written.append(Written(row.id, rev, logged.seq, code & ~QUIET != SAME))
-        return Committed(logged.seq, tuple(written), repeated=True)
+        """What a commit in the log was answered with, as far as its records are still known."""
+        known = [(op, self.kernel.row(op[1])) for op in logged.ops]
+        written = tuple(self._written(row.id, op, logged.seq) for op, row in known if row is not None)
+        return Committed(logged.seq, written, repeated=True)
+
+    def _written(self, id: str, logged_op: LoggedOp, seq: int) -> Written:
+        code, dk, rev = logged_op
+        if code != SAME:
+            return Written(id, rev, seq, True)
+        # It changed nothing, so the answer named the commit that had made the version.
+        row = self.kernel.row(dk)
+        versions = [] if row is None else [row, *self.kernel.past(dk)]
+        made = next((version.seq for version in versions if version.rev == rev), 0)
+        return Written(id, rev, made, False)
 
     # -- declarations ---------------------------------------------------------------------
 
-    def declare(self, wanted: Declaration) -> bool:
-        """Make a schema known; True when old records wait to be indexed."""
-        kernel = self.kernel
+    def declare(self, wanted: Declaration) -> Declared:
+        """Make a schema known to the store."""
+        kernel, wanted = self.kernel, checked_declaration(wanted)
         state = kernel.state(wanted.name)
         if state is None:
             state = SchemaState(wanted.name, kernel.make_number(wanted.name))
@@ -445,7 +457,8 @@ class Ledger:
         if new != state or kernel.state(wanted.name) is None:
             kernel.set_state(new)
             self._templates.clear()
-        return new.fill is not None or new.stale
+        disputed = state.iv == wanted.version and state.digest != wanted.digest
+        return Declared(new.fill is not None or new.stale, disputed)
 
 
 def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:

@@ -25,6 +25,7 @@ from dgent.store.row import Row, datum_of
 
 FILL_BATCH = 2000
 STALE_BATCH = 20_000
+LOG_BATCH = 10_000
 KEY_DAYS_US = 7 * 24 * 3600 * 1_000_000
 
 
@@ -36,19 +37,17 @@ def forget(ledger: Ledger, ids: Sequence[str], author: str, room: str | None) ->
         _check_owner(kernel, row, room)
     if not rows:
         return kernel.tip.seq, 0, 0
-    touched: set[int] = set()
-    for row in rows:
-        touched.add(row.schema)
-        if row.live:
-            kernel.remove_entries(ledger.entries_of(row))
-            kernel.set_lag(row.schema, row.dk, False)
+    schemas = {old.schema for row in rows for old in (row, *kernel.past(row.dk))}
+    entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
     tip = kernel.tip
     tip.seq += 1
     tip.at = max(clock.now_us(), tip.at)
-    versions = kernel.erase(rows, tip.seq)
-    for schema in touched:
-        # A tag's text must not outlive the last record that had it.
-        _drop_empty_tags(kernel, schema)
+    versions = kernel.erase(rows, _commits_about(kernel, {row.dk for row in rows}), tip.seq)
+    kernel.remove_entries(entries)
+    for row in rows:
+        kernel.set_lag(row.schema, row.dk, False)
+    for schema in schemas:
+        _drop_traces(kernel, schema)
     ops = [(FORGET, row.dk, row.rev) for row in rows]
     number = kernel.make_number(author)
     kernel.append(Logged(tip.seq, tip.at, number, KINDS.index("forget"), None, None, ops, None, None))
@@ -61,35 +60,56 @@ def _check_owner(kernel: Writing, row: Row, room: str | None) -> None:
         raise Denied(f"{row.id!r} belongs to the room {state.owner!r}", id=row.id)
 
 
-def _drop_empty_tags(kernel: Writing, schema: int) -> None:
+def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
+    """The seqs of all commits that name some records; also those whose versions are no longer kept."""
+    found: list[int] = []
+    since = 0
+    while batch := kernel.log(since, LOG_BATCH):
+        found += [logged.seq for logged in batch if any(dk in dks for _, dk, _ in logged.ops)]
+        since = batch[-1].seq
+    return found
+
+
+def _drop_traces(kernel: Writing, schema: int) -> None:
+    """Drop what may hold texts of forgotten records: tags that no record has, and replaced indexes."""
+    state = kernel.state(kernel.name(schema))
+    assert state is not None, "a stored row has a known schema"
+
     def wanted(name: StreamName) -> bool:
+        if name.iv not in (0, state.iv):
+            return False
         stream = kernel.stream(name)
         whole = None if stream is None else Scan(stream, (b"", -(2**63), 0), high(b"\xff"))
         return not name.tag or (whole is not None and kernel.size(whole, 1) > 0)
 
     while kernel.drop_streams(schema, wanted, STALE_BATCH):
         pass
+    if state.stale:
+        kernel.set_state(msgspec.structs.replace(state, stale=False))
 
 
 def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, int | None]:
     """Apply a retention rule to some records; removed versions and commits, and where to go on."""
     batch = kernel.kept_after(after_dk, 500)
-    cutoff = None if keep.after is None else kernel.seq_at(clock.to_us(keep.after))
+    after = None if keep.after is None else clock.to_us(keep.after)
     removed, floor = 0, 0
     for dk in batch:
         head = kernel.row(dk)
         if head is None or (keep.schema is not None and kernel.name(head.schema) != keep.schema):
             continue
-        spans = [*kernel.spans(dk), (head.rev, head.seq)]
-        below = _first_kept(spans, keep.versions, cutoff)
+        spans = [*kernel.spans(dk), (head.rev, head.seq, head.at)]
+        below = _first_kept(spans, keep.versions, after)
         if below > spans[0][0]:
             removed += kernel.drop_past(dk, below)
             # The last removed version was current until its successor came.
-            floor = max(floor, next(seq for rev, seq in spans if rev >= below))
+            floor = max(floor, next(seq for rev, seq, _ in spans if rev >= below))
     commits = 0
     done = len(batch) < 500
-    if done and cutoff is not None and keep.schema is None:
-        floor = max(floor, cutoff)
+    if done and after is not None and keep.versions is None:
+        floor = max(floor, kernel.seq_at(after))
+    if keep.schema is not None:
+        # Others keep their history and the feed; whoever asks for what is gone here is told so.
+        floor = 0
     if floor > kernel.floor():
         commits = kernel.raise_floor(floor)
     if done:
@@ -97,14 +117,14 @@ def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, 
     return removed, commits, None if done else batch[-1]
 
 
-def _first_kept(spans: list[tuple[int, int]], versions: int | None, cutoff: int | None) -> int:
+def _first_kept(spans: list[tuple[int, int, int]], versions: int | None, after: int | None) -> int:
     """The oldest rev that a rule keeps; both parts of a rule must agree to remove one."""
     below = spans[-1][0]
     if versions is not None:
         below = min(below, spans[max(0, len(spans) - 1 - versions)][0])
-    if cutoff is not None:
-        at_cutoff = [rev for rev, seq in spans if seq <= cutoff]
-        below = min(below, at_cutoff[-1] if at_cutoff else spans[0][0])
+    if after is not None:
+        by_then = [rev for rev, _, at in spans if at <= after]
+        below = min(below, by_then[-1] if by_then else spans[0][0])
     return below
 
 

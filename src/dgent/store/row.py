@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +14,8 @@ from dgent.model.datum import Datum
 from dgent.store import body
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
+T_FIRST = clock.to_us(datetime(1, 1, 1, tzinfo=UTC))
+T_LAST = clock.to_us(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
 
 _tags_decoder = msgspec.json.Decoder(list[str])
 
@@ -61,6 +64,12 @@ class Draft(NamedTuple):
 def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
     """Check and encode a datum; everything that can be refused is refused here."""
     datum = datum.checked(plain)
+    t = clock.to_us(datum.created_at)
+    if not T_FIRST <= t <= T_LAST:
+        # A zone may push it out; once stored, nobody could read it back.
+        raise InputError("created_at is outside the years 1 to 9999 in UTC", field="created_at")
+    if datum.extra is not None and not isinstance(datum.extra, dict):
+        raise InputError(f"extra must be a dict, not {type(datum.extra).__name__}", field="extra")
     data = codec.encode(datum.data)
     if len(data) + len(datum.content) > MAX_RECORD_BYTES:
         raise InputError(
@@ -70,7 +79,7 @@ def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
     tags = tuple(sorted(datum.tags)) if datum.tags else ()
     return Draft(
         datum.id,
-        clock.to_us(datum.created_at),
+        t,
         datum.schema or "",
         datum.schema_version or 0,
         datum.author or author,

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 
-from dgent import clock, codec
+from dgent import clock, codec, ids
 from dgent.errors import HistoryGone, QueryError
 from dgent.model import order
 from dgent.model.datum import Datum
@@ -26,7 +26,7 @@ Found = tuple[bytes, int, int, Row]
 
 def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
     """The live version of a record, or the one at a seq."""
-    head = reading.head(id)
+    head = reading.head(ids.check_id(id))
     if head is None:
         return None
     if as_of is not None and head.seq > as_of:
@@ -49,7 +49,7 @@ def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
         if row.seq <= as_of:
             return _plain(head, past, place)
     oldest = past[-1] if past else head
-    if oldest.rev > 1:
+    if oldest.rev > 1 and not _was_forgotten(reading, oldest):
         raise HistoryGone(
             f"the version of {head.id!r} at commit {as_of} is no longer kept",
             hint=f"the oldest kept one is of commit {oldest.seq}",
@@ -57,6 +57,12 @@ def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
             first_seq=oldest.seq,
         )
     return None
+
+
+def _was_forgotten(reading: Reading, row: Row) -> bool:
+    """Whether the versions before this one were forgotten, so that there is nothing to miss."""
+    reading.refresh()
+    return reading.forgotten_rev(row.id) == row.rev - 1
 
 
 def version(reading: Reading, head: Row, rev: int) -> Row | None:
@@ -192,8 +198,10 @@ def query(
         # As of the newest seq is as of now, until something is committed between two pages.
         as_of = min(as_of, reading.newest()[0])
     found = find(reading, q, view, plan, as_of, start)
-    wanted = None if q.limit is None else q.offset + q.limit + 1
-    rows = list(islice(found, q.offset, wanted))
+    # The offset was spent on the first page; a cursor goes on right after its row.
+    offset = q.offset if start is None else 0
+    wanted = None if q.limit is None else offset + q.limit + 1
+    rows = list(islice(found, offset, wanted))
     found.close()
     further = None
     if q.limit is not None and len(rows) > q.limit:
@@ -253,7 +261,9 @@ def find(
     if as_of is not None:
         check_floor(reading, as_of)
         sources = [_until(source, as_of) for source in sources]
-        extra = [row for row in extra if row.seq <= as_of] + _rows_at(reading, as_of)
+        extra = [row for row in extra if row.seq <= as_of] + _rows_at(reading, q, as_of)
+    if not q.content:
+        extra = [row._replace(content=None) for row in extra]
     if plan.ordered and extra:
         sources.append(
             iter(sorted(_placed(reading, q, view, _keyless(extra)), key=_place, reverse=q.descending))
@@ -362,16 +372,28 @@ def _until(source: Iterator[Found], as_of: int) -> Iterator[Found]:
     return (found for found in source if found[3].seq <= as_of)
 
 
-def _rows_at(reading: Reading, as_of: int) -> list[Row]:
-    """The rows, as of a seq, of every record that changed after it."""
+def _rows_at(reading: Reading, q: Query, as_of: int) -> list[Row]:
+    """The rows, as of a seq, of every record that changed after it and can be in the answer."""
     touched = {dk for logged in reading.log(as_of, None) for _, dk, _ in logged.ops}
     found = []
     for dk in touched:
         head = reading.row(dk)
-        row = None if head is None or head.seq <= as_of else version_at(reading, head, as_of)
+        if head is None or head.seq <= as_of:
+            continue
+        try:
+            row = version_at(reading, head, as_of)
+        except HistoryGone:
+            if q.schema is None or _was_of(reading, head, q.schema):
+                raise
+            continue
         if row is not None and row.live:
             found.append(row)
     return found
+
+
+def _was_of(reading: Reading, head: Row, schema: str) -> bool:
+    """Whether any kept version of a record is of a schema."""
+    return any(reading.name(row.schema) == schema for row in (head, *reading.past(head.dk)))
 
 
 # -- references ---------------------------------------------------------------------------

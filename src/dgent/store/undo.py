@@ -25,7 +25,7 @@ def reverted(reading: Reading, seq: int) -> list[Reverted]:
         if head is None:
             raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
         before = None if rev == 1 else select.version(reading, head, rev - 1)
-        if before is None and rev > 1:
+        if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
             raise HistoryGone(f"{head.id!r} before commit {seq} is no longer kept", id=head.id, seq=seq)
         datum = datum_of(before, reading.name) if before is not None and before.live else None
         found.append(Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum))

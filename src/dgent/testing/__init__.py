@@ -15,11 +15,13 @@
             return make
 
     for contract in CONTRACTS:
-        globals()[f"Test{contract.__name__}"] = type(contract.__name__, (Mine, contract), {})
+        name = "Test" + contract.__name__
+        globals()[name] = type(name, (Mine, contract), {})
 
 The fixture `backend` returns an async function; each call within one test makes one more handle on
 the same, at first empty, place. The tests are `async def`: run them with pytest-asyncio in auto mode.
-One class can be taken alone: `class TestBasic(Mine, BasicContract): ...`.
+One class can be taken alone: `class TestBasic(Mine, BasicContract): ...`. For asserts that show
+values, put `pytest.register_assert_rewrite("dgent.testing")` at the top of your conftest.py.
 
 `scramble` wraps an embedded engine's kernel so that stored bytes differ from what was put.
 """
@@ -27,18 +29,51 @@ One class can be taken alone: `class TestBasic(Mine, BasicContract): ...`.
 from __future__ import annotations
 
 from dgent.testing.basic import BasicContract
+from dgent.testing.concurrency import ConcurrencyContract
 from dgent.testing.contract import Contract
+from dgent.testing.error import ErrorContract
+from dgent.testing.feed import FeedContract
+from dgent.testing.forget import ForgetContract
+from dgent.testing.history import HistoryContract
+from dgent.testing.lifecycle import LifecycleContract
+from dgent.testing.order import OrderContract
+from dgent.testing.query import QueryContract
+from dgent.testing.retention import RetentionContract
+from dgent.testing.schema import SchemaContract
 from dgent.testing.scramble import scramble
+from dgent.testing.transaction import TransactionContract
 from dgent.testing.version import VersionContract
 
 CONTRACTS: tuple[type[Contract], ...] = (
     BasicContract,
     VersionContract,
+    QueryContract,
+    OrderContract,
+    TransactionContract,
+    HistoryContract,
+    RetentionContract,
+    FeedContract,
+    ForgetContract,
+    SchemaContract,
+    ConcurrencyContract,
+    LifecycleContract,
+    ErrorContract,
 )
 
 __all__ = [
     "CONTRACTS",
     "BasicContract",
+    "ConcurrencyContract",
+    "ErrorContract",
+    "FeedContract",
+    "ForgetContract",
+    "HistoryContract",
+    "LifecycleContract",
+    "OrderContract",
+    "QueryContract",
+    "RetentionContract",
+    "SchemaContract",
+    "TransactionContract",
     "VersionContract",
     "scramble",
 ]

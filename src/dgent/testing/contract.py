@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -107,9 +107,27 @@ async def refused(code: str, call: Awaitable[object]) -> DgentError:
     return error
 
 
-def plain(datum: Datum | None) -> Datum | None:
-    """A stored datum as it was before the store gave it rev, seq and author."""
-    return None if datum is None else datum.replace(rev=None, seq=None, author=None)
+def expected(records: Sequence[Datum], query: Query) -> list[str]:
+    """The ids a query must give, worked out without any index; `records` are in order of commit."""
+    matching = [
+        (query.sort_key(datum), datum.created_at, place, datum.id)
+        for place, datum in enumerate(records)
+        if query.matches(datum)
+    ]
+    matching.sort(reverse=query.descending)
+    end = None if query.limit is None else query.offset + query.limit
+    return [id for *_, id in matching[query.offset : end]]
+
+
+async def check_queries(store: Backend, records: Sequence[Datum], queries: Iterable[Query]) -> None:
+    """Compare what the store finds and counts with what must be found, at once and page by page."""
+    for place, query in enumerate(queries):
+        assert await found(store, query) == expected(records, query), query
+        everything = expected(records, query.replace(limit=None, offset=0))
+        assert await store.count(query, STORED) == len(everything), query
+        if everything and place % 3 == 0:
+            size = max(1, len(everything) // 3)
+            assert await paged(store, query.replace(limit=size, offset=0)) == everything, query
 
 
 async def everything(store: Backend, ids: Iterable[str]) -> dict[str, object]:

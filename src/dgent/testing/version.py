@@ -10,7 +10,6 @@ from dgent.errors import VersionConflict
 from dgent.store.backend import LIVE, Backend, Check, Delete, Expect, Op, Put
 from dgent.testing.contract import DAY, Contract, commit, delete, everything, put, record, refused
 
-
 CASES: list[tuple[str, Expect, bool]] = [
     ("never there", None, True),
     ("never there", 0, True),
@@ -100,7 +99,7 @@ class VersionContract(Contract):
     async def test_one_wrong_expectation_stops_the_whole_commit(self, store: Backend) -> None:
         await put(store, record("a", 1), record("b", 1))
         before = await everything(store, ["a", "b", "c"])
-        ops = [Put(record("c", 1)), Put(record("a", 2)), Delete("b", expect=5)]
+        ops: list[Op] = [Put(record("c", 1)), Put(record("a", 2)), Delete("b", expect=5)]
         await refused("version_conflict", commit(store, *ops))
         await refused("version_conflict", commit(store, *ops[:2], Check("nowhere")))
         assert await everything(store, ["a", "b", "c"]) == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgent.errors import NoUniverse
+from dgent.errors import InputError, NoUniverse
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.universe import Universe
@@ -15,6 +15,8 @@ _current: Universe | None = None
 def set_universe(universe: Universe | None) -> Universe | None:
     """Set the universe of this process; returns the one before."""
     global _current
+    if universe is not None and not isinstance(universe, Universe):
+        raise InputError(f"this takes a Universe, not {type(universe).__name__}", field="universe")
     before, _current = _current, universe
     return before
 

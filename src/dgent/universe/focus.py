@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgent import ids
@@ -37,18 +38,21 @@ class Focus(Generic[A]):
         """Change the part; tried again when someone else changes the record at the same time."""
         return await self.modify(lambda _: part)
 
-    async def modify(self, change: Callable[[A], A]) -> Any:
-        """Change the part by a function of what it is; tried again like `set`."""
-        for attempt in range(ATTEMPTS):
-            found = await self._load()
-            whole = self.lens.set(_whole(found), change(self.lens.get(_whole(found))))
-            changed = found.replace(value=whole) if isinstance(found, Crystal) else found.replace(data=whole)
-            try:
-                return await self._universe.store(changed, expect=found.rev)
-            except VersionConflict:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                await asyncio.sleep(random.uniform(0, 0.001 * 2 ** min(attempt, 6)))
+    async def modify(self, change: Callable[[A], A | Awaitable[A]]) -> Any:
+        """Change the part by a function of what it is, plain or async; tried again like `set`."""
+        # Those of this program wait for each other; only other programs can be faster then.
+        async with self._universe._lock(f"focus on {self.id}"):
+            for attempt in range(ATTEMPTS):
+                found = await self._load()
+                part = change(self.lens.get(_whole(found)))
+                whole = self.lens.set(_whole(found), await part if inspect.isawaitable(part) else part)
+                made = {"value": whole} if isinstance(found, Crystal) else {"data": whole}
+                try:
+                    return await self._universe.store(found.replace(**made), expect=found.rev)
+                except VersionConflict:
+                    if attempt == ATTEMPTS - 1:
+                        raise
+                    await asyncio.sleep(random.uniform(0, 0.001 * 2 ** min(attempt, 6)))
         raise AssertionError("the last attempt raises or returns")
 
     async def _load(self) -> Any:

@@ -88,26 +88,27 @@ async def resolve(universe: Universe, crystal: Crystal[Any]) -> Resolved:
     return Resolved(found, dangling)
 
 
-def association_id(a: str, b: str, kind: str) -> str:
-    """One link of a kind between two records has one id, whoever makes it."""
-    return hashlib.blake2b(f"{a}\0{b}\0{kind}".encode(), digest_size=16).hexdigest()
+def association_id(a: Any, b: Any, kind: str) -> str:
+    """One link of a kind from one record to another has one id, whoever makes it."""
+    ends = ids.check_id(writing.id_of(a), "a"), ids.check_id(writing.id_of(b), "b")
+    text = "\0".join((*ends, ids.check_name(kind, "kind")))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 async def associate(universe: Universe, a: Any, b: Any, kind: str, weight: float) -> Crystal[Association]:
     """Link two records, or change the weight of their link; both must exist."""
-    first = ids.check_id(writing.id_of(a), "a")
-    second = ids.check_id(writing.id_of(b), "b")
-    ids.check_name(kind, "kind")
+    id = association_id(a, b, kind)
+    if type(weight) not in (int, float):
+        raise InputError(f"weight must be a number, not {type(weight).__name__}", field="weight")
     universe.register(ASSOCIATION)
-    link = Association(first, second, kind, float(weight))
-    datum, value = writing.new_datum(universe.contracts, link, id=association_id(first, second, kind))
-    checks: list[Op] = [Check(id, LIVE) for id in dict.fromkeys((first, second))]
+    link = Association(str(writing.id_of(a)), str(writing.id_of(b)), kind, float(weight))
+    datum, value = writing.new_datum(universe.contracts, link, id=id, author=universe.author)
+    checks: list[Op] = [Check(end, LIVE) for end in dict.fromkeys((link.a, link.b))]
     try:
         done = await universe.commit([*checks, Put(datum, None, None, True)])
     except VersionConflict as error:
         raise NotFound(f"{error.details['id']!r} does not exist, so it cannot be linked") from None
-    stored = done.written[-1]
-    datum = datum.replace(rev=stored.rev, seq=stored.seq, author=universe.author)
+    (datum,) = await writing.stored(universe.backend, (datum,), done.written[-1:], done.repeated)
     return Crystal(datum, value, ASSOCIATION.name, ASSOCIATION.version)
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dgent import clock, ids
-from dgent.errors import Closed, TransactionConflict
+from dgent.errors import Closed, Conflict, QueryError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -39,6 +39,7 @@ class Transaction:
         self._done = False
 
     async def __aenter__(self) -> Transaction:
+        await self._universe._ready()
         self._since = await self._universe.seq()
         return self
 
@@ -54,22 +55,20 @@ class Transaction:
     async def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
         """Store a new typed value when the transaction commits."""
         datum, settled = writing.new_datum(self._contracts, value, **fields)
-        datum = self._authored(datum)
-        self._buffer(Put(datum, 0, None, True))
+        datum = self._buffer_put(Put(datum, 0, None, True))
         return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
 
     async def store(self, thing: Any, *, expect: Expect = None) -> Any:
         """Store a changed crystal or datum when the transaction commits."""
-        op, _ = writing.store_op(self._contracts, thing, expect)
-        self._buffer(Put(self._authored(op.datum), op.expect, op.indexed, op.plain))
-        return thing
+        op, settled = writing.store_op(self._contracts, thing, expect)
+        datum = self._buffer_put(op)
+        if isinstance(thing, Crystal):
+            return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
+        return datum
 
     async def put(self, datum: Datum, *, expect: Expect = None) -> Datum:
         """Store a datum when the transaction commits."""
-        op = writing.put_op(self._contracts, datum, expect)
-        datum = self._authored(op.datum).checked()
-        self._buffer(Put(datum, op.expect, op.indexed, True))
-        return datum
+        return self._buffer_put(writing.put_op(self._contracts, datum, expect))
 
     async def delete(self, id: str, *, expect: Expect = None) -> None:
         """Delete a record when the transaction commits."""
@@ -77,19 +76,27 @@ class Transaction:
 
     async def check(self, id: str, expect: Expect = LIVE) -> None:
         """Have the commit fail unless a record is as expected."""
-        ids.check_id(id)
-        if id not in self._ops:
-            self._buffer(Check(id, expect))
+        self._check_open()
+        earlier = self._ops.get(ids.check_id(id))
+        if earlier is None or (isinstance(earlier, Check) and earlier.expect in (None, LIVE)):
+            self._ops[id] = Check(id, expect)
+        elif earlier.expect is None:
+            # It is about the stored record, which this transaction's own write has not changed yet.
+            self._ops[id] = _expecting(earlier, expect)
 
-    def _authored(self, datum: Datum) -> Datum:
-        return datum if datum.author is not None else datum.replace(author=self._universe.author)
+    def _buffer_put(self, op: Put) -> Datum:
+        """Keep a put in storable form, so that what is wrong with it shows now."""
+        op = writing.authored(op, self._universe.author)
+        datum = op.datum.checked(op.plain)
+        self._buffer(Put(datum, op.expect, op.indexed, True))
+        return datum
 
     def _buffer(self, op: Op) -> None:
         self._check_open()
         earlier = self._ops.get(op.id)
         if earlier is not None and not isinstance(op, Check) and op.expect in (None, 0):
             # What was expected of the stored record still is, whatever replaced it in the buffer.
-            op = Delete(op.id, earlier.expect) if isinstance(op, Delete) else _expecting(op, earlier.expect)
+            op = _expecting(op, earlier.expect)
         self._ops[op.id] = op
 
     # -- reads, which see this transaction's own writes -------------------------------------
@@ -129,13 +136,12 @@ class Transaction:
     async def _select(self, query: Query) -> list[Datum]:
         self._check_open()
         if query.cursor is not None:
-            raise TransactionConflict("a transaction reads no cursors", hint="use a larger limit")
+            raise QueryError("a transaction reads no cursors", hint="use a larger limit", field="cursor")
         await self._advance()
-        # Enough rows that the page stays full when this transaction's own ids are taken out.
-        wider = query.replace(
-            offset=0,
-            limit=None if query.limit is None else query.limit + query.offset + len(self._ops),
-        )
+        # Enough rows that the page stays full when this transaction's own ids are taken out, and no
+        # more than show that it reads too much.
+        wanted = MAX_READS if query.limit is None else query.limit + query.offset + len(self._ops)
+        wider = query.replace(offset=0, limit=min(wanted, MAX_READS) + 1)
         page = await self._universe.backend.query(wider, self._contracts)
         self._ids.update(datum.id for datum in page.items)
         self._queries.append(query.replace(limit=None, offset=0))
@@ -143,17 +149,28 @@ class Transaction:
         return self._overlaid(query, page.items)
 
     def _overlaid(self, query: Query, found: Sequence[Datum]) -> list[Datum]:
-        rows = [datum for datum in found if not isinstance(self._ops.get(datum.id), Put | Delete)]
         shape = self._contracts.shape
-        mine = [op.datum for op in self._ops.values() if isinstance(op, Put)]
-        rows += [datum for datum in mine if query.matches(datum, shape(datum))]
+        rows: list[Datum] = []
+        mine = {op.id: op for op in self._ops.values() if not isinstance(op, Check)}
+        for datum in found:
+            op = mine.pop(datum.id, None)
+            if op is None:
+                rows.append(datum)
+            elif isinstance(op, Put):
+                # A record keeps the time of its first version, and with it its place.
+                changed = op.datum.replace(created_at=datum.created_at)
+                rows += [changed] if query.matches(changed, shape(changed)) else []
+        if query.descending:
+            rows.reverse()
+        new = [op.datum for op in mine.values() if isinstance(op, Put)]
+        rows += [datum for datum in new if query.matches(datum, shape(datum))]
 
         def place(numbered: tuple[int, Datum]) -> tuple[bytes, int, int]:
             number, datum = numbered
             return query.order_key(shape(datum)), clock.to_us(datum.created_at), number
 
-        # `found` comes in the query's order; its rank stands in for the order of first commit.
-        ranked = list(enumerate(reversed(rows) if query.descending else rows))
+        # Ties stand in the order of first commit: what was found, then what is new here.
+        ranked = list(enumerate(rows))
         ranked.sort(key=place, reverse=query.descending)
         last = None if query.limit is None else query.offset + query.limit
         return [datum for _, datum in ranked[query.offset : last]]
@@ -161,7 +178,7 @@ class Transaction:
     async def _advance(self) -> None:
         """Move to the newest state if nothing read so far has changed; else fail now."""
         if len(self._ids) > MAX_READS:
-            raise TransactionConflict(
+            raise Conflict(
                 f"a transaction reads at most {MAX_READS} records", hint="use iterate for large reads"
             )
         self._since = await self._universe.backend.validate(self._guard(), self._contracts)
@@ -179,14 +196,25 @@ class Transaction:
             self.committed = Committed(self._since)
             return self.committed
         guard = self._guard() if self._ids or self._queries else None
-        self.committed = await self._universe.commit(list(self._ops.values()), guard=guard, note=self._note)
-        return self.committed
+        try:
+            done = await self._universe.commit(list(self._ops.values()), guard=guard, note=self._note)
+        except VersionConflict:
+            if guard is not None:
+                # Someone changed what was read here: that is the reason, and it can be tried again.
+                await self._universe.backend.validate(guard, self._contracts)
+            raise
+        self.committed = done
+        return done
 
     def _check_open(self) -> None:
         if self._done:
             raise Closed("this transaction is over", hint="start another one")
+        if self._since < 0:
+            raise Closed("this transaction has not begun", hint="use `async with u.transaction() as tx`")
 
 
 def _expecting(op: Op, expect: Expect) -> Op:
-    assert isinstance(op, Put)
-    return Put(op.datum, expect, op.indexed, op.plain)
+    """The op with another expectation of the stored record."""
+    if isinstance(op, Put):
+        return Put(op.datum, expect, op.indexed, op.plain)
+    return type(op)(op.id, expect)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import builtins
 import random
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import aclosing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -18,6 +19,7 @@ from dgent.errors import (
     InputError,
     NoBackendAvailable,
     NotFound,
+    SchemaConflict,
     TransactionConflict,
 )
 from dgent.model.crystal import Crystal
@@ -55,7 +57,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PAGE = 500
-_MICROSECOND = timedelta(microseconds=1)
+_LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
 
 
 class _Life:
@@ -89,28 +91,33 @@ class Universe:
 
     async def open(self) -> Universe:
         """Open the store; raises when that very store cannot be opened, and never takes another."""
-        if self._life.closed:
-            raise Closed("this universe was closed", hint="call dgent.open again")
-        if self._life.loop is None:
-            if not await self.backend.is_available():
-                raise NoBackendAvailable(
-                    f"the {self.backend.name} store cannot be opened at its place",
-                    hint="does the folder exist, and may you write there?",
-                )
-            await self.backend.open()
-            self._life.loop = asyncio.get_running_loop()
+        async with self._declaring:  # one at a time: two opens of one backend would need two closes
+            if self._life.closed:
+                raise Closed("this universe was closed", hint="call dgent.open again")
+            if self._life.loop is None:
+                if not await self.backend.is_available():
+                    raise NoBackendAvailable(
+                        f"the {self.backend.name} store cannot be opened at {_place(self.backend)}",
+                        hint="does the folder exist, and may you write there?",
+                    )
+                await self.backend.open()
+                self._life.loop = asyncio.get_running_loop()
         return self
 
     async def close(self) -> None:
         """Finish what is under way and close the store; twice is fine."""
-        if self._life.closed:
-            return
-        self._life.closed = True
-        for task in self._fills:
-            task.cancel()
-        await asyncio.gather(*self._fills, return_exceptions=True)
-        if self._life.loop is not None:
-            await self.backend.close()
+        async with self._declaring:
+            if self._life.closed:
+                return
+            self._life.closed = True
+            try:
+                if self._life.loop is asyncio.get_running_loop():
+                    for task in self._fills:
+                        task.cancel()
+                    await asyncio.gather(*self._fills, return_exceptions=True)
+            finally:
+                if self._life.loop is not None:
+                    await self.backend.close()
 
     async def __aenter__(self) -> Universe:
         return await self.open()
@@ -178,9 +185,12 @@ class Universe:
         async with self._declaring:
             while self._undeclared:
                 schema = self._undeclared[0]
-                if await self.backend.declare(declaration(schema)):
+                declared = await self.backend.declare(declaration(schema))
+                if declared.filling:
                     self._start_fill(schema.name)
                 self._undeclared.remove(schema)
+                if declared.disputed:
+                    _warn_of_dispute(schema)
 
     def _start_fill(self, schema: str) -> None:
         task = asyncio.get_running_loop().create_task(self._fill(schema), name=f"dgent-fill-{schema}")
@@ -276,18 +286,20 @@ class Universe:
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
         op = writing.authored(op, self.author)
         done = await self.commit((op,), key=key, note=note)
-        return (await writing.stored(self.backend, done, (op.datum,)))[0]
+        written = done.written[0]
+        if written.rev == 1 and written.changed and not done.repeated:
+            return op.datum.replace(rev=1, seq=written.seq)
+        return (await writing.stored(self.backend, (op.datum,), done.written, done.repeated))[0]
 
     async def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
     ) -> builtins.list[Datum]:
         """Store many datums in one commit: all or none."""
-        ops = [writing.put_op(self.contracts, datum, None) for datum in datums]
+        ops = [writing.authored(writing.put_op(self.contracts, d, None), self.author) for d in datums]
         if not ops:
             return []
-        ops = [writing.authored(op, self.author) for op in ops]
         done = await self.commit(ops, key=key, note=note)
-        return await writing.stored(self.backend, done, [op.datum for op in ops])
+        return await writing.stored(self.backend, [op.datum for op in ops], done.written, done.repeated)
 
     async def delete(
         self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
@@ -314,7 +326,7 @@ class Universe:
         Calls of this process that name the same `lock` queue up instead of conflicting.
         """
         if lock is not None:
-            async with self.lock(lock):
+            async with self._lock(lock):
                 return await self.transact(work, attempts=attempts)
         for attempt in range(attempts):
             try:
@@ -326,8 +338,8 @@ class Universe:
                 await asyncio.sleep(random.uniform(0, 0.002 * 2**attempt))
         raise InputError("attempts must be at least 1", field="attempts")
 
-    def lock(self, name: str) -> asyncio.Lock:
-        """The lock of a name, among the users of this universe in this process; it lives while held."""
+    def _lock(self, name: str) -> asyncio.Lock:
+        """The lock of a name among the users of this universe in this process; it lives while held."""
         found = self._locks.get(name)
         if found is None:
             found = self._locks[name] = asyncio.Lock()
@@ -393,9 +405,9 @@ class Universe:
         if after is not None:
             if not isinstance(after, datetime):
                 raise InputError(f"after must be a datetime, not {type(after).__name__}", field="after")
-            if clock.to_us(after) >= clock.to_us(clock.END):
+            if clock.to_us(after) >= _LAST_US:
                 return []
-            after += _MICROSECOND
+            after = clock.from_us(clock.to_us(after) + 1)
         return await self.query(Query(prefix=prefix or None, since=after, limit=limit), raw=True)
 
     async def iterate(
@@ -447,7 +459,7 @@ class Universe:
         await self._ready()
         return await history.undo(self, seq, only, force)
 
-    async def changes(self, since: int = 0, *, limit: int = 1000) -> builtins.list[Change]:
+    async def changes(self, since: int = 0, *, limit: int | None = 1000) -> builtins.list[Change]:
         """Commits after a seq, in order; HistoryGone names the first one that is still there."""
         await self._ready()
         return await self.backend.changes(_check_since(since), _check_limit(limit) or 2**62)
@@ -522,7 +534,7 @@ class Universe:
         schema: str | type,
         *,
         dry_run: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], Awaitable[None] | None] | None = None,
     ) -> upgrade.Upgraded:
         """Rewrite every record of an older version in the newest; safe to stop and run again."""
         return await upgrade.upgrade_all(self, self.schema_for(schema), dry_run, progress)
@@ -531,6 +543,16 @@ class Universe:
         """What the store holds, and how it is."""
         await self._ready()
         return await self.backend.stats()
+
+
+def _warn_of_dispute(schema: Schema[Any]) -> None:
+    warnings.warn(
+        f"{schema.name} version {schema.version} was declared with another contract before; two programs"
+        " disagree, and each may find the other's records unreadable. A changed contract needs a higher"
+        " version.",
+        SchemaConflict,
+        stacklevel=4,
+    )
 
 
 def _check_query(query: Query) -> Query:
@@ -549,6 +571,10 @@ def _check_since(since: int) -> int:
     if type(since) is not int or since < 0:
         raise InputError(f"since is a seq, 0 or more, not {since!r}", field="since")
     return since
+
+
+def _place(backend: Backend) -> str:
+    return getattr(backend, "path", "its place")
 
 
 def open(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from dgent.errors import Conflict, Unreadable
+from dgent.errors import Conflict, InputError, Unreadable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -36,26 +38,25 @@ async def upgrade_all(
     universe: Universe,
     schema: Schema[object],
     dry_run: bool,
-    progress: Callable[[int, int], None] | None,
+    progress: Callable[[int, int], Awaitable[None] | None] | None,
 ) -> Upgraded:
     """Rewrite every older record of a schema; stopped at any point, the next run goes on from there."""
     report = Upgraded(schema.name, schema.version)
-    everything = Query(schema=schema.name, limit=None)
-    total = await universe.count(everything)
-    batch: list[Put] = []
-    async for datum in universe.iterate(everything, raw=True):
-        report.seen += 1
-        op = _upgraded(schema, datum, report)
-        if op is not None:
-            batch.append(op)
-        if len(batch) == BATCH:
-            await _flush(universe, batch, report, dry_run)
-            batch = []
-        if progress is not None and report.seen % BATCH == 0:
-            progress(report.seen, total)
-    await _flush(universe, batch, report, dry_run)
-    if progress is not None:
-        progress(report.seen, total)
+    # Not `iterate`: a rewritten record keeps its place in time, so a plain cursor meets each one once,
+    # and reading as of the start would look at everything rewritten so far on every page.
+    query: Query | None = Query(schema=schema.name, descending=False, limit=BATCH)
+    total = await universe.count(query)
+    while query is not None:
+        page = await universe.page(query, raw=True)
+        report.seen += len(page.items)
+        ops = [_upgraded(schema, datum, report) for datum in page.items]
+        await _flush(universe, [op for op in ops if op is not None], report, dry_run)
+        if progress is not None:
+            told = progress(report.seen, max(total, report.seen))
+            if inspect.isawaitable(told):
+                await told
+        await asyncio.sleep(0)  # an engine that never waits would keep the loop until the end
+        query = None if page.cursor is None else query.replace(cursor=page.cursor)
     return report
 
 
@@ -83,10 +84,12 @@ async def _flush(universe: Universe, batch: Sequence[Put], report: Upgraded, dry
     try:
         await universe.commit(batch, kind="upgrade")
         report.upgraded += len(batch)
-    except Conflict:
-        if len(batch) == 1:
+    except (Conflict, InputError) as error:
+        if len(batch) > 1:
+            for op in batch:
+                await _flush(universe, [op], report, dry_run)
+        elif isinstance(error, InputError):
+            report.failed[batch[0].id] = str(error)
+        else:
             # Someone else wrote it meanwhile; the next run looks at what they wrote.
             report.changed_meanwhile += 1
-            return
-        for op in batch:
-            await _flush(universe, [op], report, dry_run)

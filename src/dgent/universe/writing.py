@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from dgent import clock, ids
-from dgent.errors import InputError, NotFound
+from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, tagged
-from dgent.store.backend import Backend, Committed, Expect, Put
+from dgent.store.backend import Backend, Expect, Put, Written
 from dgent.universe.contracts import Contracts
 
 
@@ -93,26 +93,19 @@ def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any
     raise InputError(f"store takes a Crystal or a Datum, not {type(thing).__name__}", hint="use remember")
 
 
-async def stored(backend: Backend, done: Committed, datums: Sequence[Datum]) -> list[Datum]:
+async def stored(
+    backend: Backend, datums: Sequence[Datum], written: Sequence[Written], repeated: bool
+) -> list[Datum]:
     """Datums as a commit stored them: with rev and seq, and the time at which each record was made."""
-    written = {each.id: each for each in done.written}
-    old = []
-    for datum in datums:
-        mine = written.get(datum.id)
-        if mine is None:
-            raise NotFound(
-                f"{datum.id!r} was written under this key before, and forgotten since", id=datum.id
-            )
-        if datum.rev is None and (mine.rev > 1 or not mine.changed or done.repeated):
-            old.append(datum.id)
+    old = [
+        datum.id
+        for datum, mine in zip(datums, written, strict=True)
+        if datum.rev is None and (repeated or mine.rev > 1 or not mine.changed)
+    ]
     # A record keeps the time of its first version, whatever a later one says.
     found = await backend.get_many(old) if old else []
     made = {datum.id: datum.created_at for datum in found if datum is not None}
     return [
-        datum.replace(
-            rev=written[datum.id].rev,
-            seq=written[datum.id].seq,
-            created_at=made.get(datum.id, datum.created_at),
-        )
-        for datum in datums
+        datum.replace(rev=mine.rev, seq=mine.seq, created_at=made.get(datum.id, datum.created_at))
+        for datum, mine in zip(datums, written, strict=True)
     ]

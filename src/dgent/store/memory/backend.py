@@ -13,6 +13,7 @@ from dgent.errors import Closed
 from dgent.model.datum import Datum
 from dgent.store import select
 from dgent.store.backend import Committed, View
+from dgent.store.check import check_seq
 from dgent.store.embedded import EmbeddedBackend
 from dgent.store.kernel import Reading, Wrap, Writing, unwrapped
 from dgent.store.ledger import Ledger, Prepared
@@ -34,20 +35,22 @@ class MemoryBackend(EmbeddedBackend):
         # The blocking twin reads from other threads while the loop's thread writes.
         self._lock = threading.RLock()
         self._opened = False
-        self._changed: asyncio.Event | None = None
+        self._changed = asyncio.Event()
 
     async def is_available(self) -> bool:
         """Always."""
         return True
 
     async def open(self) -> None:
-        """Start empty."""
+        """Begin; there is nothing to open."""
+        if self._opened:
+            raise Closed("this memory store is open already", hint="make another backend")
         self._opened = True
-        self._changed = asyncio.Event()
 
     async def close(self) -> None:
         """Refuse further use; the data goes with the object."""
         self._opened = False
+        self._wake()
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         self._check_open()
@@ -61,10 +64,13 @@ class MemoryBackend(EmbeddedBackend):
         self._check_open()
         with self._lock:
             result = work(self._ledger)
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = asyncio.Event()
+        self._wake()
         return result
+
+    def _wake(self) -> None:
+        """Let everyone who waits look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _commit(self, prepared: Prepared, view: View) -> Committed:
         return await self._write(lambda ledger: ledger.commit(prepared, view))
@@ -75,11 +81,16 @@ class MemoryBackend(EmbeddedBackend):
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""
-        self._check_open()
-        if self._kernel.tip.seq <= since and self._changed is not None:
+        check_seq(since, "since")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            self._check_open()
+            left = deadline - loop.time()
+            if self._kernel.tip.seq > since or left <= 0:
+                return self._kernel.tip.seq
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), timeout_s)
-        return self._kernel.tip.seq
+                await asyncio.wait_for(self._changed.wait(), left)
 
     def _check_open(self) -> None:
         if not self._opened:

@@ -119,7 +119,7 @@ class MemoryKernel:
 
     def seq_at(self, at: int) -> int:
         place = bisect_right(self._log, at, key=lambda logged: logged.at)
-        return self._log[place - 1].seq if place else self._floor
+        return max(self._log[place - 1].seq, self._floor) if place else self._floor
 
     def forgotten_rev(self, id: str) -> int:
         return self._forgotten.get(id, 0)
@@ -209,20 +209,17 @@ class MemoryKernel:
         if logged.key is not None:
             self._keys[logged.key] = logged.seq
 
-    def erase(self, rows: Sequence[Row], seq: int) -> int:
+    def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         versions = 0
-        touched: set[int] = set()
         for row in rows:
             past = self._past.pop(row.dk, [])
             versions += len(past) + row.live
-            touched.update(old.seq for old in [*past, row])
             del self._rows[row.dk], self._by_id[row.id]
             del self._ids[bisect_left(self._ids, row.id)]
             self._forgotten[row.id] = row.rev
-        for place, logged in enumerate(self._log):
-            if logged.seq in touched:
-                self._keys.pop(logged.key or b"", None)
-                self._log[place] = logged._replace(note=None, key=None, digest=None)
+        for touched in seqs:
+            place = bisect_left(self._log, touched, key=lambda logged: logged.seq)
+            self._log[place] = self._log[place]._replace(note=None, digest=None)
         return versions
 
     def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
@@ -236,8 +233,8 @@ class MemoryKernel:
     def kept_after(self, dk: int, limit: int) -> list[int]:
         return sorted(key for key in self._past if key > dk)[:limit]
 
-    def spans(self, dk: int) -> list[tuple[int, int]]:
-        return [(row.rev, row.seq) for row in self._past.get(dk, [])]
+    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+        return [(row.rev, row.seq, row.at) for row in self._past.get(dk, [])]
 
     def expire_keys(self, before: int) -> None:
         for place, logged in enumerate(self._log):
@@ -247,8 +244,6 @@ class MemoryKernel:
 
     def raise_floor(self, seq: int) -> int:
         self._floor = seq
-        start = bisect_right(self._log, seq, key=lambda logged: logged.seq)
-        for logged in self._log[:start]:
-            self._keys.pop(logged.key or b"", None)
-        del self._log[:start]
-        return start
+        kept = [logged for logged in self._log[:-1] if logged.seq > seq or logged.key is not None]
+        before, self._log = len(self._log), [*kept, *self._log[-1:]]
+        return before - len(self._log)

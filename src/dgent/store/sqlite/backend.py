@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import apsw
 
-from dgent.errors import Closed, InputError, NoBackendAvailable
+from dgent.errors import Busy, Closed, InputError
 from dgent.model.datum import Datum
-from dgent.store import select
 from dgent.store.backend import Committed, View
+from dgent.store.check import check_seq
 from dgent.store.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.connection import connect, translate, translated, use_wal
-from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.sqlite.shared import Shared, release, share
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
 
 R = TypeVar("R")
 
-READERS = 4
 POLL_S = 0.025  # how soon a commit of another process is noticed by `wait`
 LOOP_BYTES = 1 << 18  # larger commits go to the writer thread
 DURABILITIES = ("full", "relaxed")
@@ -47,11 +42,12 @@ class SQLiteBackend(EmbeddedBackend):
             raise InputError(
                 f"durability is {durability!r}; it is one of {', '.join(DURABILITIES)}", field="durability"
             )
-        self.path = os.path.abspath(path)
+        # The real name: SQLite's log lies beside the file itself, not beside a link to it.
+        self.path = os.path.realpath(path)
         self.durability = durability
         self._wrap = wrap
         self.epoch = b""
-        self._shared: _Shared | None = None
+        self._shared: Shared | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[Job] = []
         self._deliver = self._answer  # one bound method, so that a group is answered at once
@@ -65,21 +61,31 @@ class SQLiteBackend(EmbeddedBackend):
 
     async def open(self) -> None:
         """Open or create the file."""
+        if self._shared is not None:
+            raise Closed(f"{self.path} is open already", hint="make another backend")
         self._loop = asyncio.get_running_loop()
-        self._shared = await self._loop.run_in_executor(None, _share, self.path, self.durability, self._wrap)
+        opening = self._loop.run_in_executor(None, share, self.path, self.durability, self._wrap)
+        try:
+            self._shared = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on, and what it opens has no owner any more.
+            opening.add_done_callback(_disown)
+            raise
         self.epoch = self._shared.epoch
 
     async def close(self) -> None:
         """Finish what is queued and let go; the last handle folds the log into the file."""
+        self._flush()  # what was handed in this tick was handed in before the close
         shared, self._shared = self._shared, None
-        if shared is not None and self._loop is not None and shared.process == _process:
-            await self._loop.run_in_executor(None, _release, shared)
+        if shared is not None and not shared.inherited:
+            # Shielded: a close that is cancelled still closes. On this loop: the own one may be gone.
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, release, shared))
 
-    def _opened(self) -> _Shared:
+    def _opened(self) -> Shared:
         shared = self._shared
         if shared is None:
             raise Closed(f"{self.path} is not open")
-        if shared.process != _process:
+        if shared.inherited:
             raise Closed(f"{self.path} was opened before fork", hint="open it again in the child process")
         return shared
 
@@ -87,11 +93,7 @@ class SQLiteBackend(EmbeddedBackend):
 
     def get_now(self, id: str) -> Datum | None:
         """The live version, read on this thread without an event loop."""
-        _, reading = self._opened().reader()
-        try:
-            return select.get(reading, id, None)
-        except apsw.Error as error:
-            raise translate(error, self.path) from error
+        return self._opened().get(id)
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         return self._opened().read(work)
@@ -103,9 +105,13 @@ class SQLiteBackend(EmbeddedBackend):
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""
+        check_seq(since, "since")
 
         def newest() -> int:
-            return self._read_now(lambda reading: reading.newest()[0])
+            try:
+                return self._read_now(lambda reading: reading.newest()[0])
+            except Busy:
+                return since  # asked again after the pause
 
         return await wait_by_polling(newest, since, timeout_s, POLL_S)
 
@@ -146,7 +152,7 @@ class SQLiteBackend(EmbeddedBackend):
         jobs = [job for job in self._waiting if not job.dropped()]
         self._waiting = []
         shared = self._shared
-        writer = None if shared is None else shared.writer
+        writer = None if shared is None or shared.inherited else shared.writer
         if jobs and writer is not None and self._fits_the_loop(jobs, writer) and writer.try_now(jobs):
             _settle(jobs)
             return
@@ -177,10 +183,10 @@ class SQLiteBackend(EmbeddedBackend):
             return
 
     async def _erase_traces(self) -> bool:
-        """Truncate the log: forgotten bytes are gone from the files only after that."""
+        """Rewrite the file and empty the log: forgotten bytes are gone only after that."""
         shared = self._opened()
         assert self._loop is not None
-        return await self._loop.run_in_executor(None, shared.truncate)
+        return await self._loop.run_in_executor(None, shared.scrub)
 
     # -- what `stats` tells ---------------------------------------------------------------
 
@@ -210,135 +216,14 @@ def _settle(jobs: Sequence[Job]) -> None:
             future.set_result(job.result)
 
 
+def _disown(opening: asyncio.Future[Shared]) -> None:
+    """Close what a cancelled open has opened after all."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.get_loop().run_in_executor(None, release, opening.result())
+
+
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return 0
-
-
-def _on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-# -- one real file, one writer in this process --------------------------------------------
-
-
-class _Shared:
-    """What all handles on one file share: the writer, and a reading connection for each thread."""
-
-    def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
-        self.path, self.durability, self.wrap = path, durability, wrap
-        self.process = _process
-        self.handles = 0
-        self.key: _Key | None = None
-        with translated(path):
-            self.writer = Writer(path, durability, _prepare, wrap)
-        self.epoch = self.writer.epoch
-        self.pool = ThreadPoolExecutor(READERS, thread_name_prefix="dgent-reader")
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._readers: list[apsw.Connection] = []
-
-    def reader(self) -> tuple[apsw.Connection, Reading]:
-        """This thread's connection and the reads on it."""
-        reader: tuple[apsw.Connection, Reading] | None = getattr(self._local, "reader", None)
-        if reader is None:
-            with translated(self.path):
-                connection = connect(self.path, self.durability, wait=True)
-            reader = self._local.reader = (connection, self.wrap(SQLiteReading(connection)))
-            with self._lock:
-                self._readers.append(connection)
-        return reader
-
-    def read(self, work: Callable[[Reading], R]) -> R:
-        """Run reads that all see one moment."""
-        connection, reading = self.reader()
-        with translated(self.path):
-            connection.execute("BEGIN")
-            try:
-                return work(reading)
-            finally:
-                if not connection.get_autocommit():
-                    connection.execute("COMMIT")
-
-    def truncate(self) -> bool:
-        """Empty the log; False when readers prevented it for five seconds."""
-        for _ in range(100):
-            if self.writer.truncate():
-                return True
-            time.sleep(0.05)
-        return False
-
-    def close(self) -> None:
-        """Stop the threads and close every connection."""
-        self.pool.shutdown(wait=True)
-        with self._lock:
-            for connection in self._readers:
-                connection.close(True)
-        self.writer.close()
-
-
-_Key = tuple[int, int, str, Wrap]
-_shared: dict[_Key, _Shared] = {}
-_shared_lock = threading.Lock()
-_process = 0  # counts forks: what was opened before one is not ours to use after it
-_inherited: list[object] = []
-
-
-def _prepare(connection: apsw.Connection, path: str) -> bytes:
-    use_wal(connection, path)
-    storage.prepare(connection, path)
-    found: Any = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchall()
-    return bytes(found[0][0])
-
-
-def _share(path: str, durability: str, wrap: Wrap) -> _Shared:
-    with _shared_lock:
-        key = _key(path, durability, wrap)
-        shared = None if key is None else _shared.get(key)
-        if shared is None:
-            if not os.path.isdir(os.path.dirname(path)):
-                raise NoBackendAvailable(
-                    f"the folder of {path} does not exist", hint="make the folder, or correct the path"
-                )
-            shared = _Shared(path, durability, wrap)
-            shared.key = _key(path, durability, wrap)
-            assert shared.key is not None, "the file exists once it is open"
-            _shared[shared.key] = shared
-        shared.handles += 1
-        return shared
-
-
-def _release(shared: _Shared) -> None:
-    with _shared_lock:
-        shared.handles -= 1
-        if shared.handles:
-            return
-        if shared.key is not None and _shared.get(shared.key) is shared:
-            del _shared[shared.key]
-        shared.close()
-
-
-def _key(path: str, durability: str, wrap: Wrap) -> _Key | None:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino, durability, wrap
-
-
-def _after_fork() -> None:
-    global _process, _shared_lock
-    _process += 1
-    _shared_lock = threading.Lock()
-    # Never closed here: closing would drop locks and fold a log that the parent still writes.
-    _inherited.extend(_shared.values())
-    _shared.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)

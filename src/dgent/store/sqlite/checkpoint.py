@@ -19,6 +19,8 @@ class Checkpointer:
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection], writer_lock: threading.Lock) -> None:
+        self.lock = threading.Lock()  # held while this thread is inside SQLite; taken before the writer's
+        self.connection: apsw.Connection | None = None
         self._connect = connect
         self._writer_lock = writer_lock
         self._wake = threading.Event()
@@ -42,30 +44,34 @@ class Checkpointer:
         self._thread.join()
 
     def _run(self) -> None:
-        connection: apsw.Connection | None = None
-        try:
-            while True:
-                self._wake.wait()
-                self._wake.clear()
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            with self.lock:
                 if self._stopping:
+                    if self.connection is not None:
+                        self.connection.close(True)
                     return
-                connection = connection or self._connect()
-                fold(connection)
-                with self._writer_lock:
-                    fold(connection)
+                self._fold()
+
+    def _fold(self) -> None:
+        try:
+            self.connection = self.connection or self._connect()
         except apsw.Error:
-            # Nothing is lost by a log that is not folded; it is done at close or by the next process.
-            return
-        finally:
-            if connection is not None:
-                connection.close(True)
+            return  # tried again when the log has grown further
+        fold(self.connection)
+        with self._writer_lock:
+            fold(self.connection)
 
 
 def fold(connection: apsw.Connection, truncate: bool = False) -> bool:
-    """Fold what can be folded now; True when nothing is left in the log."""
+    """Fold what can be folded now; True when nothing is left in the log.
+
+    Nothing is lost by a log that is not folded, so a full disk or a busy reader is no error here.
+    """
     mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if truncate else apsw.SQLITE_CHECKPOINT_PASSIVE
     try:
         pages, folded = connection.wal_checkpoint(mode=mode)
-    except apsw.BusyError:
+    except apsw.Error:
         return False
     return pages == folded

@@ -57,16 +57,20 @@ def use_wal(connection: apsw.Connection, place: str) -> None:
 
 
 class Patience:
-    """A busy handler: short random pauses, so that no process starves, and 30 s in all."""
+    """A busy handler: short random pauses, so that no process starves, and 30 s in all.
+
+    `since` is when the wait began, where that was before SQLite was first asked.
+    """
 
     def __init__(self) -> None:
-        self.since = 0.0
+        self.since: float | None = None
+        self._began = 0.0
 
     def __call__(self, attempts: int) -> bool:
         now = time.monotonic()
         if attempts == 0:
-            self.since = now
-        if now - self.since > WAIT_S:
+            self._began = now if self.since is None else self.since
+        if now - self._began > WAIT_S:
             return False
         time.sleep(random.uniform(0.0002, 0.002))
         return True
@@ -94,13 +98,15 @@ def translated(place: str) -> Iterator[None]:
     """Let no driver error out: each becomes one of ours, with what to do."""
     try:
         yield
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         raise translate(error, place) from error
 
 
-def translate(error: apsw.Error, place: str) -> DgentError:
+def translate(error: apsw.Error | UnicodeDecodeError, place: str) -> DgentError:
     """Our error for a driver error."""
     text = f"{place}: {error}"
+    if isinstance(error, UnicodeDecodeError):
+        return Corrupt(f"{place} holds a text that is damaged: {error}")
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         pid = lock_holder(place)
         who = f"process {pid}" if pid else "another process"
@@ -116,7 +122,8 @@ def translate(error: apsw.Error, place: str) -> DgentError:
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
         return Corrupt(text)
     if isinstance(error, apsw.IOError):
-        if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
+        # A quota that is used up, and no room for the index of the log, are not called "full" by SQLite.
+        if getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE):
             return StorageFull(f"writing to {place} failed; is the disk full?")
         return Unavailable(f"the disk failed: {text}")
     if isinstance(error, apsw.ConnectionClosedError | apsw.ForkingViolationError):

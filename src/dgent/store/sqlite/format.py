@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
@@ -57,6 +58,43 @@ STEPS: dict[int, str] = {}
 """SQL from format n to n + 1; each runs inside the one transaction that migrates a store."""
 
 
+def refuse_foreign(path: str) -> None:
+    """Refuse what is plainly not a store, before SQLite itself would fold its log or change its mode."""
+    # The log first: whoever makes a store writes to the file before there is a log.
+    log, size = _size(path + "-wal"), _size(path)
+    if log and not size:
+        raise Corrupt(
+            f"{path} is empty or missing, and its log is not", hint="put the file back; nothing was changed"
+        )
+    if not size:
+        return
+    try:
+        # `immutable` reads the file alone: no log, no locks, nothing beside it is made or removed.
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        peek = apsw.Connection(f"file:{quote(path)}?mode=ro&immutable=1", flags=flags)
+        try:
+            ((application,),) = peek.execute("PRAGMA application_id").fetchall()
+            ((version,),) = peek.execute("PRAGMA schema_version").fetchall()
+        finally:
+            peek.close()
+    except apsw.Error:
+        return  # damaged, or in the middle of a fold: opening it tells
+    if application != APPLICATION_ID and (application or version):
+        raise _foreign(path)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def check(connection: apsw.Connection, place: str) -> None:
+    """Refuse a file that is not a store, or one of a newer format."""
+    _number(connection, place)
+
+
 def prepare(connection: apsw.Connection, place: str) -> None:
     """Create the tables of an empty file, bring an old format up to date, refuse anything else."""
     if _number(connection, place) == FORMAT:
@@ -69,6 +107,8 @@ def prepare(connection: apsw.Connection, place: str) -> None:
             _create(connection)
         else:
             for step in range(number, FORMAT):
+                if step not in STEPS:
+                    raise Corrupt(f"{place} has storage format {number}, which no step leads on from")
                 connection.execute(STEPS[step])
         connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))
         connection.execute("COMMIT")
@@ -76,6 +116,12 @@ def prepare(connection: apsw.Connection, place: str) -> None:
         if not connection.get_autocommit():
             connection.execute("ROLLBACK")
         raise
+
+
+def _foreign(place: str) -> Corrupt:
+    return Corrupt(
+        f"{place} is a SQLite file, but not a dgent store", hint="give another path; it was not changed"
+    )
 
 
 def _create(connection: apsw.Connection) -> None:
@@ -102,10 +148,11 @@ def _number(connection: apsw.Connection, place: str) -> int | None:
     if application == 0 and tables == 0:
         return None
     if application != APPLICATION_ID:
-        raise Corrupt(
-            f"{place} is a SQLite file, but not a dgent store", hint="give another path; it was not changed"
-        )
-    found = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchall()
+        raise _foreign(place)
+    try:
+        found = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchall()
+    except apsw.SQLError:
+        found = []
     if not found or type(found[0][0]) is not int:
         raise Corrupt(f"{place} does not say which format it has")
     number: int = found[0][0]

@@ -23,7 +23,10 @@ _LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
 _HEAD = f"SELECT {_COLUMNS}, content FROM datum WHERE id = ? AND trail = 0"
 _ROW = f"SELECT {_COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
 _PAST = f"SELECT {_COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
-_LAG = f"SELECT {_PREFIXED}, d.content FROM lag l CROSS JOIN datum d ON d.dk = l.dk WHERE l.schema = ?"
+_LAG = (
+    f"SELECT {_PREFIXED}, d.content FROM lag l CROSS JOIN datum d ON d.dk = l.dk AND d.trail = 0"
+    " WHERE l.schema = ?"
+)
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
 _SIZE = f"SELECT count(*) FROM (SELECT 1 FROM entry e WHERE {_BETWEEN} LIMIT ?)"
 _IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
@@ -37,6 +40,16 @@ _UPDATE = (
 _BURY = _INSERT.replace("INTO datum", "INTO past")
 _DROP_SOME = (
     "DELETE FROM entry WHERE (ix, key, t, dk) IN (SELECT ix, key, t, dk FROM entry WHERE ix = ? LIMIT ?)"
+)
+_USES = [
+    "SELECT 1 FROM datum WHERE source = ?1 OR author = ?1 LIMIT 1",
+    "SELECT 1 FROM past WHERE source = ?1 OR author = ?1 LIMIT 1",
+    "SELECT 1 FROM commits WHERE author = ? LIMIT 1",
+    "SELECT 1 FROM schema WHERE schema = ?",
+]
+_TRIM = (
+    "DELETE FROM commits WHERE seq <= ? AND trail = 0 AND key IS NULL"
+    " AND seq < (SELECT max(seq) FROM commits)"
 )
 _APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
@@ -91,6 +104,7 @@ class SQLiteReading:
         self.connection = connection
         self.catalog = Catalog()
         self._execute = connection.cursor().execute
+        self._walking: set[apsw.Cursor] = set()
 
     @property
     def generation(self) -> int:
@@ -176,28 +190,34 @@ class SQLiteReading:
         return Row._make(found[0]) if found else None
 
     def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        cursor = self.connection.cursor()
+        values = (scan.stream, *scan.low, *scan.high)
         make = Row._make
+        for found in self._walk(_WALK[descending, content], values):
+            yield found[0], make(found[1:])
+
+    def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        cursor = self.connection.cursor()
+        self._walking.add(cursor)
         try:
-            for found in cursor.execute(_WALK[descending, content], (scan.stream, *scan.low, *scan.high)):
-                yield found[0], make(found[1:])
+            yield from cursor.execute(sql, values)
         finally:
             # A statement left open would hide later commits from this connection.
+            self._walking.discard(cursor)
             cursor.close(True)
+
+    def end_walks(self) -> None:
+        """Close what an error left open: whoever keeps its traceback keeps the walk alive."""
+        while self._walking:
+            self._walking.pop().close(True)
 
     def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
         values = (scan.stream, *scan.low, *scan.high, limit)
         return self._execute(_FETCH[descending, content], values).fetchall()
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
-        cursor = self.connection.cursor()
         body = "d.content" if content else "NULL"
         sql = f"SELECT {_PREFIXED}, {body} {_IDS} ORDER BY d.id"
-        try:
-            for found in cursor.execute(sql, (prefix, _after(prefix))):
-                yield Row._make(found)
-        finally:
-            cursor.close(True)
+        return map(Row._make, self._walk(sql, (prefix, _after(prefix))))
 
     def size(self, scan: Scan, cap: int) -> int:
         return int(self._all(_SIZE, scan.stream, *scan.low, *scan.high, cap)[0][0])
@@ -275,6 +295,7 @@ class SQLiteKernel(SQLiteReading):
 
     def commit(self) -> None:
         """Make the transaction durable, then let readers know the new names."""
+        self.end_walks()
         if self._changed_catalog:
             self._execute("UPDATE meta SET value = value + 1 WHERE name = 'catalog'")
         self._execute("COMMIT")
@@ -289,6 +310,7 @@ class SQLiteKernel(SQLiteReading):
 
     def rollback(self) -> None:
         """Undo the transaction, also when SQLite already did."""
+        self.end_walks()
         self._forget_fresh()
         self._data_version = self.catalog.version = -1
         self.catalog.generation += 1
@@ -396,17 +418,16 @@ class SQLiteKernel(SQLiteReading):
 
     # -- letting go -----------------------------------------------------------------------
 
-    def erase(self, rows: Sequence[Row], seq: int) -> int:
-        # Zeros over what is freed; without this the bytes would stay in the file's free pages.
-        self._execute("PRAGMA secure_delete = ON")
+    def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         versions = 0
+        names: set[int | None] = set()
+        self._many(
+            "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?", [(touched,) for touched in seqs]
+        )
         for row in rows:
-            seqs = [found[0] for found in self._all("SELECT seq FROM past WHERE dk = ?", row.dk)]
-            versions += len(seqs) + row.live
-            self._many(
-                "UPDATE commits SET note = NULL, key = NULL, digest = NULL WHERE seq = ?",
-                [(touched,) for touched in [*seqs, row.seq]],
-            )
+            past = self._all("SELECT author, source FROM past WHERE dk = ?", row.dk)
+            versions += len(past) + row.live
+            names.update((row.author, row.source), *past)
             self._execute("DELETE FROM past WHERE dk = ?", (row.dk,))
             self._execute("DELETE FROM datum WHERE dk = ?", (row.dk,))
             self._execute(
@@ -416,18 +437,19 @@ class SQLiteKernel(SQLiteReading):
         # A dk is never given again, or the log would speak of another record.
         self._execute("UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self.tip.dk,))
         self._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
-        self._drop_unused_sources(rows)
+        # Until the file is rewritten, its free pages and the log still hold the bytes.
+        self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('erasing', 1)")
+        self._drop_unused_names(names - {None})
         self._reload_everywhere()
         return versions
 
-    def _drop_unused_sources(self, rows: Sequence[Row]) -> None:
-        for source in {row.source for row in rows if row.source is not None}:
-            sql = "SELECT 1 FROM {} WHERE source = ? OR author = ? LIMIT 1"
-            uses = [self._all(sql.format(table), source, source) for table in ("datum", "past")]
-            uses.append(self._all("SELECT 1 FROM commits WHERE author = ? LIMIT 1", source))
-            uses.append(self._all("SELECT 1 FROM schema WHERE schema = ?", source))
-            if not any(uses):
-                self._execute("DELETE FROM name WHERE n = ?", (source,))
+    def _drop_unused_names(self, names: Iterable[int | None]) -> None:
+        """Drop texts that only forgotten records had."""
+        for name in names:
+            if any(self._all(sql, name) for sql in _USES):
+                continue
+            self._execute("DELETE FROM name WHERE n = ?", (name,))
+            self._fresh_numbers = {text: n for text, n in self._fresh_numbers.items() if n != name}
 
     def _reload_everywhere(self) -> None:
         """Make this process too read the catalog again, as another one will."""
@@ -448,6 +470,7 @@ class SQLiteKernel(SQLiteReading):
             if left <= 0:
                 return True
             self._execute("DELETE FROM ix WHERE ix = ?", (ix,))
+            self._fresh_streams = {made: n for made, n in self._fresh_streams.items() if n != ix}
             self._reload_everywhere()
         return False
 
@@ -455,15 +478,15 @@ class SQLiteKernel(SQLiteReading):
         sql = "SELECT DISTINCT dk FROM past WHERE dk > ? ORDER BY dk LIMIT ?"
         return [found[0] for found in self._all(sql, dk, limit)]
 
-    def spans(self, dk: int) -> list[tuple[int, int]]:
-        return self._all("SELECT rev, seq FROM past WHERE dk = ? ORDER BY rev", dk)
+    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+        return self._all("SELECT rev, seq, at FROM past WHERE dk = ? ORDER BY rev", dk)
 
     def expire_keys(self, before: int) -> None:
         sql = "UPDATE commits SET key = NULL, digest = NULL WHERE key IS NOT NULL AND at < ?"
         self._execute(sql, (before,))
 
     def raise_floor(self, seq: int) -> int:
-        self._execute("DELETE FROM commits WHERE seq <= ? AND trail = 0", (seq,))
+        self._execute(_TRIM, (seq,))
         removed = int(self.connection.changes())
         self._execute("UPDATE meta SET value = ? WHERE name = 'floor'", (seq,))
         self._reload_everywhere()

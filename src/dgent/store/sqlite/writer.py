@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import apsw
@@ -20,6 +21,7 @@ from dgent.store.sqlite.kernel import SQLiteKernel
 
 GROUP_COMMITS = 256
 GROUP_BYTES = 1 << 20
+SCRUB_IN_MEMORY = 256 << 20
 LOOP_BUDGET_S = 0.001  # commits that lately took longer than this do not run on an event loop
 
 
@@ -29,7 +31,7 @@ class Job:
     `deliver` is called on the writer's thread, after the transaction is durable or has failed.
     """
 
-    __slots__ = ("deliver", "dropped", "error", "prepared", "receiver", "result", "view", "work")
+    __slots__ = ("deliver", "dropped", "error", "prepared", "receiver", "result", "since", "view", "work")
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class Job:
     ) -> None:
         self.deliver = deliver
         self.prepared, self.view, self.work = prepared, view, work
+        self.since = monotonic()
         self.dropped: Callable[[], bool] = _kept
         self.receiver: Any = None
         self.result: Any = None
@@ -67,8 +70,13 @@ class Writer:
         try:
             self.epoch = prepare(self.connection, path)
         except BaseException:
+            # What is refused stays as it is, so its log is not folded either.
+            if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal"):
+                self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.connection.close()
             raise
+        self._patience = Patience()
+        self.connection.set_busy_handler(self._patience)
         self.kernel = SQLiteKernel(self.connection)
         self.ledger = Ledger(wrap(self.kernel))
         self.pace_s = LOOP_BUDGET_S  # how long commits take lately
@@ -106,7 +114,7 @@ class Writer:
             except Exception:
                 return False
             finally:
-                self.connection.set_busy_handler(Patience())
+                self.connection.set_busy_handler(self._patience)
         finally:
             self.lock.release()
         return True
@@ -118,6 +126,15 @@ class Writer:
         self._closed = True
         self._jobs.put(None)
         self._thread.join()
+
+    def locks(self) -> list[threading.Lock]:
+        """What to hold so that nothing here is inside SQLite, in the order to take it."""
+        return [self._checkpointer.lock, self.lock]
+
+    def connections(self) -> list[apsw.Connection]:
+        """Every connection that is open here."""
+        others = self._checkpointer.connection
+        return [self.connection] if others is None else [self.connection, others]
 
     # -- the thread -----------------------------------------------------------------------
 
@@ -152,8 +169,14 @@ class Writer:
                 return group, None
 
     def _run_group(self, group: Sequence[Job]) -> None:
+        # The wait is counted from when the oldest was handed in, so waits do not add up in the queue.
+        self._patience.since = group[0].since
         try:
             self._group(group)
+        except (apsw.BusyError, OutcomeUnknown) as error:
+            # Every one of them has waited, or may be done: none is tried again.
+            for job in group:
+                job.error = self._translated(error)
         except BaseException as error:
             if len(group) == 1:
                 group[0].error = self._translated(error)
@@ -166,8 +189,8 @@ class Writer:
         """Run jobs in one transaction; a refused one fails alone, any other error undoes all."""
         kernel = self.kernel
         started = perf_counter()
-        kernel.begin()
         try:
+            kernel.begin()
             for job in jobs:
                 self._do(job)
             kernel.commit()
@@ -178,6 +201,7 @@ class Writer:
 
     def _do(self, job: Job) -> None:
         job.error = None
+        before = self._mark()
         try:
             if job.prepared is not None:
                 assert job.view is not None
@@ -186,8 +210,15 @@ class Writer:
                 assert job.work is not None
                 job.result = job.work(self.ledger)
         except DgentError as error:
-            # Raised by a check, and all checks come before the first write.
+            if self._mark() != before:
+                raise
+            # Raised by a check, before the first write.
             job.error = error
+
+    def _mark(self) -> tuple[int, int, int]:
+        """Differs as soon as something was written."""
+        tip = self.kernel.tip
+        return self.connection.total_changes(), tip.seq, tip.dk
 
     def _undo(self, error: BaseException) -> None:
         committing = self.connection.get_autocommit()
@@ -198,9 +229,33 @@ class Writer:
                 raise OutcomeUnknown(f"{self.path}: {error}") from error
 
     def _translated(self, error: BaseException) -> BaseException:
-        return translate(error, self.path) if isinstance(error, apsw.Error) else error
+        return translate(error, self.path) if isinstance(error, apsw.Error | UnicodeDecodeError) else error
 
     # -- the end --------------------------------------------------------------------------
+
+    def scrub(self) -> bool:
+        """Write the file anew, without the free space that still holds what was forgotten.
+
+        Zeroing what is deleted is not enough: SQLite leaves old copies of rows in the gaps of pages
+        that it rearranged earlier.
+        """
+        with self.lock:
+            self.connection.set_busy_handler(None)
+            try:
+                if not self.connection.execute("SELECT 1 FROM meta WHERE name = 'erasing'").fetchall():
+                    return True
+                # A large copy does not belong into memory.
+                large = os.path.getsize(self.path) > SCRUB_IN_MEMORY
+                self.connection.execute(f"PRAGMA temp_store = {'FILE' if large else 'MEMORY'}")
+                self.connection.execute("VACUUM")
+                if not fold(self.connection, truncate=True):
+                    return False
+                self.connection.execute("DELETE FROM meta WHERE name = 'erasing'")
+            except apsw.Error:
+                return False
+            finally:
+                self.connection.set_busy_handler(self._patience)
+        return True
 
     def truncate(self) -> bool:
         """Empty the log; False when a reader still needs it. Waits for no one."""
@@ -209,7 +264,7 @@ class Writer:
             try:
                 return fold(self.connection, truncate=True)
             finally:
-                self.connection.set_busy_handler(Patience())
+                self.connection.set_busy_handler(self._patience)
 
     def _finish(self) -> None:
         with self.lock:

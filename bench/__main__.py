@@ -1,0 +1,69 @@
+"""`python -m bench`: one command, one table."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bench import table
+from bench.footprint import footprint
+from bench.growth import growth, history_on_disk
+from bench.langgraph import against_langgraph
+from bench.measure import Growth, Row, say
+from bench.plan import QUICK, Plan, parse_sizes
+from bench.puts import many, one_by_one, together
+from bench.reads import gets, scans
+from bench.stores import Stores
+
+# In this order: `growth` writes into the stores that the others only read.
+WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
+    "put": one_by_one,
+    "together": together,
+    "many": many,
+    "get": gets,
+    "query": scans,
+    "langgraph": against_langgraph,
+    "footprint": footprint,
+    "disk": history_on_disk,
+    "growth": growth,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print."""
+    options = _options(arguments)
+    plan = QUICK if options.quick else Plan()
+    if options.rows:
+        plan = dataclasses.replace(plan, sizes=options.rows)
+    chosen = [name for name in WORK if not options.only or name in options.only]
+    rows, grown = asyncio.run(_run(plan, chosen))
+    print(table.as_json(rows, grown) if options.json else table.text(rows, grown))
+    return 0
+
+
+async def _run(plan: Plan, chosen: list[str]) -> tuple[list[Row], list[Growth]]:
+    rows: list[Row] = []
+    grown: list[Growth] = []
+    with Stores() as stores:
+        for name in chosen:
+            say(name)
+            for found in await WORK[name](plan, stores):
+                (grown if isinstance(found, Growth) else rows).append(found)
+    return rows, grown
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", action="append", choices=WORK, metavar="NAME", help=", ".join(WORK))
+    parser.add_argument("--rows", type=parse_sizes, metavar="100k,1M", help="the sizes of the stores")
+    parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, below a minute")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Timing several systems in turns, so that a noisy machine is noisy for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+Block = Callable[[], Awaitable[float]]
+"""Does a number of operations and returns the microseconds one of them took."""
+
+Times = Mapping[str, Sequence[float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table. `low` and `high` are the quartiles of the rounds."""
+
+    work: str
+    goal: str = "—"
+    measured: float | None = None
+    low: float | None = None
+    high: float | None = None
+    base: float | None = None
+    ours: float | None = None
+    verdict: str = ""
+    unit: str = "×"
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """One line of the table of sizes: microseconds of one operation at each number of records."""
+
+    work: str
+    at: dict[str, float]
+
+
+async def interleave(systems: Mapping[str, Block], rounds: int, warm: int = 1) -> Times:
+    """Run every system once a round, each round starting with another one."""
+    names = list(systems)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(-warm, rounds):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            took = await systems[name]()
+            if turn >= 0:
+                times[name].append(took)
+    return times
+
+
+def compared(
+    work: str, times: Times, ours: str, base: str, at_most: float | None = None, at_least: float | None = None
+) -> Row:
+    """The median over the rounds of ours / base, or base / ours for an `at_least` goal."""
+    top, bottom = (base, ours) if at_least is not None else (ours, base)
+    ratios = [a / b for a, b in zip(times[top], times[bottom], strict=True)]
+    low, middle, high = quartiles(ratios)
+    goal = "—"
+    if at_most is not None:
+        goal = f"≤ {at_most:g} ×"
+    if at_least is not None:
+        goal = f"≥ {at_least:g} × faster"
+    return Row(
+        work,
+        goal,
+        middle,
+        low,
+        high,
+        statistics.median(times[base]),
+        statistics.median(times[ours]),
+        verdict(middle, low, high, at_most, at_least),
+    )
+
+
+def verdict(
+    value: float, low: float, high: float, at_most: float | None = None, at_least: float | None = None
+) -> str:
+    """Whether a goal is reached; with a question mark when the quartiles lie on both sides of it."""
+    goal = at_least if at_most is None else at_most
+    if goal is None:
+        return ""
+    reached = value <= goal if at_most is not None else value >= goal
+    return ("ok" if reached else "MISS") + ("?" if low < goal < high else "")
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """The lower quartile, the median and the upper one."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def say(text: str) -> None:
+    """Progress, apart from the answer."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,55 @@
+"""How much of everything a run does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The sizes of a run; `QUICK` is for seeing that all of it works."""
+
+    sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+    rounds: int = 30  # interleaved rounds of short work
+    puts: int = 150  # in a block; about two checkpoints' worth
+    batches: int = 6  # of 64 tasks, in a block
+    many: int = 100_000
+    many_rounds: int = 5
+    gets: int = 500
+    queries: int = 20
+    starts: int = 15  # of a Python process
+    langgraph_rounds: int = 10
+
+
+QUICK = Plan(
+    sizes=(15_000, 60_000),
+    rounds=7,
+    puts=60,
+    batches=2,
+    many=10_000,
+    many_rounds=3,
+    gets=200,
+    queries=10,
+    starts=5,
+    langgraph_rounds=3,
+)
+
+
+def size_text(count: int) -> str:
+    """100k, 1M."""
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if count >= unit and count % unit == 0:
+            return f"{count // unit}{letter}"
+    return str(count)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """The sizes of a text such as `100k,1M`, ascending."""
+    units = {"k": 1_000, "m": 1_000_000}
+    found = set()
+    for part in text.lower().split(","):
+        number, unit = (part[:-1], units[part[-1]]) if part[-1:] in units else (part, 1)
+        found.add(int(number) * unit)
+    if min(found) < 1:
+        raise ValueError(f"{text!r} names a size below 1")
+    return tuple(sorted(found))

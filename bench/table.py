@@ -1,0 +1,98 @@
+"""The answer, as a table for people or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from bench.measure import Growth, Row
+
+_HEAD = ("work", "must reach", "measured", "quartiles", "raw µs", "dgent µs", "verdict")
+
+
+def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
+    """The tables, with what they were measured on."""
+    parts = ["  ".join(f"{name} {value}" for name, value in about().items())]
+    if rows:
+        parts.append(_aligned([_HEAD, *map(_cells, rows)]))
+    if growth:
+        sizes = list(growth[0].at)
+        head = ("µs at", *sizes, f"{sizes[-1]} / {sizes[0]}")
+        lines = [
+            (g.work, *(f"{g.at[size]:.0f}" for size in sizes), f"{g.at[sizes[-1]] / g.at[sizes[0]]:.2f} ×")
+            for g in growth
+        ]
+        parts.append(_aligned([head, *lines]))
+    parts.append(
+        "Medians over interleaved rounds. Quartiles are of the rounds' ratios; with a ? they lie on both\n"
+        "sides of the goal. Raw is apsw by hand on the same tables: the same rows, entries and commits.\n"
+        "In the lines of LangGraph it is LangGraph, in those of import and memory the bare process."
+    )
+    return "\n\n".join(parts)
+
+
+def as_json(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
+    """The same for a program."""
+    answer = {
+        "about": about(),
+        "rows": [dataclasses.asdict(row) for row in rows],
+        "growth": [dataclasses.asdict(line) for line in growth],
+    }
+    return json.dumps(answer, ensure_ascii=False, indent=1)
+
+
+def about() -> dict[str, Any]:
+    """What was measured on what."""
+    return {
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "apsw": apsw.apsw_version(),
+        "msgspec": msgspec.__version__,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    spread = "" if row.low is None or row.high is None else f"{row.low:.2f}–{row.high:.2f}"
+    unit = "" if row.unit == "×" else f" {row.unit}"
+    return (
+        row.work,
+        row.goal,
+        "" if row.measured is None else f"{row.measured:.2f} {row.unit}",
+        spread,
+        _amount(row.base, unit),
+        _amount(row.ours, unit),
+        row.verdict,
+    )
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f}{unit}" if value < 100 else f"{value:.0f}{unit}"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    out = []
+    for number, line in enumerate(lines):
+        cells = [
+            cell.ljust(width) if not place else cell.rjust(width)
+            for place, (cell, width) in _places(line, widths)
+        ]
+        out.append("  ".join(cells).rstrip())
+        if not number:
+            out.append("  ".join("-" * width for width in widths))
+    return "\n".join(out)
+
+
+def _places(line: Sequence[str], widths: Sequence[int]) -> Any:
+    return enumerate(zip(line, widths, strict=True))

@@ -1,0 +1,272 @@
+"""An agent's story, told by dgent on one SQLite file in a temporary folder.
+
+Run it with `make demo`. Every step checks itself, so the story is true each time it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import dgent
+from dgent.model import lens
+
+# -- what the agent keeps -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FirstMark:
+    """A decision, as last year's program knew it: version 1."""
+
+    action: str
+    author: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A decision, as this program knows it: version 3."""
+
+    action: str
+    author: str
+    reasoning: str = ""
+    weight: int = 0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is left to spend."""
+
+    tokens: int
+
+
+LAST_YEAR = dgent.Schema("scout.mark", version=1, contract=FirstMark)
+MARK = dgent.Schema(
+    "scout.mark",
+    version=3,
+    contract=Mark,
+    migrations={
+        1: lambda data: {**data, "reasoning": "written before reasons were kept"},
+        2: lambda data: {**data, "weight": 1},
+    },
+    indexes=("author",),
+)
+BUDGET = dgent.Schema("scout.budget", contract=Budget)
+
+TURNS = 40  # how often each of the two writers spends
+
+# -- telling it ---------------------------------------------------------------------------
+
+PLAIN = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+step = 0
+
+
+def paint(code: str, text: str) -> str:
+    return text if PLAIN else f"\x1b[{code}m{text}\x1b[0m"
+
+
+def chapter(title: str) -> None:
+    global step
+    step += 1
+    print("\n" + paint("1;36", f"{step:>2}. {title}"))
+
+
+def tell(text: str) -> None:
+    print(f"    {text}")
+
+
+def show(name: str, value: object) -> None:
+    print(f"    {paint('2', name + ' ->')} {paint('32', str(value))}")
+
+
+def refused(error: dgent.DgentError) -> None:
+    print(f"    {paint('31', type(error).__name__)}: {error}")
+
+
+# -- the story ----------------------------------------------------------------------------
+
+
+async def last_year(url: str) -> str:
+    chapter("Last year's program leaves a mark")
+    async with dgent.open(url, author="scout") as u:
+        u.register(LAST_YEAR)
+        mark = await u.remember(FirstMark("chose SQLite", "scout"), tags={"decision"})
+    tell("It knew version 1 of the contract, wrote one record, and was retired.")
+    show("stored", mark.datum.data)
+    return mark.id
+
+
+async def remember_and_recall(u: dgent.Universe) -> str:
+    chapter("Remember")
+    mark = await u.remember(Mark("ship it", "scout", "tests pass", 5), tags={"decision", "release"})
+    await u.remember(Mark("wait a day", "critic", "tests are young", 2), tags={"decision"}, parent=mark)
+    tell("Two typed values went in. Each call returned after its record was safe on disk.")
+    show("rev, seq of the first", (mark.rev, mark.seq))
+
+    chapter("Recall")
+    query = dgent.Query(schema="scout.mark", tags={"decision"}, where={"author": "scout"})
+    found = await u.recall(query)
+    tell("By tag and by field, newest first:")
+    for crystal in found:
+        show(f"version {crystal.meta.stored_version} on disk", crystal.value)
+    assert [crystal.value.action for crystal in found] == ["ship it", "chose SQLite"]
+    return mark.id
+
+
+async def upgrade_on_read(u: dgent.Universe, old: str) -> None:
+    chapter("An old record, read by a new program")
+    crystal = await u.get(old)
+    assert crystal.was_upgraded and crystal.value.weight == 1
+    assert crystal.datum.data == {"action": "chose SQLite", "author": "scout"}
+    tell("Steps 1 -> 2 -> 3 ran on a copy. The stored bytes are still last year's.")
+    show("value", crystal.value)
+    show("still on disk", crystal.datum.data)
+
+
+async def conflict(u: dgent.Universe, id: str) -> None:
+    chapter("A conflict is refused, not lost")
+    mine = await u.get(id)
+    theirs = await u.get(id)
+    await u.store(theirs.replace(value=replace(theirs.value, weight=8)), expect=theirs.rev)
+    tell("Two readers hold rev 1. The first to write wins; the second hears about it:")
+    try:
+        await u.store(mine.replace(value=replace(mine.value, weight=1)), expect=mine.rev)
+    except dgent.VersionConflict as error:
+        refused(error)
+    else:
+        raise AssertionError("the stale write went through")
+    assert (await u.get(id)).value.weight == 8
+
+
+async def two_writers(u: dgent.Universe, url: str) -> None:
+    chapter("Two processes write at once")
+    budget = await u.remember(Budget(1000), id="budget")
+    command = [sys.executable, __file__, "spend", url]
+    writers = [await asyncio.create_subprocess_exec(*command) for _ in range(2)]
+    codes = [await writer.wait() for writer in writers]
+    left = (await u.get("budget")).value.tokens
+    assert codes == [0, 0] and left == budget.value.tokens - 2 * TURNS
+    tell(f"Each took one token from the same record, {TURNS} times, as fast as it could.")
+    show("1000 became", left)
+
+
+async def spend(url: str) -> None:
+    """What each of the two processes does: read, change, compare-and-set, again if it was too late."""
+    async with dgent.open(url, author="writer") as u:
+        u.register(BUDGET)
+        tokens = u.focus("budget", lens.field("tokens"))
+        for _ in range(TURNS):
+            await tokens.modify(lambda left: left - 1)
+
+
+async def transaction(u: dgent.Universe) -> None:
+    chapter("All of it, or none of it")
+    await u.remember(Budget(0), id="reserve")
+
+    async def move(tx: dgent.Transaction, amount: int) -> None:
+        budget, reserve = await tx.get("budget"), await tx.get("reserve")
+        await tx.store(reserve.replace(value=Budget(reserve.value.tokens + amount)))
+        if amount > budget.value.tokens:
+            raise RuntimeError(f"only {budget.value.tokens} tokens are left")
+        await tx.store(budget.replace(value=Budget(budget.value.tokens - amount)))
+
+    await u.transact(lambda tx: move(tx, 200))
+    try:
+        await u.transact(lambda tx: move(tx, 5000))
+    except RuntimeError as error:
+        tell(f"The second move stopped halfway: {error}. Nothing of it happened.")
+    budget, reserve = await u.get_many(["budget", "reserve"])
+    show("budget, reserve", (budget.value.tokens, reserve.value.tokens))
+    assert (budget.value.tokens, reserve.value.tokens) == (720, 200)
+
+
+async def undo(u: dgent.Universe) -> int:
+    chapter("Undo")
+    before = await u.seq()
+    async with u.transaction(note="spring cleaning") as tx:
+        for crystal in await tx.recall(dgent.Query(schema="scout.mark")):
+            await tx.delete(crystal.id)
+    assert tx.committed is not None
+    tell(f"A hasty commit deleted {len(tx.committed.written)} marks. One call takes it back:")
+    await u.undo(tx.committed.seq)
+    count = await u.count(dgent.Query(schema="scout.mark"))
+    show("marks", count)
+    assert count == 3
+    return before
+
+
+async def history(u: dgent.Universe, id: str, before: int) -> None:
+    chapter("History")
+    tell("Nothing was overwritten on the way:")
+    for version in await u.history(id):
+        weight = "deleted" if version.datum is None else f"weight {version.datum.data['weight']}"
+        note = f" ({version.note})" if version.note else ""
+        show(f"rev {version.rev}, commit {version.seq}", weight + note)
+    earlier = await u.get(id, as_of=before)
+    show(f"as of commit {before}", earlier.value)
+    assert earlier.value.weight == 8
+
+
+async def feed(u: dgent.Universe) -> None:
+    chapter("The feed")
+    tell("Every commit since the first, in order, also those of other processes:")
+    newest, last, by_author = await u.seq(), 0, Counter[str]()
+    async for change in u.watch(since=0):
+        assert change.seq > last
+        last = change.seq
+        by_author[change.author] += 1
+        if change.seq == newest:
+            break
+    show("commits by author", dict(by_author))
+    show(f"the last, commit {change.seq}", f"{change.kind}: " + ", ".join(item.op for item in change.items))
+    assert by_author["writer"] == 2 * TURNS
+
+
+async def forget(u: dgent.Universe) -> str:
+    chapter("Forget")
+    secret = "the-password-is-" + os.urandom(4).hex()
+    slip = await u.remember(Mark(secret, "scout"))
+    assert (await u.get(slip.id)).value.action == secret
+    gone = await u.forget(slip.id)
+    assert gone.erased and await u.get(slip.id) is None and await u.history(slip.id) == []
+    tell("A secret slipped in. It is gone: row, history, index and free pages.")
+    return secret
+
+
+async def story(folder: Path) -> None:
+    file = folder / "memory.db"
+    url = f"sqlite:///{file}"
+    old = await last_year(url)
+    async with dgent.open(url, author="scout") as u:
+        u.register(MARK, BUDGET)
+        id = await remember_and_recall(u)
+        await upgrade_on_read(u, old)
+        await conflict(u, id)
+        await two_writers(u, url)
+        await transaction(u)
+        before = await undo(u)
+        await history(u, id, before)
+        await feed(u)
+        secret = await forget(u)
+    # Looked at only now: a second open() of a live SQLite file would drop this process's locks.
+    stored = b"".join(part.read_bytes() for part in folder.iterdir())
+    assert secret.encode() not in stored and b"ship it" in stored
+    show("its bytes in the file", "none")
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["spend"]:
+        asyncio.run(spend(sys.argv[2]))
+        return
+    print(paint("1", "dgent: an agent's story, on one SQLite file"))
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(story(Path(folder)))
+    print("\n" + paint("1;32", "Every step was checked as it was told.") + " Next: docs/start.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""One real file, one writer in this process: what all handles on a file share, also across fork.
+
+SQLite keeps one table of file locks per process. Fork copies the table without the locks, so a
+child that opened the file on top of that copy would write without holding any. Therefore a fork
+waits until no thread is inside SQLite, and the child first closes what it inherited, which leaves
+the parent's locks and log alone. Where a thread does not pause in time, the child may not open
+that file at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+import apsw
+
+from dgent.errors import Closed, Corrupt, NoBackendAvailable
+from dgent.model.datum import Datum
+from dgent.store import select
+from dgent.store.kernel import Reading, Wrap
+from dgent.store.sqlite import format as storage
+from dgent.store.sqlite.connection import connect, translate, translated, use_wal
+from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.sqlite.writer import Writer
+
+R = TypeVar("R")
+
+READERS = 4
+SCRUB_S = 5.0
+PAUSE_S = 1.0  # how long a fork waits for reads and commits under way
+
+
+class Reader:
+    """One thread's connection; its lock is held while a statement runs."""
+
+    def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
+        self.lock = threading.Lock()
+        # An event loop must not wait: what is busy there is read again on another thread.
+        self.own = SQLiteReading(connect(path, durability, wait=not _on_a_loop()))
+        self.reading: Reading = wrap(self.own)
+
+
+class Shared:
+    """The writer of a file, and a reading connection for each thread that reads it."""
+
+    def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
+        self.path, self.durability, self.wrap = path, durability, wrap
+        self.handles = 0
+        self.inherited = False  # opened by the process that this one was forked from
+        self.key: _Key | None = None
+        storage.refuse_foreign(path)
+        with translated(path):
+            self.writer = Writer(path, durability, _prepare, wrap)
+        self.epoch = self.writer.epoch
+        self.pool = ThreadPoolExecutor(READERS, thread_name_prefix="dgent-reader")
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        # Held by the threads alone: when one ends, its connection is closed.
+        self._readers: WeakSet[Reader] = WeakSet()
+        self._paused: list[threading.Lock] = []
+        _every.add(self)
+
+    # -- reading --------------------------------------------------------------------------
+
+    def _reader(self) -> Reader:
+        """This thread's connection and the reads on it."""
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            with self._lock, translated(self.path):
+                reader = self._local.reader = Reader(self.path, self.durability, self.wrap)
+                self._readers.add(reader)
+        return reader
+
+    def get(self, id: str) -> Datum | None:
+        """The live version of a record."""
+        reader = self._reader()
+        with reader.lock:
+            try:
+                return select.get(reader.reading, id, None)
+            except (apsw.Error, UnicodeDecodeError) as error:
+                raise translate(error, self.path) from error
+            except Corrupt:
+                # Two statements are two moments: a name may have been forgotten between them.
+                pass
+        return self.read(lambda reading: select.get(reading, id, None))
+
+    def read(self, work: Callable[[Reading], R]) -> R:
+        """Run reads that all see one moment."""
+        reader = self._reader()
+        connection = reader.own.connection
+        with reader.lock, translated(self.path):
+            connection.execute("BEGIN")
+            try:
+                return work(reader.reading)
+            finally:
+                reader.own.end_walks()
+                if not connection.get_autocommit():
+                    connection.execute("COMMIT")
+
+    def scrub(self) -> bool:
+        """Leave forgotten bytes in no file; False when readers or writers prevented it for five seconds."""
+        until = time.monotonic() + SCRUB_S
+        while not self.writer.scrub():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def close(self) -> None:
+        """Stop the threads and close every connection."""
+        self.pool.shutdown(wait=True)
+        with self._lock:
+            for reader in list(self._readers):
+                with reader.lock:
+                    reader.own.connection.close(True)
+        self.writer.close()
+
+    # -- fork -----------------------------------------------------------------------------
+
+    def pause(self, until: float) -> bool:
+        """Keep every thread out of SQLite; False when one does not leave it in time."""
+        if not self._pause(self._lock, until):
+            return False
+        inside = [*(reader.lock for reader in self._readers), *self.writer.locks()]
+        return all(self._pause(lock, until) for lock in inside)
+
+    def _pause(self, lock: threading.Lock, until: float) -> bool:
+        held = lock.acquire(timeout=max(0.0, until - time.monotonic()))
+        if held:
+            self._paused.append(lock)
+        return held
+
+    def resume(self) -> None:
+        """Let the threads go on."""
+        while self._paused:
+            self._paused.pop().release()
+
+    def let_go(self) -> None:
+        """In a forked child: close what was inherited, without folding the log that the parent writes."""
+        for connection in (*(reader.own.connection for reader in self._readers), *self.writer.connections()):
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.close(True)
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _prepare(connection: apsw.Connection, path: str) -> bytes:
+    storage.check(connection, path)
+    use_wal(connection, path)
+    storage.prepare(connection, path)
+    found: Any = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchall()
+    return bytes(found[0][0])
+
+
+# -- opening and closing ------------------------------------------------------------------
+
+_Key = tuple[int, int, str, Wrap]
+_open: dict[_Key, Shared] = {}
+_every: WeakSet[Shared] = WeakSet()
+_lock = threading.Lock()
+
+
+def share(path: str, durability: str, wrap: Wrap) -> Shared:
+    """The one `Shared` of a file in this process, opened if it is not yet."""
+    with _lock:
+        key = _key(path, durability, wrap)
+        if key is not None and key[:2] in _unsafe:
+            raise Closed(
+                f"{path} was in use when this process was forked",
+                hint="open it after the fork only, or start processes by spawn",
+            )
+        shared = None if key is None else _open.get(key)
+        if shared is None:
+            if not os.path.isdir(os.path.dirname(path)):
+                raise NoBackendAvailable(
+                    f"the folder of {path} does not exist", hint="make the folder, or correct the path"
+                )
+            shared = Shared(path, durability, wrap)
+            shared.key = _key(path, durability, wrap)
+            assert shared.key is not None, "the file exists once it is open"
+            _open[shared.key] = shared
+        shared.handles += 1
+        return shared
+
+
+def release(shared: Shared) -> None:
+    """One handle less; the last one closes."""
+    with _lock:
+        shared.handles -= 1
+        if shared.handles or shared.inherited:
+            return
+        if shared.key is not None and _open.get(shared.key) is shared:
+            del _open[shared.key]
+        shared.close()
+
+
+def _key(path: str, durability: str, wrap: Wrap) -> _Key | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, durability, wrap
+
+
+# -- fork ---------------------------------------------------------------------------------
+
+_unsafe: set[tuple[int, int]] = set()  # files that were in use while this process was forked
+_inherited: list[Shared] = []  # never closed: a thread of the parent was in the middle of something
+
+
+class _Fork(threading.local):
+    """What the fork under way on this thread has paused."""
+
+    def __init__(self) -> None:
+        self.paused: list[Shared] = []
+        self.lock: threading.Lock | None = None
+
+
+_fork = _Fork()
+
+
+def _before_fork() -> None:
+    until = time.monotonic() + PAUSE_S
+    _fork.paused = []
+    _fork.lock = _lock if _lock.acquire(timeout=PAUSE_S) else None
+    if _fork.lock is not None:
+        _fork.paused = [shared for shared in list(_every) if shared.pause(until)]
+
+
+def _after_fork_in_parent() -> None:
+    if _fork.lock is not None:
+        for shared in list(_every):
+            shared.resume()
+        _fork.lock.release()
+    _fork.paused, _fork.lock = [], None
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for shared in list(_every):
+        shared.inherited = True
+        if shared in _fork.paused:
+            shared.let_go()
+            continue
+        key = _key(shared.path, shared.durability, shared.wrap)
+        if key is not None:
+            _unsafe.add(key[:2])
+        _inherited.append(shared)
+    _open.clear()
+    _every.clear()
+    _fork.paused, _fork.lock = [], None
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)

@@ -1,0 +1,395 @@
+"""The same names for code without an event loop: every call blocks until it is answered."""
+
+# Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
+
+import builtins
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from dgent.errors import Conflict as Conflict
+from dgent.errors import Denied as Denied
+from dgent.errors import DgentError as DgentError
+from dgent.errors import InputError as InputError
+from dgent.errors import NotFound as NotFound
+from dgent.errors import StorageError as StorageError
+from dgent.errors import Unreadable as Unreadable
+from dgent.errors import Unsupported as Unsupported
+from dgent.errors import VersionConflict as VersionConflict
+from dgent.model.crystal import Crystal as Crystal
+from dgent.model.crystal import CrystalMeta as CrystalMeta
+from dgent.model.datum import Datum as Datum
+from dgent.model.lens import Lens as Lens
+from dgent.model.query import Query as Query
+from dgent.model.ref import Ref as Ref
+from dgent.model.schema import Schema as Schema
+from dgent.store.backend import (
+    LIVE,
+    Backend,
+    BackendStats,
+    Change,
+    Committed,
+    Compacted,
+    Expect,
+    Forgotten,
+    Guard,
+    Keep,
+    Kind,
+    Op,
+    Page,
+    SchemaStats,
+    Version,
+)
+from dgent.sync.runner import BlockingWarning as BlockingWarning
+from dgent.sync.stream import Stream as Stream
+from dgent.universe import relation, upgrade
+from dgent.universe.contracts import Contracts
+
+__all__ = [
+    "BlockingWarning",
+    "Collection",
+    "Conflict",
+    "Crystal",
+    "CrystalMeta",
+    "DataMixin",
+    "Datum",
+    "Denied",
+    "DgentError",
+    "Focus",
+    "InputError",
+    "Lens",
+    "NotFound",
+    "Query",
+    "Ref",
+    "Schema",
+    "StorageError",
+    "Stream",
+    "Transaction",
+    "Universe",
+    "Unreadable",
+    "Unsupported",
+    "VersionConflict",
+    "get_universe",
+    "open",
+    "set_universe",
+]
+T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
+
+class Collection(Generic[T]):
+    """The records of one contract, with its type."""
+
+    @property
+    def schema(self) -> Schema[T]: ...
+    def __init__(self, universe: Universe, contract: type[T]) -> None: ...
+    def remember(self, value: T, **fields: Any) -> Crystal[T]:
+        """Store a new value."""
+
+    def get(self, id: str, *, as_of: Any = None) -> Crystal[T] | None:
+        """One record; None when there is none, or it is of another schema."""
+
+    def query(self, query: Query | None = None, **filters: Any) -> list[Crystal[T]]:
+        """Records that match, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
+
+    def count(self, query: Query | None = None, **filters: Any) -> int:
+        """How many records match."""
+
+    def iterate(self, query: Query | None = None, **filters: Any) -> Stream[Any]:
+        """All records that match, however many, as of now."""
+
+    def watch(self, since: int | None = None, query: Query | None = None, **filters: Any) -> Stream[Change]:
+        """Changes of records of this contract."""
+
+class Focus(Generic[A]):
+    """What a lens shows of a record: of a crystal's value, or of a raw datum's data."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def lens(self) -> Lens[Any, A]: ...
+    def __init__(self, universe: Universe, id: str, lens: Lens[Any, A]) -> None: ...
+    def get(self) -> A:
+        """The part as it is now."""
+
+    def set(self, part: A) -> Any:
+        """Change the part; tried again when someone else changes the record at the same time."""
+
+    def modify(self, change: Callable[[A], A]) -> Any:
+        """Change the part by a function of what it is; tried again like `set`."""
+
+class Transaction:
+    """Several changes that happen together, on a state nobody else changed meanwhile."""
+
+    @property
+    def committed(self) -> Committed | None: ...
+    def __init__(self, universe: Universe, note: str | None = None) -> None: ...
+    def __enter__(self) -> Transaction: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
+        """Store a new typed value when the transaction commits."""
+
+    def store(self, thing: Any, *, expect: Expect = None) -> Any:
+        """Store a changed crystal or datum when the transaction commits."""
+
+    def put(self, datum: Datum, *, expect: Expect = None) -> Datum:
+        """Store a datum when the transaction commits."""
+
+    def delete(self, id: str, *, expect: Expect = None) -> None:
+        """Delete a record when the transaction commits."""
+
+    def check(self, id: str, expect: Expect = LIVE) -> None:
+        """Have the commit fail unless a record is as expected."""
+
+    def get(self, id: str, *, raw: bool = False) -> Any:
+        """A record as this transaction sees it; None when there is none."""
+
+    def exists(self, id: str) -> bool:
+        """Whether a record is there, as this transaction sees it."""
+
+    def query(self, query: Query) -> list[Any]:
+        """Matching records, with this transaction's own writes among them."""
+
+    def recall(self, query: Query) -> list[Crystal[Any]]:
+        """Matching records that are typed values."""
+
+    def count(self, query: Query) -> int:
+        """How many records match, as this transaction sees it."""
+
+    def commit(self) -> Committed:
+        """Write everything now; the transaction is over after this."""
+
+class Universe:
+    """One store, the schemas this program knows, and everything that can be done with both.
+
+    Use it as `with sync.open(...) as u`. Any thread of this process may use it.
+    """
+
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def author(self) -> str: ...
+    @property
+    def contracts(self) -> Contracts: ...
+    def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None: ...
+    def open(self) -> Universe:
+        """Open the store; raises when that very store cannot be opened, and never takes another."""
+
+    def close(self) -> None:
+        """Finish what is under way and close the store; twice is fine."""
+
+    def __enter__(self) -> Universe: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __repr__(self) -> str: ...
+    def for_room(self, name: str) -> Universe:
+        """This universe as a room sees it, which may write the schemas that it owns."""
+
+    def register(self, *schemas: Schema[Any]) -> None:
+        """Make schemas known; a contract or step that is wrong is an error here, before any data."""
+
+    def schema_for(self, kind: type[T] | str) -> Schema[Any]:
+        """The registered schema of a contract type or a name."""
+
+    def schemas(self) -> builtins.list[SchemaStats]:
+        """What the store holds of each schema."""
+
+    def versions(self, schema: str | type) -> dict[int, int]:
+        """How many live records there are of each stored version of a schema."""
+
+    def indexed(self) -> None:
+        """Wait until every old record is in the declared indexes."""
+
+    def drop_index(self, schema: str, path: str) -> None:
+        """Give up a declared index."""
+
+    def commit(
+        self,
+        ops: Sequence[Op],
+        *,
+        key: str | None = None,
+        guard: Guard | None = None,
+        note: str | None = None,
+        kind: Kind = "data",
+        of_seq: int | None = None,
+    ) -> Committed:
+        """Do all ops or none: the one way anything is changed."""
+
+    def remember(
+        self,
+        value: T,
+        *,
+        id: str | None = None,
+        tags: Iterable[str] | None = None,
+        author: str | None = None,
+        source: str | None = None,
+        parent: Any = None,
+        content: bytes = b"",
+        created_at: datetime | None = None,
+        expect: Expect = None,
+        key: str | None = None,
+        note: str | None = None,
+    ) -> Crystal[T]:
+        """Store a typed value and return it as a crystal."""
+
+    def store(
+        self, thing: Any, *, expect: Expect = None, key: str | None = None, note: str | None = None
+    ) -> Any:
+        """Store a changed crystal, or a datum; with `expect=crystal.rev` only if nobody was faster."""
+
+    def put(
+        self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
+    ) -> Datum:
+        """Store a datum as it is; returns it with its rev and seq."""
+
+    def put_many(
+        self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
+    ) -> builtins.list[Datum]:
+        """Store many datums in one commit: all or none."""
+
+    def delete(
+        self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
+    ) -> bool:
+        """Delete a record; False when there was none. Its history stays until `forget`."""
+
+    def outcome(self, key: str) -> Committed | None:
+        """What a write with an idempotency key came to; None if it never happened."""
+
+    def transaction(self, *, note: str | None = None) -> Transaction:
+        """Several reads and changes, all or none: `with u.transaction() as tx`."""
+
+    def transact(self, work: Callable[[Transaction], R], *, attempts: int = 8, lock: str | None = None) -> R:
+        """Run a function in a transaction, again when someone else was faster.
+
+        Calls of this process that name the same `lock` queue up instead of conflicting.
+        """
+
+    def get(self, id: str, *, as_of: int | datetime | None = None, raw: bool = False) -> Any:
+        """A record as a crystal; raw when its schema is unknown here; None when there is none.
+
+        Raises UpgradeFailed or DecodeFailed when the record cannot become a value; `raw=True` always works.
+        """
+
+    def get_many(
+        self, ids_: Sequence[str], *, as_of: int | datetime | None = None, raw: bool = False
+    ) -> builtins.list[Any]:
+        """One answer for each id, all of one moment; unreadable records come back raw."""
+
+    def exists(self, id: str) -> bool:
+        """Whether a live record has this id."""
+
+    def query(
+        self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False
+    ) -> builtins.list[Any]:
+        """Matching records; a record that cannot become a value comes back raw with the reason."""
+
+    def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
+        """Matching records with a cursor for the next page."""
+
+    def recall(self, query: Query, *, as_of: int | datetime | None = None) -> builtins.list[Crystal[Any]]:
+        """Matching records that are typed values here."""
+
+    def count(self, query: Query | None = None, *, as_of: int | datetime | None = None) -> int:
+        """How many records match; all of them without a query."""
+
+    def list(
+        self, prefix: str | None = None, *, after: datetime | None = None, limit: int | None = 100
+    ) -> builtins.list[Datum]:
+        """Raw records, newest first, whose id has a prefix and that were created after a time."""
+
+    def iterate(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Stream[Any]:
+        """Every matching record as of one moment, however many, a page at a time."""
+
+    def seq(self) -> int:
+        """The newest commit's number."""
+
+    def history(self, id: str, *, limit: int | None = None) -> builtins.list[Version]:
+        """The kept versions of a record, newest first, deletions among them."""
+
+    def undo(self, seq: int, *, only: Iterable[str] | None = None, force: bool = False) -> Committed:
+        """Put the records of a commit back to what they were before it, as a new commit.
+
+        Refused when any of them changed since, naming them; `only` picks some, `force` overrides.
+        """
+
+    def changes(self, since: int = 0, *, limit: int | None = 1000) -> builtins.list[Change]:
+        """Commits after a seq, in order; HistoryGone names the first one that is still there."""
+
+    def watch(self, since: int | None = None, *, query: Query | None = None) -> Stream[Change]:
+        """Every commit after a seq (from now on without one), in order, also of other processes."""
+
+    def causal_chain(self, id: str) -> builtins.list[Any]:
+        """A record and what caused it, oldest first; empty when there is no such record."""
+
+    def collection(self, contract: type[T]) -> Collection[T]:
+        """A typed handle on the records of one contract."""
+
+    def focus(self, id: str, lens: Lens[Any, T]) -> Focus[T]:
+        """A part of a record, to get, set and modify through a lens."""
+
+    def resolve(self, crystal: Crystal[Any]) -> relation.Resolved:
+        """Load everything a crystal refers to, in one batch; what leads nowhere is reported."""
+
+    def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
+        """The records that refer to an id, newest first."""
+
+    def associate(
+        self, a: Any, b: Any, kind: str = "related", weight: float = 1.0
+    ) -> Crystal[relation.Association]:
+        """Link two records of any schema, or change the weight of their link."""
+
+    def associated(self, id: Any, kind: str | None = None) -> builtins.list[Crystal[relation.Association]]:
+        """The links of a record, heaviest first, whichever end it is."""
+
+    def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
+        """Remove the link from one record to another; False when there was none."""
+
+    def forget(self, *ids_: str) -> Forgotten:
+        """Erase records for good: rows, history, indexes and free pages. It cannot be undone."""
+
+    def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
+        """Let go of old history: keep so many old versions of each record, or what is younger."""
+
+    def upgrade_all(
+        self, schema: str | type, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> upgrade.Upgraded:
+        """Rewrite every record of an older version in the newest; safe to stop and run again."""
+
+    def stats(self) -> BackendStats:
+        """What the store holds, and how it is."""
+
+def open(
+    url: str | None = None,
+    *,
+    author: str = "system",
+    durability: str | None = None,
+    backend: Backend | None = None,
+) -> Universe:
+    """A universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
+
+    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`; without one it is the
+    user's default place. `durability` is `"full"` (the default) or `"relaxed"`.
+    """
+
+class DataMixin:
+    """Gives an agent class a memory: `self.data`, `self.remember`, `self.recall`."""
+
+    @property
+    def data(self) -> Universe:
+        """The universe of this process."""
+
+    def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
+        """Store a typed value."""
+
+    def recall(self, query: Query) -> list[Crystal[Any]]:
+        """Find typed values."""
+
+def get_universe() -> Universe:
+    """The universe of this process; NoUniverse if none is set."""
+
+def set_universe(universe: Universe | None) -> Universe | None:
+    """Set the universe of this process; returns the one before."""

@@ -1,0 +1,130 @@
+"""One call: a coroutine on the loop, and the thread that waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from dgent.errors import Closed, DgentError, InputError
+from dgent.sync import wording
+from dgent.sync.runner import Runner
+
+R = TypeVar("R")
+
+GRACE_S = 2.0  # how long an interrupted call is given to end
+
+Request = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class Call:
+    """Runs a coroutine on the loop and blocks this thread until it is done.
+
+    Functions that the caller handed in are run here, by the waiting thread, while the coroutine waits
+    for them: so they may make blocking calls themselves.
+    """
+
+    __slots__ = ("_inbox", "_runner", "_task")
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._task: asyncio.Task[Any] | None = None
+
+    # -- on the calling thread --------------------------------------------------------------
+
+    def run(self, coroutine: Coroutine[Any, Any, R], *, stop: bool = True) -> R:
+        """The coroutine's result; when this thread is interrupted it is cancelled, unless `stop` is False."""
+        try:
+            self._runner.submit(self._start, coroutine)
+            while (request := self._inbox.get()) is not None:
+                self._serve(*request)
+        except BaseException:
+            if stop:
+                self._abandon(coroutine)
+            raise
+        task = self._task
+        assert task is not None
+        if task.cancelled():
+            raise Closed("the call was cancelled because the universe is being closed")
+        try:
+            result: R = task.result()
+            return result
+        except DgentError as error:
+            error.hint = wording.blocking(error.hint)
+            raise
+        finally:
+            del task, self  # or an error would hold the frames that hold it
+
+    def _serve(self, future: asyncio.Future[Any], work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Run a function for the coroutine; what is no Exception ends the call instead."""
+        result: Any = None
+        error: Exception | None = None
+        try:
+            result = _plain(work(*args))
+        except StopIteration as stop:
+            # No coroutine can raise it; there, too, it would come out as this.
+            error = RuntimeError("the function raised StopIteration")
+            error.__cause__ = stop
+        except Exception as raised:
+            error = raised
+        self._runner.submit(_settle, future, result, error)
+
+    def _abandon(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Cancel the call and wait until it is over; a commit that has begun happens as a whole."""
+        try:
+            self._runner.submit(self._stop, coroutine)
+            while self._inbox.get(timeout=GRACE_S) is not None:
+                pass
+        except queue.Empty:
+            return
+        except Closed:
+            if self._task is None:
+                coroutine.close()
+
+    # -- on the loop's thread ---------------------------------------------------------------
+
+    def _start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._task = self._runner.loop.create_task(coroutine)
+        self._task.add_done_callback(self._done)
+
+    def _stop(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        if self._task is not None and self._task.cancel():
+            return
+        # Interrupted even before it was handed over, or when the answer was there already.
+        coroutine.close()
+        self._inbox.put(None)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled():
+            task.exception()  # seen, also when the waiting thread was interrupted
+        if not self._runner.leaving:
+            self._inbox.put(None)
+
+    def asking(self, work: Callable[..., Any], wrap: Callable[[Any], Any]) -> Callable[..., Any]:
+        """The async form of a caller's function: it has the waiting thread run it."""
+
+        async def ask(*args: Any) -> Any:
+            future = self._runner.loop.create_future()
+            self._inbox.put((future, work, tuple(map(wrap, args))))
+            return await future
+
+        return ask
+
+
+def _plain(result: Any) -> Any:
+    if inspect.iscoroutine(result):
+        result.close()
+        raise InputError("dgent.sync takes plain functions, and this one is async", hint="use `def`")
+    return result
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,58 @@
+"""The universe of this process, for blocking code that is not handed one."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from dgent.errors import NoUniverse
+from dgent.sync.twin import Twin, dressed, wrap
+from dgent.universe import current
+
+# Apart from the async one: a universe belongs to one loop, and only one of the two could use it.
+_current: Twin | None = None
+
+
+def set_universe(universe: Any) -> Any:
+    """Set the universe of this process; returns the one before."""
+    global _current
+    before, _current = _current, universe
+    return before
+
+
+def get_universe() -> Any:
+    """The universe of this process; NoUniverse if none is set."""
+    if _current is None:
+        raise NoUniverse("no universe is set for this process", hint="call `sync.set_universe(u)` first")
+    return _current
+
+
+class _Async(current.DataMixin):
+    """The async mixin over one universe, whichever is current."""
+
+    def __init__(self, universe: Any) -> None:
+        self._universe = universe
+
+    @property
+    def data(self) -> Any:
+        """The universe it was given."""
+        return self._universe
+
+
+def _made(name: str, function: Any) -> Any:
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        home = self.data._home
+        call = home.begin()
+        return wrap(call.run(function(_Async(self.data._source), *args, **kwargs)), home)
+
+    return dressed(method, function, f"DataMixin.{name}")
+
+
+def _body() -> dict[str, Any]:
+    members = vars(current.DataMixin).items()
+    made = {name: _made(name, member) for name, member in members if inspect.iscoroutinefunction(member)}
+    data = property(lambda _self: get_universe(), doc=current.DataMixin.data.__doc__)
+    return {"__doc__": current.DataMixin.__doc__, "__module__": "dgent.sync", **made, "data": data}
+
+
+DataMixin: Any = type("DataMixin", (), _body())

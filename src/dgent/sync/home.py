@@ -1,0 +1,112 @@
+"""What a universe and everything made from it share: their loop, and whether they may still be used."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+from dgent.errors import Closed, DgentError
+from dgent.sync import wording
+from dgent.sync.call import Call
+from dgent.sync.runner import runner
+from dgent.sync.stream import Pump
+from dgent.universe.universe import Universe
+
+WAITS = object()
+"""The answer of `now` for a read that cannot be done without waiting."""
+
+
+class Home:
+    """The place of one universe on the background loop."""
+
+    def __init__(self, universe: Universe) -> None:
+        self.runner = runner()
+        self.universe = universe
+        self.reads_now = hasattr(universe.backend, "get_now")
+        self.pumps: WeakSet[Pump[Any]] = WeakSet()  # only touched on the loop
+        self._closed = False
+        self._closing = threading.Lock()
+        self._reading: dict[int, threading.RLock] = {}
+
+    # -- calls ------------------------------------------------------------------------------
+
+    def begin(self) -> Call:
+        """A call that may be made from this thread now."""
+        self.runner.check()
+        if self._closed:
+            self._refuse()
+        return Call(self.runner)
+
+    def now(self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any) -> Any:
+        """Do a point read on this thread; WAITS when it is not one after all.
+
+        It is the async method itself that runs, by hand: on an engine with `get_now` it never waits,
+        and so its checks, conversions and errors are the same without being written twice.
+        """
+        self.runner.check()
+        # A lock for each thread: readers do not wait for each other, only `close` waits for them.
+        with self._reading.get(me := threading.get_ident()) or self._lock_of(me):
+            if not self._closed:
+                return self._step(function(*args, **kwargs))
+        return self._refuse()
+
+    def _step(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        before = asyncio._get_running_loop()
+        try:
+            asyncio._set_running_loop(self.runner.loop)
+            coroutine.send(None)
+        except StopIteration as done:
+            return done.value
+        except DgentError as error:
+            error.hint = wording.blocking(error.hint)
+            raise
+        finally:
+            asyncio._set_running_loop(before)
+            coroutine.close()
+        return WAITS
+
+    def _lock_of(self, thread: int) -> threading.RLock:
+        return self._reading.setdefault(thread, threading.RLock())
+
+    def _refuse(self) -> NoReturn:
+        self.runner.check()  # closed by the end of the program, perhaps: that is another matter
+        raise _closed()
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """Have the store closed at the end of the program if nobody does it before."""
+        self.runner.residents.add(self)
+
+    def close(self) -> None:
+        """Close the universe; a second caller waits for the first."""
+        if self.runner.lost or self.runner.leaving:
+            return  # it belongs to the process before fork, or is being closed by the end of this one
+        self.runner.check()
+        with self._closing:
+            self._shut()
+            # Not cancelled by an interrupt: a store that is half closed is of no use to anyone.
+            Call(self.runner).run(self.leave(), stop=False)
+
+    async def leave(self) -> None:
+        """Close the universe; called on the loop."""
+        self._shut()
+        for pump in list(self.pumps):
+            pump.end(_closed())
+        try:
+            await self.universe.close()
+        finally:
+            self.runner.residents.discard(self)
+
+    def _shut(self) -> None:
+        self._closed = True
+        for lock in list(self._reading.values()):
+            with lock:
+                pass  # a read that had begun is done
+
+
+def _closed() -> Closed:
+    return Closed("this universe was closed", hint="call dgent.sync.open again")

@@ -1,0 +1,47 @@
+"""The blocking twins of the universe's classes, and how to open one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgent.sync.home import Home
+from dgent.sync.twin import Twin, dressed, make_twin
+from dgent.universe import collection, focus, transaction, universe
+
+
+def _open(self: Twin) -> Any:
+    opened = self._home.begin().run(self._source.open())
+    assert opened is self._source
+    self._home.opened()
+    return self
+
+
+def _close(self: Twin) -> None:
+    self._home.close()
+
+
+def _enter(self: Any) -> Any:
+    return self.open()
+
+
+def _exit(self: Any, *_error: Any) -> None:
+    self.close()
+
+
+Transaction = make_twin(transaction.Transaction)
+Collection = make_twin(collection.Collection, point_reads=("get",))
+Focus = make_twin(focus.Focus, point_reads=("get",))
+Universe = make_twin(
+    universe.Universe,
+    point_reads=("get", "exists"),
+    # A home must know when its universe opens and closes; everything else follows from the class.
+    instead={"open": _open, "close": _close, "__aenter__": _enter, "__aexit__": _exit},
+)
+
+
+def _open_at(*args: Any, **kwargs: Any) -> Any:
+    made = universe.open(*args, **kwargs)
+    return Universe._around(made, Home(made)).open()
+
+
+open = dressed(_open_at, universe.open, "open")

@@ -1,0 +1,77 @@
+"""How signatures and documentation of async functions read in their blocking form."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+_TEXTS = (
+    ("`async with dgent.open", "`with sync.open"),
+    ("`async with", "`with"),
+    (", or `await` it", ", or `close` it later"),
+    ("It belongs to the event loop that opened it", "Any thread of this process may use it"),
+    (", plain or async;", ";"),
+)
+
+
+def blocking(text: str) -> str:
+    """A docstring or a hint as a blocking caller should read it."""
+    for old, new in _TEXTS:
+        text = text.replace(old, new)
+    return text
+
+
+def signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The parameters of an async function; callbacks are plain functions, and results plain iterators."""
+    real = inspect.signature(function)
+    parameters = [
+        parameter.replace(annotation=plain(parameter.annotation))
+        if isinstance(parameter.annotation, str)
+        else parameter
+        for parameter in real.parameters.values()
+    ]
+    answer = real.return_annotation
+    return real.replace(
+        parameters=parameters, return_annotation=plain(answer) if isinstance(answer, str) else answer
+    )
+
+
+def callbacks(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The parameters that take a function of the caller's, whose result is awaited."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if _is_awaited_function(p.annotation))
+
+
+def _is_awaited_function(annotation: Any) -> bool:
+    return isinstance(annotation, str) and "Callable[" in annotation and "Awaitable[" in annotation
+
+
+def returns(function: Callable[..., Any]) -> Any:
+    """The annotation of what a function gives back."""
+    return inspect.signature(function).return_annotation
+
+
+def plain(annotation: str) -> str:
+    """An annotation without a trace of the event loop."""
+    if "Awaitable[" not in annotation and "AsyncIterator[" not in annotation:
+        return annotation
+    return ast.unparse(_Plain().visit(ast.parse(annotation, mode="eval")))
+
+
+class _Plain(ast.NodeTransformer):
+    """`Awaitable[X]` becomes `X`, `AsyncIterator[X]` becomes `Stream[X]`, and `X | X` just `X`."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name):
+            if node.value.id == "Awaitable":
+                return node.slice
+            if node.value.id == "AsyncIterator":
+                node.value.id = "Stream"
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        self.generic_visit(node)
+        return node.left if ast.unparse(node.left) == ast.unparse(node.right) else node

@@ -1,0 +1,148 @@
+"""Retention: old versions go when a rule says so, and asking for them says that they went."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from dgent.errors import HistoryGone
+from dgent.model.query import Query
+from dgent.store.backend import Backend, Declaration, Keep
+from dgent.testing.contract import STORED, Contract, delete, found, put, record, refused, typed
+
+
+async def _revs(store: Backend, id: str) -> list[int]:
+    return [version.rev for version in await store.history(id, None)]
+
+
+async def _series(store: Backend, id: str, schema: str, count: int) -> list[int]:
+    records = [typed(id, n, schema=schema, content=bytes([n]) * 900) for n in range(count)]
+    return [(await put(store, datum)).seq for datum in records]
+
+
+class RetentionContract(Contract):
+    """Rules of a schema, and `compact`."""
+
+    async def test_a_schema_without_history_keeps_only_what_is_now(self, store: Backend) -> None:
+        await store.declare(Declaration("tick", 1, history="none"))
+        seqs = await _series(store, "a", "tick", 5)
+        assert await _revs(store, "a") == [5]
+        error = await refused("history_gone", store.get("a", seqs[2]))
+        assert error.details["first_seq"] == seqs[4]
+        await delete(store, "a")
+        assert await _revs(store, "a") == [6]
+
+    async def test_a_schema_may_keep_the_last_few(self, store: Backend) -> None:
+        await store.declare(Declaration("tick", 1, history=3))
+        seqs = await _series(store, "a", "tick", 20)
+        assert await _revs(store, "a") == [20, 19, 18, 17]
+        stored = await store.get("a", seqs[16])
+        assert stored is not None
+        assert (stored.rev, stored.content) == (17, bytes([16]) * 900)
+        await refused("history_gone", store.get("a", seqs[15]))
+
+    async def test_turning_history_off_and_on_again(self, store: Backend) -> None:
+        await _series(store, "a", "tick", 4)
+        await store.declare(Declaration("tick", 1, history="none"))
+        await put(store, typed("a", "now", schema="tick", content=b"c" * 900))
+        assert await _revs(store, "a") == [5]
+        await store.declare(Declaration("tick", 1, history="all"))
+        await put(store, typed("a", "later", schema="tick", content=b"d" * 900))
+        history = await store.history("a", None)
+        assert [version.datum and version.datum.data["n"] for version in history] == ["later", "now"]
+
+    async def test_ticking_records_do_not_hide_the_past_of_others(self, store: Backend) -> None:
+        await store.declare(Declaration("tick", 1, history="none"))
+        first = await put(store, typed("a", 1), typed("beat", 0, schema="tick"))
+        await put(store, typed("a", 2))
+        for n in range(3):
+            await put(store, typed("beat", n + 1, schema="tick"))
+        query = Query(schema="note", where={"n": 1})
+        assert await found(store, query, as_of=first.seq) == ["a"]
+        assert await store.count(query, STORED, first.seq) == 1
+        await refused("history_gone", store.query(Query(schema="tick"), STORED, first.seq))
+        await refused("history_gone", store.query(Query(), STORED, first.seq))
+
+    async def test_compact_by_number(self, store: Backend) -> None:
+        await _series(store, "a", "note", 6)
+        await _series(store, "b", "note", 2)
+        await delete(store, "b")
+        done = await store.compact(Keep(versions=2))
+        assert await _revs(store, "a") == [6, 5, 4]
+        assert await _revs(store, "b") == [3, 2, 1]
+        assert (done.versions, done.first_seq) == (3, 5)
+        assert (await store.compact(Keep(versions=2))).versions == 0
+        assert (await store.compact(Keep(versions=0))).versions == 4
+        assert (await _revs(store, "a"), await _revs(store, "b")) == ([6], [3])
+
+    async def test_compact_by_time(self, store: Backend) -> None:
+        await _series(store, "a", "note", 4)
+        history = await store.history("a", None)
+        cutoff = history[1].at
+        kept = [version.rev for version in history if version.at > cutoff]
+        current = max(version.rev for version in history if version.at <= cutoff)
+        done = await store.compact(Keep(after=cutoff))
+        assert await _revs(store, "a") == [*kept, current]
+        assert done.versions == current - 1
+        stored = await store.get("a", history[1].seq)
+        assert stored is not None
+        assert stored.rev == current
+
+    async def test_both_parts_of_a_rule_must_agree(self, store: Backend) -> None:
+        await _series(store, "a", "note", 6)
+        later = datetime.now(UTC) + timedelta(days=1)
+        assert (await store.compact(Keep(versions=9, after=later))).versions == 0
+        assert (await store.compact(Keep(versions=0, after=later - timedelta(days=9)))).versions == 0
+        assert (await store.compact(Keep(versions=1, after=later))).versions == 4
+
+    async def test_history_that_went_is_never_shortened_in_silence(self, store: Backend) -> None:
+        seqs = await _series(store, "a", "note", 6)
+        done = await store.compact(Keep(versions=1))
+        stats = await store.stats()
+        assert stats.first_seq == done.first_seq
+        for call in (
+            store.get("a", seqs[3]),
+            store.get_many(["a"], seqs[3]),
+            store.query(Query(), STORED, seqs[3]),
+            store.count(Query(), STORED, seqs[3]),
+            store.changes(0, 10),
+            store.reverted(seqs[2]),
+        ):
+            error = await refused("history_gone", call)
+            assert isinstance(error, HistoryGone)
+        for first in (done.first_seq, error.details.get("first_seq", done.first_seq)):
+            assert await found(store, as_of=first) == ["a"]
+            assert await store.changes(first, 10) == []
+        assert await store.last_seq() == seqs[-1]
+
+    async def test_compacting_one_schema_leaves_the_others_whole(self, store: Backend) -> None:
+        first = await put(store, typed("a", 0), typed("b", 0, schema="log"))
+        await _series(store, "a", "note", 4)
+        await _series(store, "b", "log", 4)
+        assert (await store.compact(Keep(versions=0, schema="log"))).versions == 4
+        assert (await _revs(store, "a"), await _revs(store, "b")) == ([5, 4, 3, 2, 1], [5])
+        assert await found(store, schema="note", where={"n": 0}, as_of=first.seq) == ["a"]
+        assert (await store.changes(0, 100))[0].seq == first.seq
+        await refused("history_gone", store.query(Query(schema="log"), STORED, first.seq))
+        await refused("history_gone", store.get("b", first.seq))
+
+    async def test_a_store_with_no_commits_left_goes_on(self, store: Backend) -> None:
+        seqs = await _series(store, "a", "note", 5)
+        await store.compact(Keep(after=datetime.now(UTC) + timedelta(days=1)))
+        assert await store.last_seq() == seqs[-1]
+        assert await found(store) == ["a"]
+        answer = await put(store, record("b"))
+        assert answer.seq == seqs[-1] + 1
+        assert [change.seq for change in await store.changes(seqs[-1], 10)] == [answer.seq]
+
+    async def test_a_rule_that_says_nothing_removes_nothing(self, store: Backend) -> None:
+        await _series(store, "a", "note", 3)
+        await refused("input", store.compact(Keep()))
+        await refused("input", store.compact(Keep(schema="note")))
+        assert await _revs(store, "a") == [3, 2, 1]
+
+    async def test_many_records_are_compacted(self, store: Backend) -> None:
+        many = [record(f"r{n:04}", 0) for n in range(1100)]
+        await put(store, *many)
+        await put(store, *(datum.replace(data={"n": 1}) for datum in many))
+        assert (await store.compact(Keep(versions=0))).versions == 1100
+        assert await _revs(store, "r0000") == await _revs(store, "r1099") == [2]

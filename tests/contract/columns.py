@@ -1,0 +1,57 @@
+"""The engines under test, each with its settings, bare and behind the wrapper that changes bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dgent.store.backend import Backend
+from dgent.store.registry import ENGINES, backend_for
+from dgent.testing.scramble import scramble
+
+
+class Setting(NamedTuple):
+    """One way to run an engine."""
+
+    name: str
+    url: Callable[[Path], str]
+    options: dict[str, Any]
+    persistent: bool
+
+
+class Column(NamedTuple):
+    """One setting, bare or scrambled: a column in the table of test results."""
+
+    name: str
+    setting: Setting
+    wrapped: bool
+
+    def make(self, folder: Path) -> Backend:
+        """A backend of this column in a folder, not opened yet."""
+        options = dict(self.setting.options)
+        if self.wrapped:
+            options["wrap"] = scramble
+        return backend_for(self.setting.url(folder), **options)
+
+
+def _file(folder: Path) -> str:
+    return f"sqlite:///{folder / 'store.db'}"
+
+
+SETTINGS: dict[str, list[Setting]] = {
+    "memory": [Setting("memory", lambda _: "memory:", {}, False)],
+    "sqlite": [
+        Setting("sqlite", _file, {"durability": "full"}, True),
+        Setting("relaxed", _file, {"durability": "relaxed"}, True),
+    ],
+}
+
+# From the registry, so that a new engine without a row above fails here and not in someone's hands.
+COLUMNS: tuple[Column, ...] = tuple(
+    Column(setting.name + suffix, setting, wrapped)
+    for engine in ENGINES
+    for setting in SETTINGS[engine.name]
+    for suffix, wrapped in (("", False), ("_scrambled", True))
+)
+BARE: tuple[Column, ...] = tuple(column for column in COLUMNS if not column.wrapped)

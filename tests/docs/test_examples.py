@@ -1,0 +1,50 @@
+"""The examples run as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.docs import pages
+
+LIMIT_S = 20  # each takes about a second; a loaded machine may take longer
+
+
+def _run(example: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(pages.ROOT / "src"), **environment},
+        timeout=LIMIT_S,
+    )
+
+
+@pytest.mark.parametrize("example", pages.EXAMPLES, ids=pages.name)
+def test_example_runs(example: Path, tmp_path: Path) -> None:
+    done = _run(example, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert not done.stderr
+    assert not list(tmp_path.iterdir()), "it leaves nothing behind"
+
+
+def test_demo_tells_the_whole_story_without_colour(tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = _run(pages.ROOT / "examples" / "demo.py", tmp_path, NO_COLOR="1")
+    assert time.monotonic() - started < LIMIT_S
+    assert "\x1b" not in done.stdout
+    assert done.stdout.isascii()
+    for word in ("Remember", "Recall", "Steps 1 -> 2 -> 3", "VersionConflict", "Undo", "Forget", "checked"):
+        assert word in done.stdout
+
+
+def test_every_example_is_named_in_the_docs() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in pages.PAGES)
+    assert all(pages.name(example) in text for example in pages.EXAMPLES)

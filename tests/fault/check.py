@@ -1,0 +1,93 @@
+"""Looks inside a SQLite store and says whether everything in it fits together.
+
+Nothing here goes through the universe: it reads the tables, and works out from each live row which
+index entries it must have. The only dgent code it trusts is `Ledger.entries_of`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dgent.store.kernel import DELETE, FORGET, QUIET, SAME
+from dgent.store.ledger import Ledger
+from dgent.store.row import Row
+from dgent.store.sqlite.connection import connect
+from dgent.store.sqlite.kernel import SQLiteKernel
+
+_ROWS = "SELECT {} FROM {} ORDER BY dk, rev".format(", ".join(Row._fields), "{}")
+
+
+def check_store(path: str) -> dict[str, int]:
+    """Raise AssertionError when anything is out of step; else how much there was to check."""
+    connection = connect(path, "full", wait=True)
+    try:
+        ask = connection.execute
+        assert ask("PRAGMA integrity_check").fetchall() == [("ok",)]
+        kernel = SQLiteKernel(connection)
+        kernel.begin()
+        try:
+            heads = [Row._make(found) for found in ask(_ROWS.format("datum"))]
+            past = [Row._make(found) for found in ask(_ROWS.format("past"))]
+            commits = _check_log(ask, kernel.catalog.floor)
+            _check_versions(heads, past, commits, kernel.catalog.floor)
+            entries = _check_entries(ask, kernel, [row for row in heads if row.live])
+            _check_names(ask)
+        finally:
+            kernel.rollback()
+    finally:
+        connection.close()
+    return {"commits": len(commits), "rows": len(heads), "past": len(past), "entries": entries}
+
+
+def _check_log(ask: Any, floor: int) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:
+    """Commits follow each other without a gap, and their times never go back."""
+    commits = {}
+    last_at = 0
+    for place, (seq, at, ops) in enumerate(ask("SELECT seq, at, ops FROM commits ORDER BY seq")):
+        assert seq == floor + 1 + place, f"commit {seq} is the {place + 1}th"
+        assert at >= last_at, f"commit {seq} is older than the one before"
+        last_at = at
+        commits[seq] = (at, msgspec.msgpack.decode(ops, type=list[tuple[int, int, int]]))
+    return commits
+
+
+def _check_versions(heads: list[Row], past: list[Row], commits: dict[int, Any], floor: int) -> None:
+    """Every version was made by exactly the commit that says so, and every commit made its versions."""
+    made = {}
+    for seq, (at, ops) in commits.items():
+        assert len({dk for _, dk, _ in ops}) == len(ops), f"commit {seq} names a record twice"
+        for code, dk, rev in ops:
+            if code & ~QUIET not in (SAME, FORGET):
+                made[dk, rev] = (seq, at, int(code & ~QUIET != DELETE))
+    versions = [*heads, *past]
+    assert len({(row.dk, row.rev) for row in versions}) == len(versions), "a version is stored twice"
+    # Below the floor the history is no longer whole, and the log no longer there.
+    stored = {(row.dk, row.rev): (row.seq, row.at, row.live) for row in versions if row.seq > floor}
+    known = {row.dk for row in heads}
+    assert {row.dk for row in past} <= known, "history of a record that is not there"
+    forgotten = {dk for _, ops in commits.values() for code, dk, _ in ops if code & ~QUIET == FORGET}
+    assert {key: was for key, was in made.items() if key[0] not in forgotten} == stored
+
+
+def _check_entries(ask: Any, kernel: SQLiteKernel, live: list[Row]) -> int:
+    """The index holds what the live rows call for, nothing less and nothing more."""
+    ledger = Ledger(kernel)
+    wanted = {entry for row in live for entry in ledger.entries_of(row)}
+    found = set(ask("SELECT ix, key, t, dk FROM entry"))
+    assert not wanted - found, f"{len(wanted - found)} entries are missing: {list(wanted - found)[:3]}"
+    assert not found - wanted, f"{len(found - wanted)} entries lead nowhere: {list(found - wanted)[:3]}"
+    lagging = {(row.schema, row.dk) for row in live if row.fk == b""}
+    assert set(ask("SELECT schema, dk FROM lag")) == lagging
+    return len(found)
+
+
+def _check_names(ask: Any) -> None:
+    """Every small number that stands for a name has one."""
+    known = {n for (n,) in ask("SELECT n FROM name")}
+    tables = {"datum": "schema author source", "past": "schema author source", "commits": "author"}
+    for table, columns in tables.items():
+        for column in columns.split():
+            used = {n for (n,) in ask(f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL")}
+            assert used <= known, f"{table}.{column} uses unknown names {used - known}"

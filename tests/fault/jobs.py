@@ -1,0 +1,167 @@
+"""What worker processes do; each function is one job, named by the test that starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+import dgent
+from dgent.errors import StorageFull, TransactionConflict, VersionConflict
+from dgent.store.backend import Delete, Put
+from dgent.store.sqlite import checkpoint
+from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
+from tests.fault.forking import (  # noqa: F401 - jobs too
+    fork_anew,
+    fork_exit,
+    fork_inherited,
+    fork_mid_write,
+    fork_storm,
+    fork_while_busy,
+)
+from tests.fault.nursery import say
+
+
+@dataclass(frozen=True)
+class Note:
+    """The contract that the workers write; two declared indexes, so that commits touch many pages."""
+
+    n: int
+    owner: str
+    text: str = ""
+
+
+NOTE = dgent.Schema("fault.note", contract=Note, indexes=("n", "owner"))
+ACCOUNTS = 6
+
+
+# -- kill -9 ------------------------------------------------------------------------------
+
+
+def scribble(path: str, name: str, durability: str) -> None:
+    """Write everything there is to write until killed, saying so after each call has returned."""
+    # Checkpoints every few commits, so that many kills hit one.
+    checkpoint.GROWN_PAGES = 30
+    asyncio.run(_scribble(path, name, durability))
+
+
+async def _scribble(path: str, name: str, durability: str) -> None:
+    n = 0
+    while True:
+        async with open_universe(f"sqlite:///{path}", author=name, durability=durability) as u:
+            u.register(NOTE)
+            for _ in range(random.randrange(5, 60)):
+                async with asyncio.TaskGroup() as tasks:
+                    for _ in range(random.randrange(1, 6)):
+                        n += 1
+                        tasks.create_task(random.choice(_STROKES)(u, name, n))
+            # Closing and opening again is a moment to be killed in, too.
+
+
+async def _put(u: Any, name: str, n: int) -> None:
+    note = Note(n, name, "x" * random.randrange(2000))
+    made = await u.remember(note, id=f"one.{name}.{n}", tags={f"t{n % 7}"}, key=f"{name}.{n}")
+    say(["one", made.id, made.rev, n])
+
+
+async def _update(u: Any, name: str, n: int) -> None:
+    """Count one of this worker's own records up; its rev and its number go together."""
+    id = f"own.{name}.{n % 5}"
+    found = await u.get(id)
+    try:
+        if found is None:
+            stored = await u.remember(Note(1, name), id=id, expect=0)
+        else:
+            stored = await u.store(found.replace(value=Note(found.rev + 1, name)), expect=found.rev)
+    except VersionConflict:
+        return
+    say(["own", id, stored.rev])
+
+
+async def _batch(u: Any, name: str, n: int) -> None:
+    size = random.randrange(2, 40)
+    data = {"n": n, "owner": name, "size": size}
+    datums = [
+        dgent.Datum(id=f"many.{name}.{n}.{i}", data=data, schema=NOTE.name, schema_version=1)
+        for i in range(size)
+    ]
+    await u.put_many(datums)
+    say(["many", f"many.{name}.{n}.", size])
+
+
+async def _transfer(u: Any, name: str, n: int) -> None:
+    """Move one coin between two shared accounts; the sum over all accounts never changes."""
+    one, two = random.sample(range(ACCOUNTS), 2)
+
+    async def work(tx: Any) -> None:
+        for account, change in ((one, -1), (two, 1)):
+            found = await tx.get(f"account.{account}")
+            await tx.store(found.replace(value=Note(found.value.n + change, "bank")))
+
+    try:
+        await u.transact(work)
+    except TransactionConflict:
+        return
+    say(["transfer"])
+
+
+async def _delete(u: Any, name: str, n: int) -> None:
+    """Make two records and remove them again, each in one commit."""
+    ids = [f"gone.{name}.{n}.{i}" for i in range(2)]
+    datums = [dgent.Datum(id=id, data={"n": n, "owner": name}, schema=NOTE.name, schema_version=1) for id in ids]
+    await u.commit([Put(datum) for datum in datums])
+    await u.commit([Delete(id) for id in ids])
+    say(["gone", ids])
+
+
+_STROKES = [_put, _put, _update, _update, _batch, _transfer, _delete]
+
+
+# -- holding locks ------------------------------------------------------------------------
+
+
+def hold(path: str, seconds: float) -> None:
+    """Hold the write lock for a while."""
+    other = apsw.Connection(path)
+    other.execute("BEGIN IMMEDIATE")
+    say("held")
+    time.sleep(seconds)
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def hold_new(path: str) -> None:
+    """Be in the middle of making a file until killed."""
+    other = apsw.Connection(path)
+    other.execute("BEGIN EXCLUSIVE")
+    say("held")
+    time.sleep(30)
+
+
+def hold_snapshot(path: str) -> None:
+    """Read one moment until killed."""
+    other = apsw.Connection(path)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM datum").fetchall()
+    say("held")
+    time.sleep(30)
+
+
+def fill_up(path: str) -> None:
+    """Write until the disk is full, say so, and hold everything open."""
+
+    async def work() -> None:
+        async with open_universe(f"sqlite:///{path}") as u:
+            for n in range(100_000):
+                try:
+                    say((await u.put(dgent.Datum(id=f"{n}", data={"text": "x" * 3000}))).id)
+                except StorageFull:
+                    break
+            say("full")
+            await asyncio.sleep(30)
+
+    asyncio.run(work())

@@ -1,0 +1,132 @@
+"""Another process holds the write lock: a bounded wait, an error that names it, and reads go on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgent
+from dgent.errors import Busy
+from dgent.store.sqlite import connection
+from tests.fault.jobs import NOTE, Note
+from tests.fault.nursery import Child, Nursery
+
+WAIT_S = 0.4
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "WAIT_S", WAIT_S)
+
+
+def hold(nursery: Nursery, path: Path, seconds: float) -> Child:
+    child = nursery.start("hold", path=str(path), seconds=seconds)
+    nursery.hear(child)
+    return child
+
+
+async def beats(slowest: list[float]) -> None:
+    """Note how late the event loop is, at worst."""
+    while True:
+        started = time.monotonic()
+        await asyncio.sleep(0.001)
+        slowest.append(time.monotonic() - started)
+
+
+@pytest.mark.parametrize("durability", ["full", "relaxed"])
+async def test_busy_names_the_holder(tmp_path: Path, nursery: Nursery, durability: str) -> None:
+    path = tmp_path / "busy.db"
+    async with dgent.open(f"sqlite:///{path}", durability=durability) as u:
+        await u.put(dgent.Datum(id="before"))
+        holder = hold(nursery, path, 30)
+        slowest: list[float] = []
+        ticking = asyncio.ensure_future(beats(slowest))
+        started = time.monotonic()
+        # More than one group of commits: the waits must not add up.
+        puts = [asyncio.ensure_future(u.put(dgent.Datum(id=f"{i}"))) for i in range(600)]
+        await asyncio.sleep(WAIT_S / 2)
+        assert await u.exists("before") and await u.count() == 1
+        ended = await asyncio.gather(*puts, return_exceptions=True)
+        took = time.monotonic() - started
+        assert all(isinstance(error, Busy) for error in ended), ended[0]
+        assert str(holder.pid) in str(ended[0]) and ended[0].details["pid"] == holder.pid
+        assert ended[0].retryable
+        assert WAIT_S <= took < 4 * WAIT_S
+        ticking.cancel()
+        assert max(slowest) < WAIT_S / 2, "the loop stood still while a thread waited"
+        holder.kill()
+        nursery.wait(holder)
+        await asyncio.gather(*(u.put(dgent.Datum(id=f"{i}")) for i in range(600)))
+        assert await u.count() == 601
+
+
+async def test_a_short_hold_is_waited_out(tmp_path: Path, nursery: Nursery) -> None:
+    path = tmp_path / "busy.db"
+    async with dgent.open(f"sqlite:///{path}") as u:
+        u.register(NOTE)
+        await u.put(dgent.Datum(id="before"))
+        hold(nursery, path, WAIT_S / 2)
+        await asyncio.gather(*(u.remember(Note(i, "x")) for i in range(50)), u.delete("before"), u.forget("before"))
+        assert await u.count(dgent.Query(schema=NOTE.name)) == 50
+
+
+async def test_opening_needs_no_write_lock(tmp_path: Path, nursery: Nursery) -> None:
+    """A store can be opened and read whoever writes; only what must write waits, and then says so."""
+    path = tmp_path / "busy.db"
+    async with dgent.open(f"sqlite:///{path}") as u:
+        await u.put(dgent.Datum(id="before"))
+    holder = hold(nursery, path, 30)
+    async with dgent.open(f"sqlite:///{path}") as u:
+        assert await u.exists("before")
+        u.register(NOTE)
+        calls: list[Any] = [u.query(dgent.Query()), u.forget("before"), u.transact(lambda tx: tx.delete("before"))]
+        for call in calls:
+            with pytest.raises(Busy, match=f"process {holder.pid}"):
+                await call
+        holder.kill()
+        nursery.wait(holder)
+        assert len(await u.query(dgent.Query())) == 1
+
+
+async def test_creating_waits_for_who_creates(tmp_path: Path, nursery: Nursery) -> None:
+    path = tmp_path / "new.db"
+    holder = nursery.start("hold_new", path=str(path))
+    nursery.hear(holder)
+    with pytest.raises(Busy):
+        await dgent.open(f"sqlite:///{path}").open()
+    holder.kill()
+    nursery.wait(holder)
+    async with dgent.open(f"sqlite:///{path}") as u:
+        await u.put(dgent.Datum(id="x"))
+
+
+async def test_a_reader_that_stays_does_not_stop_writers(tmp_path: Path, nursery: Nursery) -> None:
+    """A snapshot held elsewhere keeps the log from being emptied; nothing else waits for it."""
+    path = tmp_path / "busy.db"
+    async with dgent.open(f"sqlite:///{path}") as u:
+        await u.put(dgent.Datum(id="secret", data={"word": "xyzzy"}))
+        reader = nursery.start("hold_snapshot", path=str(path))
+        nursery.hear(reader)
+        forgetting = asyncio.ensure_future(u.forget("secret"))
+        longest = 0.0
+        for i in range(200):
+            started = time.monotonic()
+            await u.put(dgent.Datum(id=f"{i}"))
+            longest = max(longest, time.monotonic() - started)
+            await asyncio.sleep(0.002)
+        assert longest < WAIT_S, "puts waited for a forget that waited for a reader"
+        reader.kill()
+        nursery.wait(reader)
+        assert (await forgetting).erased
+    assert b"xyzzy" not in path.read_bytes()

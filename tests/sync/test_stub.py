@@ -1,0 +1,101 @@
+"""The types in the stub are those of the async classes, and type checkers accept them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from tools import sync_stubs
+
+ROOT = Path(__file__).parents[2]
+
+GOOD = """
+    from dataclasses import dataclass
+    from typing import assert_type
+
+    import dgent
+    from dgent import sync
+    from dgent.model.lens import Lens
+    from dgent.store.backend import Change, Committed
+
+
+    @dataclass
+    class Mark:
+        what: str
+
+
+    with sync.open("memory:", author="scout") as u:
+        assert_type(u, sync.Universe)
+        u.register(dgent.Schema("mark", contract=Mark))
+        mark = u.remember(Mark("a"), tags={"x"})
+        assert_type(mark, dgent.Crystal[Mark])
+        assert_type(u.author, str)
+        for change in u.watch(since=0):
+            assert_type(change, Change)
+            break
+        with u.watch() as stream:
+            stream.close()
+        with u.transaction(note="why") as tx:
+            assert_type(tx, sync.Transaction)
+            tx.remember(Mark("b"))
+        assert_type(tx.committed, Committed | None)
+        marks = u.collection(Mark)
+        assert_type(marks, sync.Collection[Mark])
+        assert_type(marks.get("a"), dgent.Crystal[Mark] | None)
+        lens: Lens[Mark, str] = Lens(lambda m: m.what, lambda m, what: Mark(what))
+        u.focus("a", lens).modify(lambda what: what.upper())
+        assert_type(u.transact(lambda tx: len(tx.query(dgent.Query()))), int)
+        u.upgrade_all(Mark, progress=lambda done, all: None)
+        sync.set_universe(u)
+        assert_type(sync.get_universe(), sync.Universe)
+
+
+    class Scout(sync.DataMixin):
+        def look(self) -> dgent.Crystal[Mark]:
+            return self.remember(Mark("seen"))
+"""
+
+BAD = """
+    from dgent import Query, sync
+
+    u = sync.open("memory:", speed=3)
+    u.remember("a", tag="x")
+    u.count(Query()).upper()
+    u.author = "other"
+    u.frobnicate()
+    marks = u.collection(int)
+    marks.remember("text")
+    for n in u.count():
+        pass
+
+
+    async def wrong() -> None:
+        await u.seq()
+        async with u:
+            pass
+"""
+
+
+def test_the_stub_is_fresh() -> None:
+    assert sync_stubs.STUB.read_text() == sync_stubs.generate(), "run `python tools/sync_stubs.py`"
+
+
+def test_a_type_checker_accepts_the_right_and_refuses_the_wrong(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(textwrap.dedent(GOOD))
+    (tmp_path / "bad.py").write_text(textwrap.dedent(BAD))
+    cache = ["--config-file", "", "--cache-dir", str(tmp_path / "cache")]
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.11", *cache]
+    done = subprocess.run(
+        [*command, "--no-error-summary", "--hide-error-context", "good.py", "bad.py"],
+        cwd=tmp_path,
+        env={"MYPYPATH": str(ROOT / "src"), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    complaints = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert [line for line in complaints if not line.startswith("bad.py")] == []
+    wrong = {int(line.split(":")[1]) for line in complaints}
+    assert wrong == {4, 5, 6, 7, 8, 10, 11, 16, 17}, done.stdout

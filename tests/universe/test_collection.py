@@ -1,0 +1,60 @@
+"""A typed handle on the records of one contract."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import dgent
+from dgent.errors import NotFound
+from tests.universe.marks import Mark, MarkV1, mark, old_mark
+
+
+@pytest.fixture
+def marks(u: dgent.Universe) -> dgent.Collection[Mark]:
+    return u.collection(Mark)
+
+
+async def test_remember_and_get(u: dgent.Universe, marks: dgent.Collection[Mark]) -> None:
+    kept = await marks.remember(mark(), tags={"t"}, source="s")
+    assert await marks.get(kept.id) == kept
+    assert (kept.tags, kept.source) == ({"t"}, "s")
+    other = await u.put(dgent.Datum())
+    assert await marks.get(other.id) is None
+    assert await marks.get("nothing") is None
+    changed = await u.store(kept.replace(value=mark("later")))
+    assert (await marks.get(kept.id, as_of=kept.seq)) == kept
+    assert await marks.get(kept.id) == changed
+    with pytest.raises(dgent.InputError, match="MarkV1"):
+        await marks.remember(MarkV1("a", "b", "c"))  # type: ignore[arg-type]
+
+
+async def test_query_and_count(u: dgent.Universe, marks: dgent.Collection[Mark]) -> None:
+    await u.put(dgent.Datum())
+    kept = [await marks.remember(mark(f"a{n}", author=f"x{n % 2}"), tags={f"t{n % 3}"}) for n in range(6)]
+    await u.put(old_mark(1, "unlucky"))
+    assert await marks.query() == kept[::-1]
+    assert await marks.count() == 7
+    assert await marks.query(where={"author": "x1"}, limit=2) == [kept[5], kept[3]]
+    assert await marks.query(dgent.Query(tags={"t0"}), descending=False) == [kept[0], kept[3]]
+    assert await marks.count(tags={"t1"}) == 2
+    assert [c async for c in marks.iterate(tags={"t1"})] == [kept[4], kept[1]]
+    with pytest.raises(dgent.InputError, match=r"else\.where"):
+        await marks.query(dgent.Query(schema="else.where"))
+
+
+async def test_watch(u: dgent.Universe, marks: dgent.Collection[Mark]) -> None:
+    await u.put(dgent.Datum())
+    first = await marks.remember(mark())
+    await u.put(dgent.Datum())
+    second = await marks.remember(mark(author="ann"))
+    async with asyncio.timeout(10):
+        feed = marks.watch(since=0)
+        assert [(await anext(feed)).items[0].datum for _ in range(2)] == [first, second]
+        assert (await anext(marks.watch(0, where={"author": "ann"}))).items[0].datum == second
+
+
+async def test_a_contract_that_is_not_registered(u: dgent.Universe) -> None:
+    with pytest.raises(NotFound, match="MarkV1"):
+        u.collection(MarkV1)

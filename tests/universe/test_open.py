@@ -1,0 +1,200 @@
+"""Opening and closing: at the place that was asked for, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+import dgent
+from dgent.errors import Closed, NoBackendAvailable
+from dgent.store.backend import Backend
+from dgent.store.registry import ENGINES
+from tests.universe.marks import MARK, mark
+
+
+async def test_with_and_await(url: str) -> None:
+    async with dgent.open(url) as u:
+        assert isinstance(u, dgent.Universe)
+        assert isinstance(u.backend, Backend)
+        assert u.author == "system"
+    other = await dgent.open(url, author="ann")
+    assert (await other.put(dgent.Datum())).author == "ann"
+    assert await other.open() is other
+    await other.close()
+
+
+async def test_what_was_written_is_there_again(shared_url: str) -> None:
+    async with dgent.open(shared_url) as u:
+        u.register(MARK)
+        kept = await u.remember(mark(), tags={"t"})
+    async with dgent.open(shared_url) as u:
+        assert (await u.get(kept.id)).data == kept.datum.data, "raw until the schema is registered"
+        u.register(MARK)
+        assert await u.get(kept.id) == kept
+        assert await u.recall(dgent.Query(tags={"t"}, where={"author": "scout"})) == [kept]
+        assert await u.seq() == 1
+
+
+async def test_two_handles_on_one_file(shared_url: str) -> None:
+    async with dgent.open(shared_url) as one, dgent.open(shared_url, durability="relaxed") as two:
+        await one.put(dgent.Datum(id="a"))
+        await two.put(dgent.Datum(id="b"))
+        assert await two.exists("a")
+        assert await one.exists("b")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nonsense",
+        "nosuch:place",
+        "sqlite",
+        "sqlite:",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:x.db",
+        "memory:x",
+    ],
+)
+def test_a_url_that_means_nothing(url: str) -> None:
+    with pytest.raises(dgent.InputError) as refused:
+        dgent.open(url)
+    assert refused.value.hint
+
+
+def test_other_wrong_arguments(tmp_path: Path) -> None:
+    for wrong in (
+        lambda: dgent.open(7),  # type: ignore[arg-type]
+        lambda: dgent.open("memory:", author=""),
+        lambda: dgent.open(f"sqlite:///{tmp_path}/x", durability="hopeful"),
+        lambda: dgent.open(f"sqlite:///{tmp_path}/a\0b"),
+    ):
+        with pytest.raises(dgent.InputError):
+            wrong()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(NoBackendAvailable) as refused:
+        await dgent.open(f"sqlite:///{tmp_path / 'missing' / 'store'}")
+    assert "folder" in refused.value.hint
+    assert isinstance(refused.value, dgent.StorageError)
+    assert list(tmp_path.iterdir()) == [], "no other store was made"
+
+
+async def test_a_place_that_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database, but long enough to be read as one\n" * 100)
+    before = (tmp_path / "text").read_bytes()
+    with pytest.raises(dgent.StorageError):
+        await dgent.open(f"sqlite:///{tmp_path / 'text'}")
+    assert (tmp_path / "text").read_bytes() == before
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(dgent.StorageError):
+        await dgent.open(f"sqlite:///{tmp_path / 'folder'}")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(NoBackendAvailable):
+            await dgent.open(f"sqlite:///{tmp_path / 'store'}")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+async def test_relative_and_absolute_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with dgent.open("sqlite:///here.db") as u:
+        await u.put(dgent.Datum(id="x"))
+    async with dgent.open(f"sqlite:///{tmp_path}/here.db") as u:
+        assert await u.exists("x")
+
+
+async def test_the_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    u = await dgent.open()
+    await u.put(dgent.Datum(id="x"))
+    await u.close()
+    place = tmp_path / "data" / "dgent" / "constellations" / "default" / "membrane.db"
+    assert place.exists()
+    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+    async with dgent.open() as u:
+        assert await u.exists("x")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative/is/ignored")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    async with dgent.open() as u:
+        assert await u.count() == 0
+    assert (tmp_path / "home/.local/share/dgent/constellations/default/membrane.db").exists()
+
+
+async def test_repr(url: str) -> None:
+    u = dgent.open(url)
+    name = u.backend.name
+    assert repr(u) == f"<Universe {name} new>"
+    async with u:
+        assert repr(u) == f"<Universe {name} open>"
+    assert repr(u) == f"<Universe {name} closed>"
+
+
+async def test_before_opening_and_after_closing(url: str) -> None:
+    u = dgent.open(url)
+    with pytest.raises(Closed):
+        await u.get("x")
+    async with u:
+        await u.put(dgent.Datum(id="x"))
+    await u.close()
+    for work in (u.get("x"), u.put(dgent.Datum()), u.query(dgent.Query()), u.seq(), u.open()):
+        with pytest.raises(Closed) as refused:
+            await work
+        assert refused.value.hint
+    with pytest.raises(Closed):
+        u.transaction()
+
+
+async def test_another_loop(u: dgent.Universe) -> None:
+    def elsewhere() -> None:
+        async def use() -> None:
+            await u.get("x")
+
+        asyncio.run(use())
+
+    with pytest.raises(Closed, match="loop"):
+        await asyncio.to_thread(elsewhere)
+
+
+async def test_a_backend_of_ones_own() -> None:
+    backend = ENGINES[0].make("", {})
+    async with dgent.open(backend=backend) as u:
+        assert u.backend is backend
+
+
+async def test_closing_while_old_records_are_being_indexed(shared_url: str) -> None:
+    async with dgent.open(shared_url) as u:
+        await u.put_many(
+            dgent.Datum(
+                data={"action": f"a{n}", "reasoning": "r", "author": "a"},
+                schema="witness.mark",
+                schema_version=1,
+            )
+            for n in range(5_000)
+        )
+    query = dgent.Query(schema="witness.mark", where={"principles.0": "a4321"})
+    async with dgent.open(shared_url) as u:
+        u.register(MARK)
+        assert len(await u.query(query)) == 1
+    async with dgent.open(shared_url) as u:
+        u.register(MARK)
+        assert len(await u.query(query)) == 1
+        waiting = asyncio.create_task(u.indexed())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await u.indexed()
+        (marks,) = [stats for stats in await u.schemas() if stats.name == "witness.mark"]
+        assert marks.building == ()
+        assert len(await u.query(query)) == 1

@@ -1,0 +1,203 @@
+"""Write the types of dgent.sync, `src/dgent/sync/__init__.pyi`, from the source of the async classes.
+
+`python tools/sync_stubs.py` writes the file; `--check` only says whether it is as it should be.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import subprocess
+import sys
+from pathlib import Path
+
+from dgent.sync import wording
+
+ROOT = Path(__file__).parents[1] / "src" / "dgent"
+STUB = ROOT / "sync" / "__init__.pyi"
+HEADER = '''"""The same names for code without an event loop: every call blocks until it is answered."""
+
+# Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
+'''
+# Which names, in this order; everything else about them is read from these files.
+SOURCES = {
+    "universe/collection.py": ("Collection",),
+    "universe/focus.py": ("Focus",),
+    "universe/transaction.py": ("Transaction",),
+    "universe/universe.py": ("Universe", "open"),
+    "universe/current.py": ("DataMixin", "get_universe", "set_universe"),
+}
+# The types of public attributes that `__init__` sets from something without a visible type.
+ATTRIBUTES = {"Universe.author": "str", "Collection.schema": "Schema[T]", "Focus.id": "str"}
+DUNDERS = {
+    "__init__": "__init__",
+    "__repr__": "__repr__",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+}
+
+FunctionDef = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Stub:
+    """The stub as it grows: what it declares, and what that needs to be imported."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.imports: list[str] = []
+        self.variables: dict[str, str] = {}
+        made = {name for names in SOURCES.values() for name in names}
+        init = ast.parse((ROOT / "sync" / "__init__.py").read_text())
+        self.every = next(ast.unparse(node) for node in init.body if isinstance(node, ast.Assign))
+        self.exported = {name: line for name, line in _imports(init).items() if name not in made}
+        self.present = made | self.exported.keys()
+
+    def add(self, path: str, names: tuple[str, ...]) -> None:
+        """Declare some names of one source file."""
+        tree = ast.parse((ROOT / path).read_text())
+        known = _imports(tree)
+        made = {node.name: node for node in tree.body if isinstance(node, FunctionDef | ast.ClassDef)}
+        types = _type_variables(tree)
+        for name in names:
+            node = made[name]
+            text = _class(node) if isinstance(node, ast.ClassDef) else _function(node)
+            self.parts.append(text)
+            for used in sorted(_names(text) - self.present):
+                if used in types:
+                    self.variables[used] = types[used]
+                    self.imports.append("from typing import TypeVar")
+                elif used in known:
+                    self.imports.append(known[used])
+                elif not hasattr(builtins, used):
+                    raise SystemExit(f"{path}: where does {used} of {name} come from?")
+
+    def text(self) -> str:
+        """The whole file, formatted."""
+        exported = [f"{line} as {name}" for name, line in self.exported.items()]
+        lines = [HEADER, *self.imports, *exported, self.every, *self.variables.values(), *self.parts]
+        return _formatted("\n".join(lines))
+
+
+def generate() -> str:
+    """The text the stub should have."""
+    stub = Stub()
+    for path, names in SOURCES.items():
+        stub.add(path, names)
+    return stub.text()
+
+
+# -- reading the source -----------------------------------------------------------------------
+
+
+def _imports(tree: ast.Module) -> dict[str, str]:
+    """Each imported name, and the line that imports it."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.name: f"from {node.module} import {alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name: f"import {alias.name}" for alias in node.names}
+    return found
+
+
+def _type_variables(tree: ast.Module) -> dict[str, str]:
+    return {
+        ast.unparse(node.targets[0]): ast.unparse(node)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("TypeVar(")
+    }
+
+
+def _names(text: str) -> set[str]:
+    """The names that a piece of the stub uses; not those of its parameters."""
+    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} - {"property"}
+
+
+# -- writing the declarations -----------------------------------------------------------------
+
+
+def _class(node: ast.ClassDef) -> str:
+    bases = ", ".join(map(ast.unparse, node.bases))
+    parts = [_doc(node), *_attributes(node)]
+    parts += [_function(member) for member in node.body if isinstance(member, FunctionDef) and _kept(member)]
+    return f"class {node.name}({bases}):\n" + _indented("\n\n".join(parts))
+
+
+def _kept(member: FunctionDef) -> bool:
+    return member.name in DUNDERS or not member.name.startswith("_")
+
+
+def _function(node: FunctionDef) -> str:
+    for argument in ast.walk(node.args):
+        if isinstance(argument, ast.arg) and argument.annotation is not None:
+            argument.annotation = _plain(argument.annotation)
+    assert node.returns is not None, f"{node.name} says what it returns"
+    decorators = "".join(f"@{ast.unparse(decorator)}\n" for decorator in node.decorator_list)
+    name = DUNDERS.get(node.name, node.name)
+    head = f"def {name}({ast.unparse(node.args)}) -> {ast.unparse(_plain(node.returns))}:"
+    return decorators + head + "\n" + _indented(_doc(node))
+
+
+def _attributes(node: ast.ClassDef) -> list[str]:
+    """The public attributes that the constructor sets: to be read, not to be set from another thread."""
+    made = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    found = []
+    for statement in made.body if made else ():
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        target = statement.target if isinstance(statement, ast.AnnAssign) else target
+        if made and isinstance(target, ast.Attribute) and not target.attr.startswith("_"):
+            kind = _attribute_type(f"{node.name}.{target.attr}", made, statement)
+            found.append(f"@property\ndef {target.attr}(self) -> {kind}: ...")
+    return found
+
+
+def _attribute_type(name: str, made: ast.FunctionDef, statement: ast.stmt) -> str:
+    if isinstance(statement, ast.AnnAssign):
+        return ast.unparse(statement.annotation)
+    assert isinstance(statement, ast.Assign)
+    value = statement.value
+    if isinstance(value, ast.Name):
+        arguments = [*made.args.args, *made.args.kwonlyargs]
+        return next(ast.unparse(a.annotation) for a in arguments if a.arg == value.id and a.annotation)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id[0].isupper():
+        return value.func.id
+    if name not in ATTRIBUTES:
+        raise SystemExit(f"add the type of {name} to ATTRIBUTES in {Path(__file__).name}")
+    return ATTRIBUTES[name]
+
+
+def _plain(annotation: ast.expr) -> ast.expr:
+    return ast.parse(wording.plain(ast.unparse(annotation)), mode="eval").body
+
+
+def _doc(node: FunctionDef | ast.ClassDef) -> str:
+    doc = wording.blocking(ast.get_docstring(node) or "")
+    return f'"""{doc}\n"""' if doc and "\n" in doc else f'"""{doc}"""' if doc else "..."
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" if line else "" for line in text.splitlines())
+
+
+def _formatted(text: str) -> str:
+    ruff = [sys.executable, "-m", "ruff"]
+    name = ["--stdin-filename", str(STUB), "-"]
+    sort = [*ruff, "check", "--quiet", "--select", "I", "--fix", *name]
+    text = subprocess.run(sort, input=text, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run([*ruff, "format", *name], input=text, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def main() -> int:
+    """Write the stub, or check it."""
+    text = generate()
+    if "--check" in sys.argv[1:]:
+        fresh = STUB.exists() and STUB.read_text() == text
+        print(f"{STUB.name} is {'fresh' if fresh else 'stale: run tools/sync_stubs.py'}")
+        return 0 if fresh else 1
+    STUB.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
