@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+from functools import partial
 from statistics import median
-from time import perf_counter
 
-from bench.measure import Block, Growth, Row, interleave, say
+from bench.measure import PAUSE_S, Block, Growth, Row, awaits, interleave, say
 from bench.plan import Plan, size_text
 from bench.puts import remember_block
 from bench.raw import Raw
-from bench.reads import Ids, get_block, query_block
-from bench.stores import VERSIONED, Stores, open_store
+from bench.reads import draw_from, query_block, some_ids
+from bench.stores import VERSIONED, VERSIONS, Stores, open_store
 from dgent import Datum, Universe
 
 CHANGES = 200
 LARGE_BYTES = 50_000
+_PUT = "put, relaxed"
 
 
 async def growth(plan: Plan, stores: Stores) -> list[Growth]:
@@ -27,52 +28,29 @@ async def growth(plan: Plan, stores: Stores) -> list[Growth]:
     works: dict[str, dict[str, Block]] = {}
     for size, path in paths.items():
         raw = Raw(path, "relaxed")
-        wanted = Ids(raw, plan.gets)
+        ids = some_ids(raw)
         raw.close()
         universe = universes[size] = await open_store(path, "relaxed")
         blocks = {
-            "get": get_block(universe, wanted),
+            "get": awaits(universe.get, draw_from(ids, plan.gets)),
             "query 50": query_block(universe, plan.queries),
-            "get as_of": _as_of_block(universe, stores, plan.gets),
-            "history (5 versions)": _history_block(universe, plan.gets // 5),
-            "put, relaxed": remember_block(universe, plan.puts),
+            "get as_of": awaits(
+                partial(universe.get, as_of=stores.second_seq), draw_from(VERSIONED, plan.gets)
+            ),
+            f"history ({VERSIONS} versions)": awaits(universe.history, draw_from(VERSIONED, plan.gets // 10)),
+            _PUT: remember_block(universe, plan.puts),
         }
         for work, block in blocks.items():
             works.setdefault(work, {})[size] = block
     found = []
     for work, systems in works.items():
-        times = await interleave(systems, max(5, plan.rounds // 2))
+        reading = work != _PUT
+        rounds = plan.read_rounds if reading else plan.rounds
+        times = await interleave(systems, rounds // 2, pause_s=0 if reading else PAUSE_S)
         found.append(Growth(work, {size: median(times[size]) for size in systems}))
     for universe in universes.values():
         await universe.close()
     return found
-
-
-def _as_of_block(universe: Universe, stores: Stores, count: int) -> Block:
-    choose = random.Random(9)
-
-    async def block() -> float:
-        get, seq = universe.get, stores.second_seq
-        batch = choose.choices(VERSIONED, k=count)
-        began = perf_counter()
-        for id in batch:
-            await get(id, as_of=seq)
-        return (perf_counter() - began) / count * 1e6
-
-    return block
-
-
-def _history_block(universe: Universe, count: int) -> Block:
-    choose = random.Random(9)
-
-    async def block() -> float:
-        batch = choose.choices(VERSIONED, k=count)
-        began = perf_counter()
-        for id in batch:
-            await universe.history(id)
-        return (perf_counter() - began) / count * 1e6
-
-    return block
 
 
 async def history_on_disk(plan: Plan, stores: Stores) -> list[Row]:

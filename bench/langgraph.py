@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import random
 from contextlib import AsyncExitStack
 from itertools import islice
-from time import perf_counter
 from typing import Any
 
-from bench.measure import Block, Row, compared, interleave, say
+from bench.measure import Draw, Row, awaits, compared, interleave, say
 from bench.plan import Plan
 from bench.puts import remember_block
-from bench.record import SCHEMA, samples
+from bench.reads import draw_from
+from bench.record import samples
 from bench.stores import Stores, open_store
 from dgent import Universe, ids
 
@@ -37,18 +36,17 @@ async def against_langgraph(plan: Plan, stores: Stores) -> list[Row]:
         full = await stack.enter_async_context(open_store(stores.path("full"), "full"))
         relaxed = await stack.enter_async_context(open_store(stores.path("relaxed"), "relaxed"))
         keys = await _preload(full, theirs)
-        put_times = await interleave(
-            {
-                "langgraph": _aput_block(theirs, plan.puts),
-                "full": remember_block(full, plan.puts),
-                "relaxed": remember_block(relaxed, plan.puts),
-            },
-            plan.langgraph_rounds,
-        )
-        get_times = await interleave(
-            {"langgraph": _aget_block(theirs, keys, plan.gets), "dgent": _get_block(full, keys, plan.gets)},
-            plan.langgraph_rounds,
-        )
+        puts = {
+            "langgraph": awaits(theirs.aput, _draw_items(plan.puts)),
+            "full": remember_block(full, plan.puts),
+            "relaxed": remember_block(relaxed, plan.puts),
+        }
+        gets = {
+            "langgraph": awaits(lambda key: theirs.aget(_NAMESPACE, key), draw_from(keys, plan.gets)),
+            "dgent": awaits(full.get, draw_from(keys, plan.gets)),
+        }
+        put_times = await interleave(puts, plan.langgraph_rounds)
+        get_times = await interleave(gets, plan.langgraph_rounds * 2, pause_s=0)
         await _stop(theirs)
     return [
         compared("LangGraph get", get_times, "dgent", "langgraph", at_least=20),
@@ -63,7 +61,7 @@ async def _settings(theirs: Any) -> str:
         (journal,) = await cursor.fetchone()
     async with theirs.conn.execute("PRAGMA synchronous") as cursor:
         (level,) = await cursor.fetchone()
-    return f"its defaults: journal {journal}, sync {levels[level]}"
+    return f"its own: journal {journal}, sync {levels[level]}"
 
 
 async def _stop(theirs: Any) -> None:
@@ -89,44 +87,6 @@ async def _preload(ours: Universe, theirs: Any) -> list[str]:
     return keys
 
 
-def _aput_block(theirs: Any, count: int) -> Block:
+def _draw_items(count: int) -> Draw:
     source = samples(1)
-
-    async def block() -> float:
-        batch = [_content(value, tags) for value, tags in islice(source, count)]
-        aput = theirs.aput
-        began = perf_counter()
-        for content in batch:
-            await aput(_NAMESPACE, ids.new_id(), content)
-        return (perf_counter() - began) / count * 1e6
-
-    return block
-
-
-def _aget_block(theirs: Any, keys: list[str], count: int) -> Block:
-    choose = random.Random(8)
-
-    async def block() -> float:
-        batch = choose.choices(keys, k=count)
-        aget = theirs.aget
-        began = perf_counter()
-        for key in batch:
-            await aget(_NAMESPACE, key)
-        return (perf_counter() - began) / count * 1e6
-
-    return block
-
-
-def _get_block(ours: Universe, keys: list[str], count: int) -> Block:
-    choose = random.Random(8)
-    assert ours.schema_for(SCHEMA.name) is SCHEMA, "gets are typed"
-
-    async def block() -> float:
-        batch = choose.choices(keys, k=count)
-        get = ours.get
-        began = perf_counter()
-        for key in batch:
-            await get(key)
-        return (perf_counter() - began) / count * 1e6
-
-    return block
+    return lambda: [(_NAMESPACE, ids.new_id(), _content(*sample)) for sample in islice(source, count)]

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
 
 Block = Callable[[], Awaitable[float]]
 """Does a number of operations and returns the microseconds one of them took."""
 
+Draw = Callable[[], Sequence[tuple[Any, ...]]]
+"""Makes the arguments of a block's operations, before the clock starts."""
+
 Times = Mapping[str, Sequence[float]]
+
+PAUSE_S = 0.02  # before each block of writing, for what the one before left to background threads
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table. `low` and `high` are the quartiles of the rounds."""
+    """One line of the table: the median, the quartiles of the rounds, and the ratio of the calm ones.
+
+    `calm` compares the best tenth of our rounds with the best tenth of the base's: what the machine
+    gives when nobody else uses it.
+    """
 
     work: str
     goal: str = "—"
     measured: float | None = None
     low: float | None = None
     high: float | None = None
+    calm: float | None = None
     base: float | None = None
     ours: float | None = None
     verdict: str = ""
@@ -36,13 +49,42 @@ class Growth:
     at: dict[str, float]
 
 
-async def interleave(systems: Mapping[str, Block], rounds: int, warm: int = 1) -> Times:
+def calls(call: Callable[..., object], draw: Draw) -> Block:
+    """A block of plain calls, one after another."""
+
+    async def block() -> float:
+        batch = draw()
+        began = perf_counter()
+        for arguments in batch:
+            call(*arguments)
+        return (perf_counter() - began) / len(batch) * 1e6
+
+    return block
+
+
+def awaits(call: Callable[..., Awaitable[object]], draw: Draw) -> Block:
+    """A block of awaited calls, one after another."""
+
+    async def block() -> float:
+        batch = draw()
+        began = perf_counter()
+        for arguments in batch:
+            await call(*arguments)
+        return (perf_counter() - began) / len(batch) * 1e6
+
+    return block
+
+
+async def interleave(
+    systems: Mapping[str, Block], rounds: int, warm: int = 1, pause_s: float = PAUSE_S
+) -> Times:
     """Run every system once a round, each round starting with another one."""
     names = list(systems)
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(-warm, rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
+            await asyncio.sleep(pause_s)
             took = await systems[name]()
             if turn >= 0:
                 times[name].append(took)
@@ -67,6 +109,7 @@ def compared(
         middle,
         low,
         high,
+        _best_tenth(times[top]) / _best_tenth(times[bottom]),
         statistics.median(times[base]),
         statistics.median(times[ours]),
         verdict(middle, low, high, at_most, at_least),
@@ -90,6 +133,10 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, middle, high
+
+
+def _best_tenth(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 10]
 
 
 def say(text: str) -> None:

@@ -10,13 +10,14 @@ class Plan:
     """The sizes of a run; `QUICK` is for seeing that all of it works."""
 
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000)
-    rounds: int = 30  # interleaved rounds of short work
+    rounds: int = 30  # interleaved rounds of writing
+    read_rounds: int = 150  # of reading, in blocks shorter than a slice of the scheduler
     puts: int = 150  # in a block; about two checkpoints' worth
     batches: int = 6  # of 64 tasks, in a block
     many: int = 100_000
     many_rounds: int = 5
-    gets: int = 500
-    queries: int = 20
+    gets: int = 100
+    queries: int = 6
     starts: int = 15  # of a Python process
     langgraph_rounds: int = 10
 
@@ -24,12 +25,11 @@ class Plan:
 QUICK = Plan(
     sizes=(15_000, 60_000),
     rounds=7,
+    read_rounds=40,
     puts=60,
     batches=2,
     many=10_000,
     many_rounds=3,
-    gets=200,
-    queries=10,
     starts=5,
     langgraph_rounds=3,
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from itertools import islice
 from time import perf_counter
+from typing import Any
 
-from bench.measure import Block, Row, compared, interleave, say
+from bench.measure import Block, Draw, Row, awaits, calls, compared, interleave, say
 from bench.plan import Plan
 from bench.raw import Raw
-from bench.record import AUTHOR, SCHEMA, Note, datums, samples
+from bench.record import AUTHOR, SCHEMA, Note, Sample, datums, samples
 from bench.stores import Stores, check_same, open_store
 from dgent import Datum, Universe
 
@@ -28,9 +29,9 @@ async def one_by_one(plan: Plan, stores: Stores) -> list[Row]:
         raw = Raw(raw_path, durability)
         async with open_store(path, durability) as universe:
             systems = {
-                "raw": raw_block(raw, plan.puts),
+                "raw": calls(raw.put, draw_samples(plan.puts)),
                 "dgent": remember_block(universe, plan.puts),
-                "datum": _datum_block(universe, plan.puts),
+                "datum": awaits(universe.put, _draw_datums(plan.puts)),
             }
             times = await interleave(systems, plan.rounds)
         raw.close()
@@ -47,9 +48,13 @@ async def together(plan: Plan, stores: Stores) -> list[Row]:
         say(f"  put, {TASKS} tasks at once, {durability}")
         raw = Raw(stores.copy(base), durability)
         async with open_store(stores.copy(base), durability) as universe:
+
+            async def by_tasks(group: list[Sample], universe: Universe = universe) -> None:
+                await asyncio.gather(*[universe.remember(value, tags=tags) for value, tags in group])
+
             systems = {
-                "raw": _raw_together(raw, plan.batches),
-                "dgent": _remember_together(universe, plan.batches),
+                "raw": _per_task(calls(raw.put_together, _draw_groups(plan.batches))),
+                "dgent": _per_task(awaits(by_tasks, _draw_groups(plan.batches))),
             }
             times = await interleave(systems, plan.rounds)
         raw.close()
@@ -82,75 +87,43 @@ async def many(plan: Plan, stores: Stores) -> list[Row]:
     return [compared(f"put_many, {plan.many:,}", times, "dgent", "raw", 3.0)]
 
 
-def remember_block(universe: Universe, count: int, seed: int = 1) -> Block:
+def remember_block(universe: Universe, count: int) -> Block:
     """Typed puts, one after another."""
+    return awaits(lambda value, tags: universe.remember(value, tags=tags), draw_samples(count))
+
+
+def draw_samples(count: int, seed: int = 1) -> Draw:
+    """The next samples; the same ones for all who start with the same seed."""
     source = samples(seed)
-
-    async def block() -> float:
-        batch = list(islice(source, count))
-        remember = universe.remember
-        began = perf_counter()
-        for value, tags in batch:
-            await remember(value, tags=tags)
-        return (perf_counter() - began) / count * 1e6
-
-    return block
+    return lambda: list(islice(source, count))
 
 
-def raw_block(raw: Raw, count: int, seed: int = 1) -> Block:
-    """The same puts by hand."""
-    source = samples(seed)
-
-    async def block() -> float:
-        batch = list(islice(source, count))
-        put = raw.put
-        began = perf_counter()
-        for value, tags in batch:
-            put(value, tags)
-        return (perf_counter() - began) / count * 1e6
-
-    return block
-
-
-def _datum_block(universe: Universe, count: int) -> Block:
+def _draw_datums(count: int) -> Draw:
     source = samples(1)
 
-    async def block() -> float:
-        batch = [(SCHEMA.encode(value), tags) for value, tags in islice(source, count)]
-        put = universe.put
-        began = perf_counter()
-        for data, tags in batch:
-            await put(Datum(data=data, tags=tags, author=AUTHOR, schema=SCHEMA.name, schema_version=1))
-        return (perf_counter() - began) / count * 1e6
+    def draw() -> list[tuple[Datum]]:
+        return [
+            (
+                Datum(
+                    data=SCHEMA.encode(value), tags=tags, author=AUTHOR, schema=SCHEMA.name, schema_version=1
+                ),
+            )
+            for value, tags in islice(source, count)
+        ]
 
-    return block
+    return draw
 
 
-def _raw_together(raw: Raw, batches: int) -> Block:
+def _draw_groups(batches: int) -> Draw:
     source = samples(2)
-
-    async def block() -> float:
-        groups = [list(islice(source, TASKS)) for _ in range(batches)]
-        began = perf_counter()
-        for group in groups:
-            raw.put_together(group)
-        return (perf_counter() - began) / (batches * TASKS) * 1e6
-
-    return block
+    return lambda: [(list(islice(source, TASKS)),) for _ in range(batches)]
 
 
-def _remember_together(universe: Universe, batches: int) -> Block:
-    source = samples(2)
+def _per_task(block: Block) -> Block:
+    async def divided() -> float:
+        return await block() / TASKS
 
-    async def block() -> float:
-        groups = [list(islice(source, TASKS)) for _ in range(batches)]
-        remember = universe.remember
-        began = perf_counter()
-        for group in groups:
-            await asyncio.gather(*[remember(value, tags=tags) for value, tags in group])
-        return (perf_counter() - began) / (batches * TASKS) * 1e6
-
-    return block
+    return divided
 
 
 async def _check_sides(raw_path: str, path: str, durability: str) -> None:
@@ -162,5 +135,5 @@ async def _check_sides(raw_path: str, path: str, durability: str) -> None:
         stored = await universe.remember(value, tags=tags)
     check_same(raw_path, raw_id, path, stored.id)
     async with open_store(raw_path, durability) as universe:
-        found = await universe.get(raw_id)
+        found: Any = await universe.get(raw_id)
         assert isinstance(found.value, Note) and found.value == value, "dgent reads what the raw side wrote"

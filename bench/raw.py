@@ -62,6 +62,8 @@ class Raw:
             f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
         ):
             self.connection.execute(f"PRAGMA {pragma}").fetchall()
+        # apsw's SQLite has STAT4: without this it prepares many statements anew whenever values are bound.
+        self.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self.execute = self.connection.cursor().execute
         self.many = self.connection.cursor().executemany
         names = dict(self.execute("SELECT text, n FROM name").fetchall())

@@ -14,7 +14,7 @@ import msgspec
 
 from bench.measure import Growth, Row
 
-_HEAD = ("work", "must reach", "measured", "quartiles", "raw µs", "dgent µs", "verdict")
+_HEAD = ("work", "must reach", "measured", "quartiles", "calm", "raw µs", "dgent µs", "verdict")
 
 
 def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
@@ -32,8 +32,9 @@ def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
         parts.append(_aligned([head, *lines]))
     parts.append(
         "Medians over interleaved rounds. Quartiles are of the rounds' ratios; with a ? they lie on both\n"
-        "sides of the goal. Raw is apsw by hand on the same tables: the same rows, entries and commits.\n"
-        "In the lines of LangGraph it is LangGraph, in those of import and memory the bare process."
+        "sides of the goal. Calm is the ratio of the best tenths: what a quiet machine would show.\n"
+        "Raw is apsw by hand on the same tables: the same rows, entries and commits. In the lines of\n"
+        "LangGraph it is LangGraph, in those of import and memory the bare process."
     )
     return "\n\n".join(parts)
 
@@ -68,6 +69,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.goal,
         "" if row.measured is None else f"{row.measured:.2f} {row.unit}",
         spread,
+        "" if row.calm is None else f"{row.calm:.2f}",
         _amount(row.base, unit),
         _amount(row.ours, unit),
         row.verdict,

@@ -31,7 +31,11 @@ def plain(value: Any, enc_hook: Any = None) -> Any:
     Tuples and sets become lists; datetimes become UTC text; enums, UUIDs, bytes and dataclasses
     become what msgspec makes of them.
     """
-    return _walk(value, 0, enc_hook)
+    try:
+        return _walk(value, 0, enc_hook)
+    except _Bad as bad:
+        field = ".".join(reversed(bad.path))
+        raise InputError(f"{field or 'the value'} {bad.reason}", hint=bad.hint, field=field) from None
 
 
 def _walk(value: Any, depth: int, enc_hook: Any) -> Any:
@@ -94,9 +98,8 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
         return sorted(_walk_list(list(value), depth, enc_hook), key=canonical)
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         # Field by field, not by msgspec: it would give sets in an order that differs by process.
-        return _walk_dict(
-            {name: getattr(value, name) for name in value.__dataclass_fields__}, depth, enc_hook
-        )
+        names = _field_names(type(value))
+        return _walk_dict({name: getattr(value, name) for name in names}, depth, enc_hook)
     if isinstance(value, str):
         return _walk(value.value if isinstance(value, Enum) else str.__str__(value), depth, enc_hook)
     try:
@@ -121,16 +124,13 @@ def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-class _Bad(InputError):
+class _Bad(Exception):
     """Collects the path to a bad value while the walk unwinds."""
 
     def __init__(self, reason: str, hint: str) -> None:
-        super().__init__(reason, hint=hint)
+        super().__init__(reason)
+        self.reason, self.hint = reason, hint
         self.path: list[str] = []
-
-    def __str__(self) -> str:
-        where = ".".join(reversed(self.path)) or "the value"
-        return f"{where} {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
 def _bad(reason: str, hint: str) -> _Bad:

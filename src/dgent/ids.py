@@ -44,8 +44,11 @@ def check_tags(values: object, field: str = "tags") -> frozenset[str]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise InputError(f"{field} must be a set of texts, not {type(values).__name__}", field=field)
     tags = values if type(values) is frozenset else frozenset(values)
+    exact = True
     for tag in tags:
-        _check(tag, field, MAX_NAME_BYTES)
+        exact = _check(tag, field, MAX_NAME_BYTES) is tag and exact
+    if not exact:
+        tags = frozenset(_check(tag, field, MAX_NAME_BYTES) for tag in tags)
     if len(tags) > MAX_TAGS:
         raise InputError(f"{field} has {len(tags)} entries; at most {MAX_TAGS} are stored", field=field)
     return tags
@@ -56,6 +59,8 @@ def _check(value: object, field: str, limit: int) -> str:
         return value
     if not isinstance(value, str):
         raise InputError(f"{field} must be text, not {type(value).__name__}", field=field)
+    # A member of an enum, say, becomes the text it holds: it hashes and prints as something else.
+    value = str.__str__(value)
     if not value:
         raise InputError(f"{field} must not be empty", field=field)
     if "\0" in value:
@@ -66,4 +71,4 @@ def _check(value: object, field: str, limit: int) -> str:
         raise InputError(f"{field} contains half of a surrogate pair", field=field) from None
     if size > limit:
         raise InputError(f"{field} is {size} bytes; at most {limit} are stored", field=field)
-    return str(value)
+    return value

@@ -11,7 +11,8 @@ from typing import Any
 import apsw
 
 import dgent
-from dgent.errors import StorageFull, TransactionConflict, VersionConflict
+from dgent.errors import Conflict, StorageFull, TransactionConflict, VersionConflict
+from dgent.model.lens import field
 from dgent.store.backend import Delete, Put
 from dgent.store.sqlite import checkpoint
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
@@ -165,3 +166,74 @@ def fill_up(path: str) -> None:
             await asyncio.sleep(30)
 
     asyncio.run(work())
+
+
+# -- many processes, one file -------------------------------------------------------------
+
+
+def crowd(path: str, name: str, tasks: int, each: int, durability: str) -> None:
+    """Many tasks that put; says how many, how long it took, and the longest wait of one."""
+    asyncio.run(_crowd(path, name, tasks, each, durability))
+
+
+async def _crowd(path: str, name: str, tasks: int, each: int, durability: str) -> None:
+    longest = 0.0
+    async with open_universe(f"sqlite:///{path}", author=name, durability=durability) as u:
+        u.register(NOTE)
+
+        async def work(task: int) -> None:
+            nonlocal longest
+            for i in range(each):
+                started = time.monotonic()
+                await u.remember(Note(i, name), id=f"{name}.{task}.{i}", tags={"crowd", f"t{task % 8}"})
+                longest = max(longest, time.monotonic() - started)
+
+        started = time.monotonic()
+        await asyncio.gather(*(work(task) for task in range(tasks)))
+        say({"puts": tasks * each, "s": time.monotonic() - started, "longest_s": longest})
+
+
+def count_up(path: str, way: str, tasks: int, each: int) -> None:
+    """Read, add one, write: by compare-and-set, in a transaction, or through a lens."""
+    asyncio.run(_count_up(path, way, tasks, each))
+
+
+async def _count_up(path: str, way: str, tasks: int, each: int) -> None:
+    gave_up = 0
+    async with open_universe(f"sqlite:///{path}") as u:
+        u.register(NOTE)
+
+        async def by_cas() -> None:
+            while True:
+                found = await u.get("counter")
+                try:
+                    await u.store(found.replace(value=Note(found.value.n + 1, "c")), expect=found.rev)
+                    return
+                except VersionConflict:
+                    await asyncio.sleep(random.uniform(0, 0.005))
+
+        async def by_transaction() -> None:
+            async def work(tx: Any) -> None:
+                found = await tx.get("counter")
+                await tx.store(found.replace(value=Note(found.value.n + 1, "c")))
+
+            await u.transact(work, attempts=100, lock="counter")
+
+        async def by_lens() -> None:
+            await u.focus("counter", field("n")).modify(lambda n: n + 1)
+
+        step = {"cas": by_cas, "transact": by_transaction, "lens": by_lens}[way]
+
+        async def work() -> None:
+            nonlocal gave_up
+            for _ in range(each):
+                done = False
+                while not done:
+                    try:
+                        await step()
+                        done = True
+                    except Conflict:
+                        gave_up += 1  # as often as it may try, it lost; nothing was changed
+
+        await asyncio.gather(*(work() for _ in range(tasks)))
+    say({"steps": tasks * each, "gave_up": gave_up})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import traceback
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 from dgent import Datum, InputError, NotFound, Query, VersionConflict, sync
 from dgent.errors import Closed, NoUniverse, TransactionConflict
 from dgent.model.lens import field
-from dgent.sync.twin import _reading, make_twin
-from dgent.universe.universe import Universe
+from dgent.sync.twin import make_twin
 from tests.sync.marks import MARK, NOTE, OLD_NOTE, Mark, Note, OldNote
 
 WHAT = field("what")
@@ -205,61 +203,6 @@ def test_a_kind_of_member_without_a_blocking_form_is_noticed() -> None:
 
     with pytest.raises(TypeError, match=r"Odd\.make"):
         make_twin(Odd)
-
-
-# -- point reads ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_hops(u: sync.Universe, monkeypatch: pytest.MonkeyPatch) -> sync.Universe:
-    """A universe whose loop must not be asked."""
-    u.remember(Mark("a", 1), id="a")
-    u.put(Datum(id="bad", data={"what": 3}, schema="mark", schema_version=1))
-
-    def asked(*_: object) -> None:
-        raise Closed("this went to the loop")
-
-    home: Any = u._home  # type: ignore[attr-defined]
-    monkeypatch.setattr(home.runner, "submit", asked)
-    return u
-
-
-def test_point_reads_stay_on_this_thread(no_hops: sync.Universe) -> None:
-    assert no_hops.get("a").value == Mark("a", 1)
-    assert no_hops.get("a", raw=True).data == {"what": "a", "n": 1}
-    assert no_hops.get("nothing") is None
-    assert no_hops.exists("a")
-    found = no_hops.collection(Mark).get("a")
-    assert found is not None
-    assert found.value == Mark("a", 1)
-    assert no_hops.focus("a", WHAT).get() == "a"
-    with pytest.raises(Closed, match="went to the loop"):
-        no_hops.get("a", as_of=1)
-
-
-def test_point_reads_fail_like_the_async_ones(
-    no_hops: sync.Universe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def outcome(id: Any) -> tuple[type, str]:
-        with pytest.raises(Exception) as caught:
-            no_hops.get(id)
-        return caught.type, str(caught.value)
-
-    here = {id: outcome(id) for id in ("bad", "", "\0", 3)}
-    monkeypatch.undo()
-    no_hops._home.reads_now = False  # type: ignore[attr-defined]
-    assert {id: outcome(id) for id in here} == here
-
-
-def test_an_engine_without_point_reads_is_asked_on_the_loop(place: str) -> None:
-    async def waits(self: Universe, id: str, **_: Any) -> str:
-        await asyncio.sleep(0)
-        return f"waited for {id}"
-
-    with sync.open(place) as u:
-        assert _reading(waits)(u, "a") == "waited for a"
-        u._home.reads_now = False  # type: ignore[attr-defined]
-        assert u.get("a") is None
 
 
 def test_a_schema_registered_twice_by_threads_is_registered_once(u: sync.Universe) -> None:

@@ -144,7 +144,7 @@ def test_code_of_a_contract_cannot_stop_the_background_thread(u: sync.Universe) 
         raise SystemExit(3)
 
     with pytest.raises(SystemExit):
-        u._home.begin().run(leaves())  # type: ignore[attr-defined]
+        u._home.begin().run(leaves)  # type: ignore[attr-defined]
     assert u.seq() == 0
 
 

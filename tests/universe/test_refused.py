@@ -123,6 +123,11 @@ async def test_envelopes(u: dgent.Universe, case: str) -> None:
 BAD_CALLS: dict[str, Callable[[dgent.Universe], Any]] = {
     "get": lambda u: u.get(""),
     "get many": lambda u: u.get_many(["fine", 1]),
+    "get many of one text": lambda u: u.get_many("x"),
+    "put many of one": lambda u: u.put_many(dgent.Datum()),
+    "versions of a number": lambda u: u.versions(7),
+    "upgrade all of a number": lambda u: u.upgrade_all(7),
+    "a lens that is none": lambda u: u.focus("x", "lens").get(),
     "get as of a float": lambda u: u.get("x", as_of=1.5),
     "get as of a negative": lambda u: u.get("x", as_of=-1),
     "get as of a naive time": lambda u: u.get("x", as_of=datetime(2024, 1, 1)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Generic, TypeVar
 
 import pytest
 
@@ -237,3 +238,25 @@ async def test_registering_twice_is_fine_and_another_contract_is_not(u: dgent.Un
     with pytest.raises(dgent.InputError, match="Schema"):
         u.register(Mark)
     assert (await u.remember(mark())).schema_version == 3
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Box(Generic[T]):
+    item: T
+
+
+async def test_a_generic_contract(u: dgent.Universe) -> None:
+    u.register(dgent.Schema("test.box", contract=Box[int]))
+    kept = await u.remember(Box(3))
+    assert (await u.get(kept.id)).value == Box(3)
+    assert await u.collection(Box[int]).query() == [kept]
+    assert (await u.collection(Box[int]).remember(Box(4))).value == Box(4)
+    with pytest.raises(dgent.InputError, match="item"):
+        await u.remember(Box("text"))
+    with pytest.raises(NotFound):
+        u.collection(Box[str])
+    with pytest.raises(dgent.InputError, match="already"):
+        u.register(dgent.Schema("test.other", contract=Box[str]))

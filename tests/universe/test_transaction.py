@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 import dgent
 from dgent.errors import Closed, QueryError
+from dgent.store.backend import LIVE
 from tests.universe.marks import mark, old_mark
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -133,6 +135,41 @@ async def test_checks(u: dgent.Universe) -> None:
             await tx.check("there", 7)
             await tx.put(dgent.Datum(id="never"))
     assert await u.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (lambda tx: tx.put(dgent.Datum(id="there")), lambda tx: tx.check("there", 0)),
+        (lambda tx: tx.put(dgent.Datum(id="new")), lambda tx: tx.remember(mark(), id="new")),
+        (lambda tx: tx.delete("there"), lambda tx: tx.check("there")),
+        (lambda tx: tx.delete("there"), lambda tx: tx.put(dgent.Datum(id="there"), expect=LIVE)),
+        (lambda tx: tx.check("there"), lambda tx: tx.remember(mark(), id="there")),
+        (lambda tx: tx.check("new", 0), lambda tx: tx.check("new")),
+        (lambda tx: tx.delete("there", expect=1), lambda tx: tx.put(dgent.Datum(id="there"), expect=2)),
+    ],
+)
+async def test_expectations_that_exclude_each_other(u: dgent.Universe, first: Any, then: Any) -> None:
+    await u.put(dgent.Datum(id="there"))
+    with pytest.raises(dgent.VersionConflict):
+        async with u.transaction() as tx:
+            await first(tx)
+            await then(tx)
+    assert await u.seq() == 1
+
+
+async def test_expectations_of_own_writes(u: dgent.Universe) -> None:
+    kept = await u.put(dgent.Datum(id="there"))
+    async with u.transaction() as tx:
+        await tx.put(dgent.Datum(id="new"), expect=0)
+        await tx.check("new")
+        await tx.put(dgent.Datum(id="new", data={"n": 2}), expect=LIVE)
+        await tx.check("there")
+        await tx.put(kept.with_tags("a"), expect=kept.rev)
+        await tx.put(kept.with_tags("b"), expect=kept.rev)
+        await tx.delete("there")
+        await tx.check("there", 0)
+    assert [(d.id, d.data) for d in await u.query(ALL)] == [("new", {"n": 2})]
 
 
 QUERIES = [

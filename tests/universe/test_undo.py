@@ -72,10 +72,10 @@ async def test_what_changed_since_is_named_and_nothing_happens(u: dgent.Universe
     assert await u.seq() == seq
 
     await u.undo(batch[0].seq, only=["a", "d"])
-    values = [None if d is None else d.data["v"] for d in await u.get_many("abcd")]
+    values = [None if d is None else d.data["v"] for d in await u.get_many(list("abcd"))]
     assert values == [1, 3, None, 1]
     await u.undo(batch[0].seq, only=["b", "c"], force=True)
-    assert [d.data["v"] for d in await u.get_many("abcd")] == [1, 1, 1, 1]
+    assert [d.data["v"] for d in await u.get_many(list("abcd"))] == [1, 1, 1, 1]
     assert (await u.get("a")).created_at == first[0].created_at
 
 

@@ -56,7 +56,7 @@ class Datum(msgspec.Struct, frozen=True):
 
         `plain` says that data and tags went through this before and need no second look.
         """
-        ids.check_id(self.id)
+        id = ids.check_id(self.id)
         if not isinstance(self.created_at, datetime):
             raise InputError("created_at must be a datetime", field="created_at")
         clock.to_us(self.created_at)
@@ -64,18 +64,23 @@ class Datum(msgspec.Struct, frozen=True):
             raise InputError(f"data must be a dict, not {type(self.data).__name__}", field="data")
         if not isinstance(self.content, bytes):
             raise InputError(f"content must be bytes, not {type(self.content).__name__}", field="content")
-        self._check_names()
+        inexact = self._check_names()
+        if id is not self.id:
+            inexact["id"] = id
         if plain:
-            return self
-        return self.replace(data=codec.plain(self.data), tags=ids.check_tags(self.tags))
+            return self.replace(**inexact) if inexact else self
+        return self.replace(data=codec.plain(self.data), tags=ids.check_tags(self.tags), **inexact)
 
-    def _check_names(self) -> None:
+    def _check_names(self) -> dict[str, Any]:
+        """The names that are not plain texts, such as members of an enum, as the texts they hold."""
+        inexact: dict[str, Any] = {}
         for field in ("author", "source", "schema"):
             value = getattr(self, field)
-            if value is not None:
-                ids.check_name(value, field)
-        if self.parent_id is not None:
-            ids.check_id(self.parent_id, "parent_id")
+            if value is not None and (text := ids.check_name(value, field)) is not value:
+                inexact[field] = text
+        parent = self.parent_id
+        if parent is not None and (text := ids.check_id(parent, "parent_id")) is not parent:
+            inexact["parent_id"] = text
         version = self.schema_version
         if self.schema is None:
             if version is not None:
@@ -84,6 +89,7 @@ class Datum(msgspec.Struct, frozen=True):
             raise InputError(
                 "schema_version must be a whole number from 1 when schema is set", field="schema_version"
             )
+        return inexact
 
 
 def tagged(tags: Iterable[str] | None) -> frozenset[str]:

@@ -114,7 +114,7 @@ class EmbeddedBackend(ABC):
         wanted = check_ids(ids)
 
         def work(reading: Reading) -> list[Datum | None]:
-            return [select.get(reading, id, as_of) for id in wanted]
+            return [select.look_up(reading, id, as_of) for id in wanted]
 
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 

@@ -204,6 +204,10 @@ class Writing(Reading, Protocol):
         """Take records out of streams."""
         ...
 
+    def entries_at(self, dk: int) -> list[Entry]:
+        """Every entry of a record, found by looking at all there are."""
+        ...
+
     def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
         """Note whether a row stands in no field stream."""
         ...

@@ -204,17 +204,20 @@ class Ledger:
 
     def _equal(self, head: Row, made: Draft) -> bool:
         name = self.kernel.name
-        return (
-            head.sv == made.sv
-            and head.tags == made.tags
-            and head.parent == made.parent
-            and head.content == made.content
-            and codec.same(head.x or b"", made.x or b"")
-            and name(head.schema) == made.schema
-            and name(head.author) == made.author
-            and (None if head.source is None else name(head.source)) == made.source
-            and codec.same(head.data or b"{}", made.data)
-        )
+        try:
+            return (
+                head.sv == made.sv
+                and head.tags == made.tags
+                and head.parent == made.parent
+                and head.content == made.content
+                and codec.same(head.x or b"", made.x or b"")
+                and name(head.schema) == made.schema
+                and name(head.author) == made.author
+                and (None if head.source is None else name(head.source)) == made.source
+                and codec.same(head.data or b"{}", made.data)
+            )
+        except rows.DAMAGE:
+            return False  # what is damaged may be replaced
 
     # -- writing --------------------------------------------------------------------------
 
@@ -370,13 +373,18 @@ class Ledger:
         self._notice_changes()
         state = self.kernel.state(self.kernel.name(row.schema))
         assert state is not None, "a stored row has a known schema"
-        if row.fk is not None:
-            keys = unpack_keys(row.fk)
-        elif row.sv == state.iv and (state.paths or state.refs):
-            keys = field_keys(state, codec.decode(row.data or b"{}"))
-        else:
-            keys = {}
-        return self._entries(row, rows.tags_of(row), state, keys)
+        try:
+            if row.fk is not None:
+                keys = unpack_keys(row.fk)
+            elif row.sv == state.iv and (state.paths or state.refs):
+                keys = field_keys(state, rows.data_of(row))
+            else:
+                keys = {}
+            tags = rows.tags_of(row)
+        except rows.DAMAGE:
+            # What it holds no longer tells where it stands; looking through the whole index does.
+            return self.kernel.entries_at(row.dk)
+        return self._entries(row, tags, state, keys)
 
     def _entries(self, row: Row, tags: tuple[str, ...], state: SchemaState, keys: FieldKeys) -> list[Entry]:
         template = self._templates.get((state.name, row.tags))

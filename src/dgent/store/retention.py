@@ -180,12 +180,14 @@ def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
 
 def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[Entry]:
     kernel = ledger.kernel
+    datum = datum_of(row, kernel.name)
+    if datum.problem is not None:
+        return _fill_damaged(ledger, state, row)
     if row.sv == state.iv:
         if row.fk is not None:
             kernel.set_keys(row.dk, None)
             kernel.set_lag(state.number, row.dk, False)
         return ledger.entries_of(row._replace(fk=None))
-    datum = datum_of(row, kernel.name)
     shape = view.shape(datum)
     if shape is datum.data:
         # The upgrade failed, so it is looked at by every query until someone mends it.
@@ -196,3 +198,13 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
     kernel.set_keys(row.dk, fk)
     kernel.set_lag(state.number, row.dk, False)
     return ledger.entries_of(row._replace(fk=fk))
+
+
+def _fill_damaged(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:
+    """A record that cannot be read stands in no field stream; every query looks at it."""
+    kernel = ledger.kernel
+    old, bare = kernel.entries_at(row.dk), ledger.entries_of(row._replace(fk=EMPTY))
+    kernel.remove_entries(set(old) - set(bare))
+    kernel.set_keys(row.dk, EMPTY)
+    kernel.set_lag(state.number, row.dk, True)
+    return bare

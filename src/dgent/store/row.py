@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent import clock, codec
-from dgent.errors import InputError
+from dgent.errors import Corrupt, InputError
 from dgent.model.datum import Datum
 from dgent.store import body
 
@@ -17,7 +17,12 @@ MAX_RECORD_BYTES = 64 * 1024 * 1024
 T_FIRST = clock.to_us(datetime(1, 1, 1, tzinfo=UTC))
 T_LAST = clock.to_us(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
 
+DAMAGE = (Corrupt, msgspec.MsgspecError, TypeError, ValueError, RecursionError)
+"""What reading bytes that are not what was written may raise."""
+
+_UNREADABLE = b"\xff"  # stands for a body that does not unpack; it is no JSON
 _tags_decoder = msgspec.json.Decoder(list[str])
+_data_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Row(NamedTuple):
@@ -99,6 +104,12 @@ def tags_of(row: Row) -> tuple[str, ...]:
     return () if row.tags == "[]" else tuple(_tags_decoder.decode(row.tags))
 
 
+def data_of(row: Row) -> dict[str, Any]:
+    """The data of a row whose body is plain; raises one of DAMAGE when it is none."""
+    data: dict[str, Any] = _data_decoder.decode(row.data) if row.data else {}
+    return data
+
+
 _NO_TAGS: frozenset[str] = frozenset()
 _tag_sets: dict[str, frozenset[str]] = {"[]": _NO_TAGS}
 
@@ -112,28 +123,63 @@ def _tag_set(text: str) -> frozenset[str]:
 
 
 def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
-    """The datum of a live row whose body is plain; runs for every record read, so it unpacks in one go."""
+    """The datum of a live row whose body is plain; runs for every record read, so it unpacks in one go.
+
+    A damaged row becomes a datum with a `problem`: one bad record must not hide the others.
+    """
     (_, id, rev, seq, _, t, _, schema, sv, author, source, parent, tags, _, _, x, data, content) = row
+    try:
+        return Datum(
+            id,
+            clock.from_us(t),
+            _data_decoder.decode(data) if data else {},
+            content or b"",
+            _tag_sets.get(tags) or _tag_set(tags),
+            name(author),
+            None if source is None else name(source),
+            parent,
+            name(schema) or None,
+            sv or None,
+            rev,
+            seq,
+            None,
+            None if x is None else codec.decode(x),
+        )
+    except DAMAGE as error:
+        return _damaged(Row._make(row), name, error)
+
+
+def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:
+    """What can still be told of a record, and why there is not more."""
+
+    def told(read: Callable[[], Any], instead: Any) -> Any:
+        try:
+            return read()
+        except DAMAGE:
+            return instead
+
+    reason = error.message if isinstance(error, Corrupt) else error
     return Datum(
-        id,
-        clock.from_us(t),
-        codec.decode(data) if data else {},
-        content or b"",
-        _tag_sets.get(tags) or _tag_set(tags),
-        name(author),
-        None if source is None else name(source),
-        parent,
-        name(schema) or None,
-        sv or None,
-        rev,
-        seq,
-        None,
-        None if x is None else codec.decode(x),
+        row.id,
+        told(lambda: clock.from_us(row.t), clock.EPOCH),
+        told(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
+        row.content if isinstance(row.content, bytes) else b"",
+        told(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
+        told(lambda: name(row.author), None),
+        told(lambda: None if row.source is None else name(row.source), None),
+        row.parent,
+        told(lambda: name(row.schema) or None, None),
+        row.sv or None,
+        row.rev,
+        row.seq,
+        f"{row.id!r} is damaged: {reason}",
     )
 
 
 def packed(row: Row, newer: Row) -> Row:
     """The row as history keeps it: small, given the version that replaces it."""
+    if not isinstance(row.data, bytes | None):
+        return row  # damaged, and kept as it is
     enc, data, content = body.pack(row.rev, row.data, row.content, newer.data, newer.content)
     return row._replace(enc=enc, data=data, content=content)
 
@@ -142,9 +188,12 @@ def unpacked(row: Row, newer: Callable[[], Row]) -> Row:
     """The row with a plain body; `newer` gives the next version, plain, if it is needed."""
     if row.enc == body.PLAIN:
         return row
-    if row.enc == body.DELTA:
-        base = newer()
-        data, content = body.unpack(row.enc, row.data, row.content, base.data, base.content)
-    else:
-        data, content = body.unpack(row.enc, row.data, row.content, None, None)
+    try:
+        if row.enc == body.DELTA:
+            base = newer()
+            data, content = body.unpack(row.enc, row.data, row.content, base.data, base.content)
+        else:
+            data, content = body.unpack(row.enc, row.data, row.content, None, None)
+    except DAMAGE:
+        data, content = _UNREADABLE, None
     return row._replace(enc=body.PLAIN, data=data, content=content)

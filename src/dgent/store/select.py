@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 
 from dgent import clock, codec, ids
-from dgent.errors import HistoryGone, QueryError
+from dgent.errors import Corrupt, HistoryGone, QueryError
 from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -25,7 +25,15 @@ Found = tuple[bytes, int, int, Row]
 
 
 def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
-    """The live version of a record, or the one at a seq."""
+    """The live version of a record, or the one at a seq; Corrupt when it is damaged."""
+    datum = look_up(reading, id, as_of)
+    if datum is not None and datum.problem is not None:
+        raise Corrupt(datum.problem, id=id)
+    return datum
+
+
+def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
+    """Like `get`, but a damaged record comes back with its problem."""
     head = reading.head(ids.check_id(id))
     if head is None:
         return None

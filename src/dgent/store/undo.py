@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dgent.errors import HistoryGone, NotFound, Unsupported
+from dgent.errors import Corrupt, HistoryGone, NotFound, Unsupported
 from dgent.store import select
 from dgent.store.backend import KINDS, Reverted
 from dgent.store.kernel import FORGET, QUIET, SAME, Reading
@@ -13,7 +13,7 @@ def reverted(reading: Reading, seq: int) -> list[Reverted]:
     """For each record that a commit changed: what it was before, and where it stands now."""
     logged = reading.logged(seq)
     if logged is None:
-        select.check_floor(reading, seq)
+        select.check_floor(reading, max(seq - 1, 0))
         raise NotFound(f"there is no commit {seq}", seq=seq)
     if any(code & ~QUIET == FORGET for code, _, _ in logged.ops):
         raise Unsupported(f"commit {seq} forgot records for good", hint=f"it is of kind {KINDS[logged.kind]}")
@@ -28,5 +28,7 @@ def reverted(reading: Reading, seq: int) -> list[Reverted]:
         if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
             raise HistoryGone(f"{head.id!r} before commit {seq} is no longer kept", id=head.id, seq=seq)
         datum = datum_of(before, reading.name) if before is not None and before.live else None
+        if datum is not None and datum.problem is not None:
+            raise Corrupt(datum.problem, id=head.id, seq=seq)
         found.append(Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum))
     return found

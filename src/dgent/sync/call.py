@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import queue
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from dgent.errors import Closed, DgentError, InputError
@@ -26,24 +27,26 @@ class Call:
     for them: so they may make blocking calls themselves.
     """
 
-    __slots__ = ("_inbox", "_runner", "_task")
+    __slots__ = ("_inbox", "_runner", "_task", "_whole")
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, *, whole: bool = False) -> None:
         self._runner = runner
+        self._whole = whole  # goes on to its end, also when the waiting thread is interrupted
         self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._task: asyncio.Task[Any] | None = None
 
     # -- on the calling thread --------------------------------------------------------------
 
-    def run(self, coroutine: Coroutine[Any, Any, R], *, stop: bool = True) -> R:
-        """The coroutine's result; when this thread is interrupted it is cancelled, unless `stop` is False."""
+    def run(self, function: Callable[..., Awaitable[R]], /, *args: Any, **kwargs: Any) -> R:
+        """The result of a coroutine function; when this thread is interrupted, it is cancelled."""
         try:
-            self._runner.submit(self._start, coroutine)
+            # The coroutine is made over there: no interrupt can come between making and starting it.
+            self._runner.submit(self._start, function, args, kwargs)
             while (request := self._inbox.get()) is not None:
                 self._serve(*request)
         except BaseException:
-            if stop:
-                self._abandon(coroutine)
+            if not self._whole:
+                self._abandon()
             raise
         task = self._task
         assert task is not None
@@ -71,31 +74,28 @@ class Call:
         except Exception as raised:
             error = raised
         self._runner.submit(_settle, future, result, error)
+        del error  # or it would hold the frame that holds it
 
-    def _abandon(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def _abandon(self) -> None:
         """Cancel the call and wait until it is over; a commit that has begun happens as a whole."""
-        try:
-            self._runner.submit(self._stop, coroutine)
+        with contextlib.suppress(queue.Empty, Closed):
+            self._runner.submit(self._stop)
             while self._inbox.get(timeout=GRACE_S) is not None:
                 pass
-        except queue.Empty:
-            return
-        except Closed:
-            if self._task is None:
-                coroutine.close()
 
     # -- on the loop's thread ---------------------------------------------------------------
 
-    def _start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._task = self._runner.loop.create_task(coroutine)
+    def _start(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> None:
+        async def main() -> Any:
+            return await function(*args, **kwargs)
+
+        self._task = self._runner.loop.create_task(main())
         self._task.add_done_callback(self._done)
 
-    def _stop(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        if self._task is not None and self._task.cancel():
-            return
-        # Interrupted even before it was handed over, or when the answer was there already.
-        coroutine.close()
-        self._inbox.put(None)
+    def _stop(self) -> None:
+        if self._task is None or not self._task.cancel():
+            # Interrupted even before it was handed over, or when the answer was there already.
+            self._inbox.put(None)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled():

@@ -42,8 +42,7 @@ class _Async(current.DataMixin):
 def _made(name: str, function: Any) -> Any:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         home = self.data._home
-        call = home.begin()
-        return wrap(call.run(function(_Async(self.data._source), *args, **kwargs)), home)
+        return wrap(home.begin().run(function, _Async(self.data._source), *args, **kwargs), home)
 
     return dressed(method, function, f"DataMixin.{name}")
 

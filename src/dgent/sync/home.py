@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import operator
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
@@ -17,6 +19,9 @@ from dgent.universe.universe import Universe
 
 WAITS = object()
 """The answer of `now` for a read that cannot be done without waiting."""
+
+
+_send = operator.methodcaller("send", None)
 
 
 class Home:
@@ -50,14 +55,16 @@ class Home:
         # A lock for each thread: readers do not wait for each other, only `close` waits for them.
         with self._reading.get(me := threading.get_ident()) or self._lock_of(me):
             if not self._closed:
-                return self._step(function(*args, **kwargs))
+                return self._step(functools.partial(function, *args, **kwargs))
         return self._refuse()
 
-    def _step(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def _step(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         before = asyncio._get_running_loop()
         try:
             asyncio._set_running_loop(self.runner.loop)
-            coroutine.send(None)
+            # Made and started by C code: an interrupt between the two would leave a coroutine that
+            # never ran, and a warning about it. What waits after all is closed when it is dropped.
+            next(map(_send, map(operator.call, (make,))))
         except StopIteration as done:
             return done.value
         except DgentError as error:
@@ -65,7 +72,6 @@ class Home:
             raise
         finally:
             asyncio._set_running_loop(before)
-            coroutine.close()
         return WAITS
 
     def _lock_of(self, thread: int) -> threading.RLock:
@@ -89,7 +95,7 @@ class Home:
         with self._closing:
             self._shut()
             # Not cancelled by an interrupt: a store that is half closed is of no use to anyone.
-            Call(self.runner).run(self.leave(), stop=False)
+            Call(self.runner, whole=True).run(self.leave)
 
     async def leave(self) -> None:
         """Close the universe; called on the loop."""

@@ -65,6 +65,7 @@ class Runner:
         self._door = threading.Lock()
         self._thread = threading.Thread(target=self._main, name="dgent-sync", daemon=True)
         self._thread.start()
+        self._ident = self._thread.ident
 
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -82,7 +83,7 @@ class Runner:
         """Refuse a call that could never be answered; warn of one that holds up another loop."""
         if self.lost or self.leaving:
             self._refuse()
-        if threading.get_ident() == self._thread.ident:
+        if threading.get_ident() == self._ident:
             raise Unsupported(
                 "a blocking call on the thread of dgent.sync would wait for itself",
                 hint="call it from another thread, or hand the result in",
@@ -122,14 +123,17 @@ class Runner:
         """Close what was left open and end the thread; give up when that takes too long."""
         with self._door:
             self.leaving = True
-            self.loop.call_soon_threadsafe(lambda: self.loop.create_task(self._wind_down()))
+            self.loop.call_soon_threadsafe(self._begin_end)
         self._thread.join(timeout_s)
+
+    def _begin_end(self) -> None:
+        self._end = self.loop.create_task(self._wind_down())  # a loop alone does not keep its tasks
 
     async def _wind_down(self) -> None:
         try:
             closing = [resident.leave() for resident in list(self.residents)]
             await asyncio.gather(*closing, return_exceptions=True)
-            others = asyncio.all_tasks() - {asyncio.current_task()}
+            others = asyncio.all_tasks() - {self._end}
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)

@@ -106,7 +106,7 @@ class Stream(Iterator[T]):
             except IndexError:
                 pass
             if not pump.over:
-                home.begin().run(pump.more(home))
+                home.begin().run(pump.more, home)
             elif not pump.items:
                 error, pump.error = pump.error, None
                 if error is None:
@@ -118,7 +118,7 @@ class Stream(Iterator[T]):
         """Give up the rest."""
         if not self._pump.over and not self._home.runner.lost:
             with contextlib.suppress(Closed):  # whoever closes the universe closes this, too
-                self._home.begin().run(self._pump.close())
+                self._home.begin().run(self._pump.close)
 
     def __enter__(self) -> Stream[T]:
         return self

@@ -146,8 +146,8 @@ def _as_async(function: Function) -> Function:
 
 def _blocking(function: Function) -> Function:
     def method(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
-        call = self._home.begin()
-        return wrap(call.run(function(self._source, *args, **kwargs)), self._home, self)
+        home = self._home
+        return wrap(home.begin().run(function, self._source, *args, **kwargs), home, self)
 
     return method
 
@@ -159,7 +159,7 @@ def _reading(function: Function) -> Function:
             found = home.now(function, (self._source, *args), kwargs)
             if found is not WAITS:
                 return found
-        return home.begin().run(function(self._source, *args, **kwargs))
+        return home.begin().run(function, self._source, *args, **kwargs)
 
     return method
 
@@ -174,7 +174,7 @@ def _calling_back(function: Function, names: Collection[str]) -> Function:
         for name in names:
             if callable(work := bound.arguments.get(name)):
                 bound.arguments[name] = call.asking(work, lambda value: wrap(value, home))
-        return wrap(call.run(function(*bound.args, **bound.kwargs)), home, self)
+        return wrap(call.run(function, *bound.args, **bound.kwargs), home, self)
 
     return method
 

@@ -107,12 +107,12 @@ async def refused(code: str, call: Awaitable[object]) -> DgentError:
     return error
 
 
-def expected(records: Sequence[Datum], query: Query) -> list[str]:
-    """The ids a query must give, worked out without any index; `records` are in order of commit."""
+def expected(records: Sequence[Datum], query: Query, view: View = STORED) -> list[str]:
+    """The ids a query must give, worked out without any index; `records` are in order of first commit."""
     matching = [
-        (query.sort_key(datum), datum.created_at, place, datum.id)
+        (query.sort_key(datum, shape), datum.created_at, place, datum.id)
         for place, datum in enumerate(records)
-        if query.matches(datum)
+        if query.matches(datum, shape := view.shape(datum))
     ]
     matching.sort(reverse=query.descending)
     end = None if query.limit is None else query.offset + query.limit

@@ -144,6 +144,7 @@ class HistoryContract(Contract):
         assert [datum and datum.data for datum in before] == [{"n": 1}, {"n": 1}, None]
 
     async def test_taking_back_what_is_not_there(self, store: Backend) -> None:
+        await refused("not_found", store.reverted(0))
         await refused("not_found", store.reverted(5))
         first = await put(store, record("a", 1))
         second = await put(store, record("a", 2))

@@ -106,6 +106,7 @@ class RetentionContract(Contract):
             store.count(Query(), STORED, seqs[3]),
             store.changes(0, 10),
             store.reverted(seqs[2]),
+            store.reverted(done.first_seq - 1),
         ):
             error = await refused("history_gone", call)
             assert isinstance(error, HistoryGone)

@@ -171,6 +171,20 @@ class SchemaContract(Contract):
         assert await found(store, schema="note", where={"number": 6}, view=Steps(2)) == ["a"]
         assert await store.referrers("x", None) == []
 
+    async def test_refs_of_an_upgraded_copy_are_exact(self, store: Backend) -> None:
+        """Also where ids begin alike for longer than an index key is."""
+        await store.declare(Declaration("note", 2, refs=("number",)))
+        ids = ["x" * 300 + end for end in "abc"]
+        await commit(store, *(Put(typed(id[-1], id), indexed={"number": id}) for id in ids[:2]))
+        await put(store, typed("c", ids[2]))
+        for view in (STORED, Steps(2)):
+            for id in ids[:2]:
+                assert [datum.id for datum in await store.referrers(id, None)] == [id[-1]]
+            await _fill(store, view)
+        await store.declare(Declaration("note", 2, indexes=("number",)))
+        await _fill(store, Steps(2))
+        assert [datum.id for datum in await store.referrers(ids[2], None)] == ["c"]
+
     async def test_older_code_and_code_without_contracts_see_their_own_shape(self, store: Backend) -> None:
         await put(store, typed("a", 1), typed("b", version=2, data={"number": 1}))
         await store.declare(Declaration("note", 2, indexes=("number", "n")))

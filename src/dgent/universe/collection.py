@@ -9,6 +9,7 @@ from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import Change
+from dgent.universe.contracts import made_by
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -25,7 +26,7 @@ class Collection(Generic[T]):
 
     async def remember(self, value: T, **fields: Any) -> Crystal[T]:
         """Store a new value."""
-        if not isinstance(value, self.schema.contract):
+        if not isinstance(value, made_by(self.schema.contract)):
             raise InputError(
                 f"this collection holds {self.schema.contract.__name__}, not {type(value).__name__}"
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
-from dgent.errors import NewerRecord, NotFound, SchemaError, Unreadable
+from dgent.errors import InputError, NewerRecord, NotFound, SchemaError, Unreadable
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.schema import Schema
@@ -33,16 +33,17 @@ class Contracts:
                 f"{schema.name} version {schema.version} is registered with another contract",
                 hint="a changed contract needs a higher version and a migration",
             )
-        owner = self._by_type.get(schema.contract)
+        made = made_by(schema.contract)
+        owner = self._by_type.get(made)
         if owner is not None and owner.name != schema.name:
             raise SchemaError(
                 f"{schema.contract.__name__} is the contract of {owner.name!r} already",
                 hint="give each schema a contract class of its own",
             )
-        if known is not None and known.contract is not schema.contract:
-            self._by_type.pop(known.contract, None)
+        if known is not None:
+            self._by_type.pop(made_by(known.contract), None)
         self._by_name[schema.name] = schema
-        self._by_type[schema.contract] = schema
+        self._by_type[made] = schema
         return True
 
     def named(self, name: str | None) -> Schema[Any] | None:
@@ -51,8 +52,11 @@ class Contracts:
 
     def of_type(self, kind: type[T]) -> Schema[T]:
         """The schema of a contract type."""
-        schema = self._by_type.get(kind)
-        if schema is None:
+        made = made_by(kind)
+        if not isinstance(made, type):
+            raise InputError(f"a contract is a class, not {kind!r}", field="contract")
+        schema = self._by_type.get(made)
+        if schema is None or (kind is not made and kind != schema.contract):
             raise NotFound(
                 f"no schema is registered for {kind.__name__}", hint="call u.register(Schema(...)) first"
             )
@@ -72,7 +76,7 @@ class Contracts:
     def shape(self, datum: Datum) -> Mapping[str, Any]:
         """The data to match: in this program's version if it can be had, else as stored."""
         schema = self.named(datum.schema)
-        if schema is None or datum.schema_version in (None, schema.version):
+        if schema is None or datum.schema_version in (None, schema.version) or datum.problem is not None:
             return datum.data
         try:
             return schema.shape_of(datum.data, datum.schema_version or schema.version)
@@ -92,7 +96,7 @@ class Contracts:
     def crystal(self, datum: Datum) -> Crystal[Any] | Datum:
         """The typed value, or the datum itself when its schema is unknown or newer; may raise Unreadable."""
         schema = self.named(datum.schema)
-        if schema is None:
+        if schema is None or datum.problem is not None:
             return datum
         try:
             return Crystal.from_datum(datum, schema)
@@ -112,7 +116,7 @@ class Contracts:
         by_name = self._by_name
         for datum in datums:
             schema = by_name.get(datum.schema or "")
-            if schema is None:
+            if schema is None or datum.problem is not None:
                 out.append(datum)
             elif datum.schema_version == schema.version:
                 try:
@@ -122,6 +126,11 @@ class Contracts:
             else:
                 out.append(self.lenient(datum))
         return out
+
+
+def made_by(contract: Any) -> Any:
+    """The class of a contract's values: the values of Box[int] are plain Boxes."""
+    return get_origin(contract) or contract
 
 
 def declaration(schema: Schema[Any]) -> Declaration:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgent import ids
-from dgent.errors import NotFound, VersionConflict
+from dgent.errors import InputError, NotFound, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.lens import Lens
 
@@ -27,6 +27,8 @@ class Focus(Generic[A]):
     def __init__(self, universe: Universe, id: str, lens: Lens[Any, A]) -> None:
         self._universe = universe
         self.id = ids.check_id(id)
+        if not isinstance(lens, Lens):
+            raise InputError(f"focus takes a Lens, not {type(lens).__name__}", field="lens")
         self.lens = lens
 
     async def get(self) -> A:

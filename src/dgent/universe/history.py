@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from dgent import clock
+from dgent import clock, ids
 from dgent.errors import InputError, NotFound, UndoConflict, VersionConflict
 from dgent.store.backend import Committed, Delete, Keep, Op, Reverted
 from dgent.universe import writing
@@ -21,9 +21,9 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
     """Put the records of a commit back to what they were before it, as a new commit."""
     if type(seq) is not int or seq < 1:
         raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
-    if isinstance(only, str):
-        raise InputError("only must be a collection of ids, not one text", field="only")
-    wanted = None if only is None else set(only)
+    if only is not None and (isinstance(only, str) or not isinstance(only, Iterable)):
+        raise InputError(f"only must be a collection of ids, not {type(only).__name__}", field="only")
+    wanted = None if only is None else {ids.check_id(id, "only") for id in only}
     for attempt in range(ATTEMPTS):
         records = await _picked(universe, seq, wanted)
         changed = [record for record in records if record.now_rev != record.rev]

@@ -76,13 +76,7 @@ class Transaction:
 
     async def check(self, id: str, expect: Expect = LIVE) -> None:
         """Have the commit fail unless a record is as expected."""
-        self._check_open()
-        earlier = self._ops.get(ids.check_id(id))
-        if earlier is None or (isinstance(earlier, Check) and earlier.expect in (None, LIVE)):
-            self._ops[id] = Check(id, expect)
-        elif earlier.expect is None:
-            # It is about the stored record, which this transaction's own write has not changed yet.
-            self._ops[id] = _expecting(earlier, expect)
+        self._buffer(Check(ids.check_id(id), expect))
 
     def _buffer_put(self, op: Put) -> Datum:
         """Keep a put in storable form, so that what is wrong with it shows now."""
@@ -94,9 +88,10 @@ class Transaction:
     def _buffer(self, op: Op) -> None:
         self._check_open()
         earlier = self._ops.get(op.id)
-        if earlier is not None and not isinstance(op, Check) and op.expect in (None, 0):
+        if earlier is not None:
             # What was expected of the stored record still is, whatever replaced it in the buffer.
-            op = _expecting(op, earlier.expect)
+            expect = _remaining(earlier, op.expect)
+            op = _expecting(earlier if isinstance(op, Check) else op, expect)
         self._ops[op.id] = op
 
     # -- reads, which see this transaction's own writes -------------------------------------
@@ -104,7 +99,7 @@ class Transaction:
     async def get(self, id: str, *, raw: bool = False) -> Any:
         """A record as this transaction sees it; None when there is none."""
         self._check_open()
-        ids.check_id(id)
+        id = ids.check_id(id)
         mine = self._ops.get(id)
         if isinstance(mine, Put):
             return mine.datum if raw else self._contracts.crystal(mine.datum)
@@ -211,6 +206,18 @@ class Transaction:
             raise Closed("this transaction is over", hint="start another one")
         if self._since < 0:
             raise Closed("this transaction has not begun", hint="use `async with u.transaction() as tx`")
+
+
+def _remaining(earlier: Op, expect: Expect) -> Expect:
+    """What is expected of the stored record in the end, after an earlier op of this transaction."""
+    if not isinstance(earlier, Check) and expect in (0, LIVE):
+        if isinstance(earlier, Put) == (expect == LIVE):
+            return earlier.expect
+    elif expect is None or expect == earlier.expect or (expect == LIVE and earlier.expect):
+        return earlier.expect
+    elif earlier.expect is None or (earlier.expect == LIVE and expect):
+        return expect
+    raise VersionConflict(f"{earlier.id!r} cannot be at {expect!r} in this transaction", id=earlier.id)
 
 
 def _expecting(op: Op, expect: Expect) -> Op:

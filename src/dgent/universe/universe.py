@@ -295,6 +295,8 @@ class Universe:
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
     ) -> builtins.list[Datum]:
         """Store many datums in one commit: all or none."""
+        if not isinstance(datums, Iterable):
+            raise InputError(f"put_many takes datums, not {type(datums).__name__}", field="datums")
         ops = [writing.authored(writing.put_op(self.contracts, d, None), self.author) for d in datums]
         if not ops:
             return []
@@ -363,6 +365,8 @@ class Universe:
     ) -> builtins.list[Any]:
         """One answer for each id, all of one moment; unreadable records come back raw."""
         self._check()
+        if isinstance(ids_, str) or not isinstance(ids_, Iterable):
+            raise InputError(f"get_many takes ids, not {type(ids_).__name__}", field="ids")
         wanted = [ids.check_id(id) for id in ids_]
         found = await self.backend.get_many(wanted, await self._seq_of(as_of))
         return [d if raw or d is None else self.contracts.lenient(d) for d in found]

@@ -61,6 +61,9 @@ async def upgrade_all(
 
 
 def _upgraded(schema: Schema[object], datum: Datum, report: Upgraded) -> Put | None:
+    if datum.problem is not None:
+        report.failed[datum.id] = datum.problem
+        return None
     version = datum.schema_version or schema.version
     if version == schema.version:
         report.current += 1

@@ -35,6 +35,8 @@ def new_datum(
     data, settled = schema.shape.settle(value)
     if id is None:
         id = ids.new_id() if key is None else keyed_id(schema.name, key)
+    elif type(id) is not str:
+        id = ids.check_id(id)
     datum = Datum(
         id,
         clock.now() if created_at is None else created_at,
@@ -67,7 +69,9 @@ def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = Fal
         raise InputError(f"put takes a Datum, not {type(datum).__name__}", hint="use remember for values")
     if datum.problem is not None:
         datum = datum.replace(problem=None)
-    version = None if datum.schema is None else contracts.version(datum.schema)
+    if type(datum.id) is not str:
+        datum = datum.replace(id=ids.check_id(datum.id))
+    version = contracts.version(datum.schema) if isinstance(datum.schema, str) else None
     if version is not None and datum.schema_version != version and isinstance(datum.data, dict):
         return Put(datum, expect, contracts.indexed(datum), plain)
     return Put(datum, expect, None, plain)

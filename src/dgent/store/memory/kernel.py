@@ -198,6 +198,14 @@ class MemoryKernel:
             if place < len(run) and run[place] == (key, t, dk):
                 del run[place]
 
+    def entries_at(self, dk: int) -> list[Entry]:
+        return [
+            (stream, key, t, mine)
+            for stream, run in self._entries.items()
+            for key, t, mine in run
+            if mine == dk
+        ]
+
     def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
         if lagging:
             self._lag.setdefault(schema, set()).add(dk)

@@ -32,6 +32,9 @@ def connect(path: str, durability: str, *, wait: bool) -> apsw.Connection:
     connection = apsw.Connection(path, flags=flags, statementcachesize=128)
     try:
         connection.set_busy_handler(Patience() if wait else None)
+        # Plans that do not depend on the bound values: without this, statements are prepared anew
+        # whenever values are bound, because apsw's SQLite can look at the statistics of values.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA mmap_size = 0")
         connection.execute("PRAGMA temp_store = MEMORY")

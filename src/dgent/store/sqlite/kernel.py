@@ -405,6 +405,9 @@ class SQLiteKernel(SQLiteReading):
         if gone:
             self._many("DELETE FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?", gone)
 
+    def entries_at(self, dk: int) -> list[Entry]:
+        return self._all("SELECT ix, key, t, dk FROM entry WHERE dk = ?", dk)
+
     def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
         if lagging:
             self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, dk))

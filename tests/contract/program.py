@@ -1,0 +1,163 @@
+"""Random programs: steps that every engine, and the model, can run, and answers that compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from dgent import clock
+from dgent.errors import DgentError
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store import retention
+from dgent.store.backend import LIVE, Backend, Check, Commit, Declaration, Delete, Keep, Put, View
+from dgent.testing.contract import DAY, STORED
+from dgent.testing.schema import Steps
+from tests.contract.model import Model, exact
+
+IDS = ["a", "b", "b%", "c_", "d"]
+FIELDS = ["n", "number", "double"]
+LONG = "x" * 125
+VIEWS: list[View] = [STORED, Steps(1), Steps(2), Steps(3)]
+
+values = st.sampled_from(
+    [None, True, 0, 1, 1.0, 2, -1.5, 2**53 + 1, "", "a", LONG + "a", LONG + "b", [1], {}]
+)
+numbers = st.sampled_from([0, 1, 2, 2.5, 7])
+seqs = st.integers(0, 30)
+
+
+@st.composite
+def datums(draw: st.DrawFn) -> Datum:
+    schema = draw(st.sampled_from([None, "note", "note", "note", "tick"]))
+    version = draw(st.integers(1, 3)) if schema else None
+    number = draw(numbers)
+    shapes: dict[int, dict[str, Any]] = {
+        1: {"n": number},
+        2: {"number": number},
+        3: {"number": number, "double": number * 2},
+    }
+    data: dict[str, Any] = shapes[version or 1] if draw(st.integers(0, 3)) else {"n": draw(values)}
+    large = draw(st.integers(0, 5)) == 0
+    return Datum(
+        id=draw(st.sampled_from(IDS)),
+        created_at=DAY + timedelta(days=draw(st.integers(0, 3))),
+        data=data,
+        content=b"body" * 400 + bytes([draw(st.integers(0, 9))]) if large else b"",
+        tags=draw(st.frozensets(st.sampled_from(["t", "u", "t u"]), max_size=2)),
+        author=draw(st.sampled_from([None, None, "ann"])),
+        source=draw(st.sampled_from([None, None, "web"])),
+        parent_id=draw(st.sampled_from([None, None, "a"])),
+        schema=schema,
+        schema_version=version,
+    )
+
+
+expects = st.sampled_from([None, None, None, 0, 1, 2, 3, LIVE])
+puts = st.builds(Put, datums(), expects)
+deletes = st.builds(Delete, st.sampled_from(IDS), expects)
+checks = st.builds(Check, st.sampled_from(IDS), expects)
+ops = st.one_of(puts, puts, puts, deletes, checks)
+
+
+def _commit(ops: list[Any], key: str | None, undo: bool, note: str | None) -> Commit:
+    return Commit(ops, key=key, kind="undo" if undo else "data", note=note)
+
+
+keys = st.sampled_from([None, None, None, "k1", "k2"])
+notes = st.sampled_from([None, "why"])
+commits = st.builds(_commit, st.lists(ops, min_size=1, max_size=4), keys, st.booleans(), notes)
+
+conditions = st.one_of(
+    st.builds(lambda op, v: {op: v}, st.sampled_from(["$gt", "$lte"]), st.sampled_from([1, 1.5, "", True])),
+    st.builds(lambda v: {"$eq": v}, values),
+    st.builds(lambda v: {"$in": v}, st.lists(values, max_size=3)),
+    st.sampled_from([{"$exists": True}, {"$exists": False}, {"$ne": 1}, {"$prefix": LONG}]),
+)
+queries = st.builds(
+    Query,
+    schema=st.sampled_from([None, "note", "note", "tick", "none"]),
+    tags=st.sampled_from([frozenset(), frozenset({"t"}), frozenset({"t", "u"})]),
+    any_tags=st.sampled_from([frozenset(), frozenset(), frozenset({"t", "u"})]),
+    author=st.sampled_from([None, None, None, "ann", "system"]),
+    source=st.sampled_from([None, None, None, "web"]),
+    parent=st.sampled_from([None, None, None, "a"]),
+    prefix=st.sampled_from([None, None, None, "b", "b%", "c_"]),
+    since=st.sampled_from([None, None, DAY + timedelta(days=1)]),
+    until=st.sampled_from([None, None, DAY + timedelta(days=2)]),
+    where=st.one_of(st.none(), st.dictionaries(st.sampled_from(FIELDS), conditions, max_size=2)),
+    order_by=st.sampled_from(["created_at", "created_at", *FIELDS]),
+    descending=st.booleans(),
+    limit=st.sampled_from([None, 1, 2, 100]),
+    content=st.booleans(),
+)
+views = st.sampled_from(VIEWS)
+past = st.one_of(st.none(), seqs)
+declarations = st.one_of(
+    st.builds(
+        Declaration,
+        st.just("note"),
+        st.integers(1, 3),
+        st.lists(st.sampled_from(FIELDS), max_size=2, unique=True).map(tuple),
+    ),
+    st.builds(Declaration, st.just("tick"), st.just(1), history=st.sampled_from(["all", "none", 1])),
+)
+keeps = st.builds(
+    Keep,
+    versions=st.sampled_from([0, 1, 2]),
+    after=st.one_of(st.none(), st.integers(1, 40).map(lambda n: clock.from_us(n * 1000))),
+    schema=st.sampled_from([None, None, "note"]),
+) | st.builds(Keep, after=st.integers(1, 40).map(lambda n: clock.from_us(n * 1000)))
+
+
+async def answer(backend: Backend | Model, name: str, args: tuple[Any, ...]) -> Any:
+    """What a step comes to, in a form that compares: an error is its code."""
+    try:
+        given = await getattr(backend, name)(*args)
+        if name == "query":
+            given = await _pages(backend, given, args)
+    except DgentError as error:
+        return "error", error.code
+    if name == "history" and not isinstance(backend, Model):
+        given = [(v.rev, v.seq, v.at, v.op, v.datum, v.author, v.note) for v in given]
+    if name == "compact" and not isinstance(backend, Model):
+        given = given.versions
+    return exact(given)
+
+
+async def _pages(backend: Backend | Model, page: Any, args: tuple[Any, ...]) -> list[Datum]:
+    """The whole answer, read on page by page; the model gives it at once."""
+    query, view, as_of = args
+    if isinstance(backend, Model):
+        whole = await backend.query(query.replace(limit=None), view, as_of)
+        return [datum if query.content else datum.replace(content=b"") for datum in whole]
+    items = list(page.items)
+    while page.cursor is not None:
+        page = await backend.query(query.replace(cursor=page.cursor), view, None)
+        items += page.items
+    return items
+
+
+class SlowClock:
+    """A clock that stands still until it is told to go on."""
+
+    tick = 0
+
+    def now_us(self) -> int:
+        """Milliseconds since 1970, as many as there were ticks."""
+        return self.tick * 1000
+
+
+@contextmanager
+def slow_clock() -> Iterator[SlowClock]:
+    """The same time for all, and fills in small batches, so that half-filled indexes are met."""
+    slow = SlowClock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "now_us", slow.now_us)
+        patch.setattr(retention, "FILL_BATCH", 2)
+        yield slow
