@@ -98,7 +98,7 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
         return sorted(_walk_list(list(value), depth, enc_hook), key=canonical)
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         # Field by field, not by msgspec: it would give sets in an order that differs by process.
-        names = _field_names(type(value))
+        names = _field_names(value.__class__)
         return _walk_dict({name: getattr(value, name) for name in names}, depth, enc_hook)
     if isinstance(value, str):
         return _walk(value.value if isinstance(value, Enum) else str.__str__(value), depth, enc_hook)
@@ -120,7 +120,7 @@ def _checked(text: str) -> str:
 
 
 @cache
-def _field_names(kind: type) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import apsw
 import pytest

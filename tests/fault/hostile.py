@@ -22,7 +22,7 @@ class Text(str):
         return b"'; DROP TABLE datum; --"
 
 
-class Colour(str, enum.Enum):
+class Colour(str, enum.Enum):  # noqa: UP042 - unlike StrEnum, it prints as its own name
     """A text that is a member."""
 
     RED = "red' OR '1'='1"
@@ -169,7 +169,10 @@ def value(rng: random.Random) -> Any:
         return rng.choice(THINGS)
     if kind < 0.8:
         return "".join(rng.choice(TEXTS)[:40] for _ in range(rng.randrange(2, 5)))
-    letters = [chr(rng.choice((rng.randrange(0x20), rng.randrange(0x300), rng.randrange(0x110000)))) for _ in range(8)]
+    letters = [
+        chr(rng.choice((rng.randrange(0x20), rng.randrange(0x300), rng.randrange(0x110000))))
+        for _ in range(8)
+    ]
     return "".join(letters)
 
 
@@ -265,6 +268,7 @@ async def _watched(u: Any, v: Any, n: str) -> Any:
         return None
     async for change in u.watch(v):
         return change.seq
+    return None
 
 
 async def _bought(u: Any, v: Any, n: str) -> Any:

@@ -15,6 +15,7 @@ from dgent.errors import Conflict, StorageFull, TransactionConflict, VersionConf
 from dgent.model.lens import field
 from dgent.store.backend import Delete, Put
 from dgent.store.sqlite import checkpoint
+from dgent.store.sqlite import format as storage
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
 from tests.fault.forking import (  # noqa: F401 - jobs too
     fork_anew,
@@ -113,7 +114,9 @@ async def _transfer(u: Any, name: str, n: int) -> None:
 async def _delete(u: Any, name: str, n: int) -> None:
     """Make two records and remove them again, each in one commit."""
     ids = [f"gone.{name}.{n}.{i}" for i in range(2)]
-    datums = [dgent.Datum(id=id, data={"n": n, "owner": name}, schema=NOTE.name, schema_version=1) for id in ids]
+    datums = [
+        dgent.Datum(id=id, data={"n": n, "owner": name}, schema=NOTE.name, schema_version=1) for id in ids
+    ]
     await u.commit([Put(datum) for datum in datums])
     await u.commit([Delete(id) for id in ids])
     say(["gone", ids])
@@ -237,3 +240,19 @@ async def _count_up(path: str, way: str, tasks: int, each: int) -> None:
 
         await asyncio.gather(*(work() for _ in range(tasks)))
     say({"steps": tasks * each, "gave_up": gave_up})
+
+
+# -- making and migrating -----------------------------------------------------------------
+
+
+def create(path: str, name: str, step: str | None = None) -> None:
+    """Open a store that is not there yet, or old; put one record; say which store it is."""
+    if step is not None:
+        storage.STEPS[0] = step
+
+    async def work() -> None:
+        async with open_universe(f"sqlite:///{path}") as u:
+            await u.put(dgent.Datum(id=name))
+            say(u.backend.epoch.hex())
+
+    asyncio.run(work())

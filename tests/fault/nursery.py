@@ -67,7 +67,9 @@ class Nursery:
         self._process.stdin.write(json.dumps({"job": job, "args": args}).encode() + b"\n")
         self._process.stdin.flush()
         with self._news:
-            assert self._news.wait_for(lambda: set(self._children) - before, 20), "the nursery does not answer"
+            assert self._news.wait_for(lambda: set(self._children) - before, 20), (
+                "the nursery does not answer"
+            )
             (pid,) = set(self._children) - before
             return self._children[pid]
 

@@ -77,7 +77,9 @@ async def test_a_short_hold_is_waited_out(tmp_path: Path, nursery: Nursery) -> N
         u.register(NOTE)
         await u.put(dgent.Datum(id="before"))
         hold(nursery, path, WAIT_S / 2)
-        await asyncio.gather(*(u.remember(Note(i, "x")) for i in range(50)), u.delete("before"), u.forget("before"))
+        await asyncio.gather(
+            *(u.remember(Note(i, "x")) for i in range(50)), u.delete("before"), u.forget("before")
+        )
         assert await u.count(dgent.Query(schema=NOTE.name)) == 50
 
 
@@ -90,7 +92,11 @@ async def test_opening_needs_no_write_lock(tmp_path: Path, nursery: Nursery) -> 
     async with dgent.open(f"sqlite:///{path}") as u:
         assert await u.exists("before")
         u.register(NOTE)
-        calls: list[Any] = [u.query(dgent.Query()), u.forget("before"), u.transact(lambda tx: tx.delete("before"))]
+        calls: list[Any] = [
+            u.query(dgent.Query()),
+            u.forget("before"),
+            u.transact(lambda tx: tx.delete("before")),
+        ]
         for call in calls:
             with pytest.raises(Busy, match=f"process {holder.pid}"):
                 await call

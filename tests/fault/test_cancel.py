@@ -67,7 +67,9 @@ async def _watch(u: Any, name: str) -> None:
 
 
 async def _delete_and_make(u: Any, name: str) -> None:
-    ops = [Delete(f"{name}.{i}") for i in range(SOME)] + [Put(note(f"{name}.new.{i}")) for i in range(2 * SOME)]
+    ops = [Delete(f"{name}.{i}") for i in range(SOME)] + [
+        Put(note(f"{name}.new.{i}")) for i in range(2 * SOME)
+    ]
     await u.commit(ops)
 
 
@@ -97,10 +99,8 @@ async def test_cancelled_anywhere(tmp_path: Path, kind: str, durability: str) ->
         u.register(NOTE)
         await u.indexed()
         seen = set()
-        turns = 0
-        for place in [*range(40), *PAUSES_S]:
+        for turns, place in enumerate([*range(40), *PAUSES_S]):
             name = f"{kind}.{turns}"
-            turns += 1
             if call.before:
                 await u.put_many([note(f"{name}.{i}") for i in range(SOME)])
             neighbour = asyncio.ensure_future(u.put(dgent.Datum(id=f"neighbour.{turns}")))
@@ -108,7 +108,9 @@ async def test_cancelled_anywhere(tmp_path: Path, kind: str, durability: str) ->
             await _wait(place)
             task.cancel()
             outcome = (await asyncio.gather(task, return_exceptions=True))[0]
-            assert isinstance(outcome, asyncio.CancelledError) or not isinstance(outcome, BaseException), outcome
+            assert isinstance(outcome, asyncio.CancelledError) or not isinstance(outcome, BaseException), (
+                outcome
+            )
             await asyncio.wait_for(neighbour, 5)
             # Whatever a thread still does is over once a later commit is through.
             await asyncio.wait_for(u.put(dgent.Datum(id=f"after.{turns}")), 5)

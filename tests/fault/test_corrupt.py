@@ -178,7 +178,12 @@ async def test_an_error_that_is_kept_keeps_nothing_open(tmp_path: Path) -> None:
     damage(path, "UPDATE datum SET parent = CAST(x'ff' AS TEXT) WHERE id = 'r7'")
     async with dgent.open(f"sqlite:///{path}") as u:
         kept: list[BaseException] = []
-        for query in (dgent.Query(), dgent.Query(limit=None), dgent.Query(prefix="r"), dgent.Query(order_by="n")):
+        for query in (
+            dgent.Query(),
+            dgent.Query(limit=None),
+            dgent.Query(prefix="r"),
+            dgent.Query(order_by="n"),
+        ):
             try:
                 await u.query(query)
             except Corrupt as error:
@@ -194,7 +199,11 @@ async def test_an_upgrade_leaves_damage_alone(tmp_path: Path) -> None:
     await store(path)
     damage(path, "UPDATE datum SET data = x'00' WHERE id = 'r7'")
     second = dgent.Schema(
-        NOTE.name, version=2, contract=Note, migrations={1: lambda data: {**data, "n": 2}}, indexes=("n", "text")
+        NOTE.name,
+        version=2,
+        contract=Note,
+        migrations={1: lambda data: {**data, "n": 2}},
+        indexes=("n", "text"),
     )
     async with dgent.open(f"sqlite:///{path}") as u:
         u.register(second)

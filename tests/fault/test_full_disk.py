@@ -148,7 +148,9 @@ async def test_a_full_disk_from_the_start(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("disk", ["48m"], indirect=True)
-async def test_the_log_and_its_index_grow_into_a_full_disk(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_log_and_its_index_grow_into_a_full_disk(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log has its room already; what finds none is its index, which grows every 4,000 pages."""
     monkeypatch.setattr(checkpoint, "GROWN_PAGES", 10**9)
     path = disk.folder / "store.db"

@@ -37,7 +37,10 @@ async def test_hostile_values(tmp_path: Path, part: int) -> None:
     rng = random.Random(seed)
     path = str(tmp_path / "hostile.db")
     stored = refused = 0
-    async with dgent.open("memory:") as memory, dgent.open(f"sqlite:///{path}", durability="relaxed") as sqlite:
+    async with (
+        dgent.open("memory:") as memory,
+        dgent.open(f"sqlite:///{path}", durability="relaxed") as sqlite,
+    ):
         for u in (memory, sqlite):
             await u.put(made("keyed"))
         for n in range(CASES // PARTS):

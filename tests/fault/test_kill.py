@@ -43,7 +43,7 @@ async def test_killed_writers(tmp_path: Path, durabilities: tuple[str, ...]) -> 
                     started += 1
                     args = {"name": f"w{started}", "durability": random.choice(durabilities)}
                     alive.append(nursery.start("scribble", path=path, **args))
-                await asyncio.sleep(random.choice((0, 0.01, 0.03, 0.08, 0.15)))
+                await asyncio.sleep(random.choice((0, 0.005, 0.02, 0.05, 0.1)))
                 everyone.append(alive.pop(random.randrange(len(alive))))
                 everyone[-1].kill()
             for child in alive:

@@ -165,7 +165,11 @@ async def test_two_durabilities_see_each_other(tmp_path: Path) -> None:
             await relaxed.put(dgent.Datum(id=f"r{i}"))
             assert await full.exists(f"r{i}")
         await asyncio.gather(
-            *(u.put(dgent.Datum(id=f"{name}.{i}")) for i in range(64) for name, u in (("f", full), ("r", relaxed)))
+            *(
+                u.put(dgent.Datum(id=f"{name}.{i}"))
+                for i in range(64)
+                for name, u in (("f", full), ("r", relaxed))
+            )
         )
         assert await full.count() == await relaxed.count() == 328
     assert os.listdir(tmp_path) == ["both.db"]

@@ -64,6 +64,10 @@ async def test_a_counter_is_exact(tmp_path: Path, way: str) -> None:
         u.register(NOTE)
         counter = await u.get("counter")
         assert counter.value.n == total and counter.rev == total + 1
-        assert [version.datum.data["n"] for version in await u.history("counter")] == list(range(total, -1, -1))
-    print(f"\ncounter by {way}: {total} steps in {took:.1f} s, gave up {sum(t['gave_up'] for t in told)} times")
+        assert [version.datum.data["n"] for version in await u.history("counter")] == list(
+            range(total, -1, -1)
+        )
+    print(
+        f"\ncounter by {way}: {total} steps in {took:.1f} s, gave up {sum(t['gave_up'] for t in told)} times"
+    )
     check_store(path)

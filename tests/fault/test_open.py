@@ -122,7 +122,9 @@ async def test_an_older_format_without_steps(tmp_path: Path) -> None:
     path = tmp_path / "older.db"
     await store(path)
     connection = apsw.Connection(str(path))
-    connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (min(storage.STEPS, default=1) - 1,))
+    connection.execute(
+        "UPDATE meta SET value = ? WHERE name = 'format'", (min(storage.STEPS, default=1) - 1,)
+    )
     connection.close()
     before = contents(tmp_path)
     with pytest.raises(Corrupt, match="format"):
@@ -160,7 +162,9 @@ async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     assert path.stat().st_size > 0
 
 
-@pytest.mark.parametrize("name", ["a b.db", "per%20cent.db", "quest?ion.db", "hash#.db", "quote'\".db", "é\U0001f600.db"])
+@pytest.mark.parametrize(
+    "name", ["a b.db", "per%20cent.db", "quest?ion.db", "hash#.db", "quote'\".db", "é\U0001f600.db"]
+)
 async def test_odd_file_names(tmp_path: Path, name: str) -> None:
     await store(tmp_path / name, 3)
     await store(tmp_path / name, 5)
@@ -207,7 +211,9 @@ async def test_errors_are_ours_alone(tmp_path: Path) -> None:
     whole = good.read_bytes()
     bad = tmp_path / "bad.db"
     for place in range(0, len(whole), 977):
-        bad.write_bytes(whole[:place] + bytes(255 - byte for byte in whole[place : place + 40]) + whole[place + 40 :])
+        bad.write_bytes(
+            whole[:place] + bytes(255 - byte for byte in whole[place : place + 40]) + whole[place + 40 :]
+        )
         try:
             async with dgent.open(f"sqlite:///{bad}") as u:
                 for i in range(0, 50, 7):

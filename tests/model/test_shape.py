@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from dgent import codec
 from dgent.errors import DecodeFailed, InputError, SchemaError
-from dgent.model.ref import Ref
 from dgent.model.node import Record, reach
+from dgent.model.ref import Ref
 from dgent.model.shape import Shape, describe
 
 T = TypeVar("T")
@@ -482,7 +482,7 @@ def test_links_are_found_wherever_they_are() -> None:
     drawing = Shape(Drawing)
     data = drawing.encode(Drawing(None, (Group((), Ref("x")),), {"a.b": Group((), Ref("y"))}))
     assert drawing.refs(data) == [("all.0.leader", "x"), ("named.a\\.b.leader", "y")]
-    assert drawing.ref_paths == ("main.leader",)
+    assert drawing.ref_paths == ("main.leader", "all.*.leader", "named.*.leader")
     assert Shape(Tree).ref_paths == ("up",)
     assert Shape(Point).refs({"x": 1}) == []
 

@@ -80,7 +80,6 @@ async def test_what_is_gone_says_so(u: dgent.Universe) -> None:
     assert (await u.get("x", as_of=4)).data["n"] == 3
 
 
-@pytest.mark.xfail(reason="Reading.seq_at answers the floor for any earlier moment", strict=True)
 async def test_a_moment_before_what_is_kept(u: dgent.Universe) -> None:
     await fill(u, "x", times=1)
     await asyncio.sleep(0.005)

@@ -100,7 +100,6 @@ async def test_referrers(u: dgent.Universe) -> None:
     assert await u.referrers("m0") == []
 
 
-@pytest.mark.xfail(reason="Shape.ref_paths does not go through lists of parts", strict=True)
 async def test_referrers_inside_lists_of_parts(u: dgent.Universe) -> None:
     (m0,) = await marks(u, 1)
     plan = await u.remember(Plan("p", Ref("else"), steps=(Step("a"), Step("b", Ref(m0)))))
@@ -143,7 +142,6 @@ async def test_refs_of_a_new_version_are_found_in_old_records(u: dgent.Universe)
     assert resolved.dangling == {"about": "m1", "more.0": "m0"}
 
 
-@pytest.mark.xfail(reason="Backend.referrers takes no view, so lagging rows are read as stored", strict=True)
 async def test_refs_in_records_that_an_old_program_writes_meanwhile(
     u: dgent.Universe, another: Another
 ) -> None:

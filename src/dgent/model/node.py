@@ -145,8 +145,7 @@ class Many(Node):
         return ((str(i), self.item, item) for i, item in enumerate(data))
 
     def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
-        if _is_link(self.item):
-            yield path.text(at)
+        yield from self.item.ref_paths(at if _is_link(self.item) else (*at, path.EACH), above)
 
     def carry(self, old: Any, new: Any) -> Any:
         if not self.unknown(old):
@@ -191,8 +190,8 @@ class Fixed(Node):
         return ((str(i), node, item) for i, (node, item) in enumerate(zip(self.below, data, strict=False)))
 
     def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
-        if self.below and all(map(_is_link, self.below)):
-            yield path.text(at)
+        for node in self.below:
+            yield from node.ref_paths(at if _is_link(node) else (*at, path.EACH), above)
 
     def carry(self, old: Any, new: Any) -> Any:
         if not isinstance(old, _ARRAYS) or len(old) != len(new):
@@ -219,6 +218,9 @@ class Table(Node):
 
     def parts(self, data: Any) -> Parts:
         return ((key, self.item, item) for key, item in data.items()) if isinstance(data, _MAPS) else ()
+
+    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+        yield from self.item.ref_paths((*at, path.EACH), above)
 
     def carry(self, old: Any, new: Any) -> Any:
         if not isinstance(old, _MAPS):

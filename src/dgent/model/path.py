@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -11,6 +11,7 @@ from dgent.errors import QueryError
 
 Path = tuple[str, ...]
 
+EACH = "*"  # only in the paths of refs, which come from contracts and never from queries
 MAX_SEGMENTS = 32
 MAX_BYTES = 512
 
@@ -70,6 +71,19 @@ def read(data: Any, path: Path) -> Any:
         else:
             return MISSING
     return here
+
+
+def every(data: Any, path: Path) -> Iterator[Any]:
+    """The values at a path in which EACH stands for all items of a list, or all values of a map."""
+    for place, segment in enumerate(path):
+        if segment == EACH:
+            below = read(data, path[:place])
+            items = below.values() if isinstance(below, Mapping) else below if isinstance(below, list) else ()
+            for item in items:
+                yield from every(item, path[place + 1 :])
+            return
+    found = read(data, path)
+    yield from found if isinstance(found, list) else (found,)
 
 
 def _item(values: list[Any], segment: str) -> Any:

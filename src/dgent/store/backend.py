@@ -125,6 +125,7 @@ class Item(msgspec.Struct, frozen=True):
     op: Literal["put", "delete", "forget"]
     id: str | None
     rev: int
+    schema: str | None = None
     datum: Any = None
     last: Any = None  # what a deletion removed, if it is still kept
 
@@ -261,6 +262,9 @@ class StoredView:
         return datum.data
 
 
+STORED = StoredView()
+
+
 @runtime_checkable
 class Backend(Protocol):
     """A storage engine. All engines answer alike; `dgent.testing` holds them to it."""
@@ -300,7 +304,7 @@ class Backend(Protocol):
         """How many records match, ignoring limit, offset and cursor."""
         ...
 
-    async def referrers(self, id: str, limit: int | None) -> list[Datum]:
+    async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
         """Records whose declared refs hold this id, newest first."""
         ...
 

@@ -110,7 +110,8 @@ def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
     """The index keys of a record in the shape of the index."""
     keys = {p: [order.index_key(paths.read(data, paths.parse(p)))[0]] for p in state.paths}
     if state.refs:
-        keys[REF] = [order.index_key(id)[0] for id in referred(state, data)]
+        # Whole, because a row carries them as what its refs hold; an entry takes the beginning.
+        keys[REF] = [order.key(id) for id in referred(state, data)]
     return keys
 
 
@@ -118,8 +119,7 @@ def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
     """The ids that a record's declared refs hold."""
     found: dict[str, None] = {}
     for ref in state.refs:
-        value = paths.read(data, paths.parse(ref))
-        for item in value if isinstance(value, list) else (value,):
+        for item in paths.every(data, paths.parse(ref)):
             if isinstance(item, str):
                 found[item] = None
     return list(found)

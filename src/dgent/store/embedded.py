@@ -16,6 +16,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store import retention, select
 from dgent.store.backend import (
+    STORED,
     BackendStats,
     Change,
     Commit,
@@ -149,14 +150,14 @@ class EmbeddedBackend(ABC):
 
         return await self._read(work)
 
-    async def referrers(self, id: str, limit: int | None) -> list[Datum]:
+    async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
         """Records whose declared refs hold this id, newest first."""
         ids_.check_id(id)
         check_limit(limit)
 
         def work(reading: Reading) -> list[Datum]:
             reading.refresh()
-            return select.referrers(reading, id, limit)
+            return select.referrers(reading, id, limit, view)
 
         return await self._read(work)
 

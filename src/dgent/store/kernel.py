@@ -122,8 +122,15 @@ class Reading(Protocol):
         """Live rows of a schema that stand in no field stream."""
         ...
 
-    def past(self, dk: int) -> list[Row]:
-        """The kept older versions of a record, newest first, bodies as stored."""
+    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+        """The kept older versions of a record, newest first, bodies as stored.
+
+        With a rev: that one, and the next newer ones up to one that stands alone for sure.
+        """
+        ...
+
+    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+        """Rev, seq and time of a record's kept versions, oldest first."""
         ...
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
@@ -230,10 +237,6 @@ class Writing(Reading, Protocol):
 
     def kept_after(self, dk: int, limit: int) -> list[int]:
         """The next records, by dk, that have kept versions."""
-        ...
-
-    def spans(self, dk: int) -> list[tuple[int, int, int]]:
-        """Rev, seq and time of a record's kept versions, oldest first."""
         ...
 
     def expire_keys(self, before: int) -> None:

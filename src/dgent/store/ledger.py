@@ -396,7 +396,7 @@ class Ledger:
         if keys:
             for path, streams in template.fields:
                 for key in keys.get(path, ()):
-                    entries.extend([(ix, key, t, dk) for ix in streams])
+                    entries.extend([(ix, key[: order.CUT], t, dk) for ix in streams])
         stream = self.kernel.make_stream
         if row.source is not None:
             entries.append((stream(StreamName(state.number, 0, "", SOURCE)), number_key(row.source), t, dk))
@@ -441,7 +441,7 @@ class Ledger:
         """What a commit in the log was answered with, as far as its records are still known."""
         known = [(op, self.kernel.row(op[1])) for op in logged.ops]
         written = tuple(self._written(row.id, op, logged.seq) for op, row in known if row is not None)
-        return Committed(logged.seq, written, repeated=True)
+        return Committed(logged.seq, written)
 
     def _written(self, id: str, logged_op: LoggedOp, seq: int) -> Written:
         code, dk, rev = logged_op

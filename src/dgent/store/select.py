@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 
-from dgent import clock, codec, ids
+from dgent import clock, ids
 from dgent.errors import Corrupt, HistoryGone, QueryError
 from dgent.model import order
 from dgent.model.datum import Datum
@@ -52,45 +52,38 @@ def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
     """The version of a record at a seq, with a plain body; None if there was none then."""
     if head.seq <= as_of:
         return head
-    past = reading.past(head.dk)
-    for place, row in enumerate(past):
-        if row.seq <= as_of:
-            return _plain(head, past, place)
-    oldest = past[-1] if past else head
-    if oldest.rev > 1 and not _was_forgotten(reading, oldest):
+    spans = reading.spans(head.dk)
+    by_then = [rev for rev, seq, _ in spans if seq <= as_of]
+    if by_then:
+        return version(reading, head, by_then[-1])
+    rev, seq, _ = spans[0] if spans else (head.rev, head.seq, head.at)
+    if rev > 1 and not _was_forgotten(reading, head.id, rev):
         raise HistoryGone(
             f"the version of {head.id!r} at commit {as_of} is no longer kept",
-            hint=f"the oldest kept one is of commit {oldest.seq}",
+            hint=f"the oldest kept one is of commit {seq}",
             id=head.id,
-            first_seq=oldest.seq,
+            first_seq=seq,
         )
     return None
 
 
-def _was_forgotten(reading: Reading, row: Row) -> bool:
+def _was_forgotten(reading: Reading, id: str, rev: int) -> bool:
     """Whether the versions before this one were forgotten, so that there is nothing to miss."""
     reading.refresh()
-    return reading.forgotten_rev(row.id) == row.rev - 1
+    return reading.forgotten_rev(id) == rev - 1
 
 
 def version(reading: Reading, head: Row, rev: int) -> Row | None:
     """One version of a record by its rev, with a plain body; None if it is not kept."""
     if head.rev == rev:
         return head
-    past = reading.past(head.dk)
-    for place, row in enumerate(past):
-        if row.rev == rev:
-            return _plain(head, past, place)
-    return None
-
-
-def _plain(head: Row, past: list[Row], place: int) -> Row:
-    """A kept version unpacked, starting from the nearest newer one that stands alone."""
-    start = place
-    while start >= 0 and past[start].enc == DELTA:
-        start -= 1
-    newer = head if start < 0 else unpacked(past[start], lambda: head)
-    for row in past[max(start + 1, 0) : place + 1]:
+    past = reading.past(head.dk, rev)
+    if not past or past[-1].rev != rev:
+        return None
+    # Unpacked from the nearest newer one that stands alone, or from the newest of all.
+    alone = max((place for place, row in enumerate(past) if row.enc != DELTA), default=0)
+    newer = head
+    for row in past[alone:]:
         base = newer
         newer = unpacked(row, lambda base=base: base)  # type: ignore[misc]
     return newer
@@ -167,10 +160,11 @@ def _change(reading: Reading, logged: Logged) -> Change:
             continue
         row = version(reading, head, rev - 1 if code == DELETE else rev)
         datum = None if row is None else datum_of(row, reading.name)
+        schema = datum.schema if datum is not None else reading.name(head.schema) or None
         if code == DELETE:
-            items.append(Item("delete", head.id, rev, None, datum))
+            items.append(Item("delete", head.id, rev, schema, None, datum))
         else:
-            items.append(Item("put", head.id, rev, datum))
+            items.append(Item("put", head.id, rev, schema, datum))
     return Change(
         logged.seq,
         clock.from_us(logged.at),
@@ -407,7 +401,7 @@ def _was_of(reading: Reading, head: Row, schema: str) -> bool:
 # -- references ---------------------------------------------------------------------------
 
 
-def referrers(reading: Reading, id: str, limit: int | None) -> list[Datum]:
+def referrers(reading: Reading, id: str, limit: int | None, view: View) -> list[Datum]:
     """Live records whose declared refs hold an id, newest first."""
     key, _ = order.index_key(id)
     found: dict[int, Row] = {}
@@ -421,17 +415,18 @@ def referrers(reading: Reading, id: str, limit: int | None) -> list[Datum]:
             rows += _rows(reading, base, b"")
         rows += _rows(reading, stream, key)
         for row in rows:
-            if _refers(state, row, id, key):
+            if _refers(reading, state, row, id, view):
                 found[row.dk] = row
     newest = sorted(found.values(), key=lambda row: (row.t, row.dk), reverse=True)
     return [datum_of(row, reading.name) for row in newest[:limit]]
 
 
-def _refers(state: SchemaState, row: Row, id: str, key: bytes) -> bool:
-    if row.fk:
+def _refers(reading: Reading, state: SchemaState, row: Row, id: str, view: View) -> bool:
+    keys = unpack_keys(row.fk) if row.fk else {}
+    if REF in keys:
         # Indexed from an upgraded copy: the stored data may hold the ref elsewhere.
-        return key in unpack_keys(row.fk).get(REF, ())
-    return id in referred(state, codec.decode(row.data or b"{}"))
+        return order.key(id) in keys[REF]
+    return id in referred(state, view.shape(datum_of(row, reading.name)))
 
 
 def _rows(reading: Reading, stream: int | None, key: bytes) -> list[Row]:

@@ -283,17 +283,29 @@ class Universe:
         """Whether a live record has this id."""
 
     def query(
-        self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False
+        self,
+        query: Query | None = None,
+        *,
+        as_of: int | datetime | None = None,
+        raw: bool = False,
+        **filters: Any,
     ) -> builtins.list[Any]:
-        """Matching records; a record that cannot become a value comes back raw with the reason."""
+        """Matching records: `u.query(Query(schema="note"))`, or `u.query(schema="note")` for short.
+
+        A record that cannot become a value comes back raw with the reason.
+        """
 
     def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
         """Matching records with a cursor for the next page."""
 
-    def recall(self, query: Query, *, as_of: int | datetime | None = None) -> builtins.list[Crystal[Any]]:
+    def recall(
+        self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
+    ) -> builtins.list[Crystal[Any]]:
         """Matching records that are typed values here."""
 
-    def count(self, query: Query | None = None, *, as_of: int | datetime | None = None) -> int:
+    def count(
+        self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
+    ) -> int:
         """How many records match; all of them without a query."""
 
     def list(

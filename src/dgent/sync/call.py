@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import queue
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from dgent.errors import Closed, DgentError, InputError
@@ -108,7 +110,9 @@ class Call:
 
         async def ask(*args: Any) -> Any:
             future = self._runner.loop.create_future()
-            self._inbox.put((future, work, tuple(map(wrap, args))))
+            # In the coroutine's context, so that calls from inside the function know where they are.
+            here = contextvars.copy_context()
+            self._inbox.put((future, partial(here.run, work), tuple(map(wrap, args))))
             return await future
 
         return ask

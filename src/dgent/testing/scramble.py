@@ -76,9 +76,9 @@ class ScrambledKernel:
         """Live rows that stand in no field stream, plain again."""
         return [_out(row) for row in self._kernel.lagging(schema)]
 
-    def past(self, dk: int) -> list[Row]:
+    def past(self, dk: int, rev: int | None = None) -> list[Row]:
         """The kept older versions, as they were buried."""
-        return [_out(row) for row in self._kernel.past(dk)]
+        return [_out(row) for row in self._kernel.past(dk, rev)]
 
     # -- rows in --------------------------------------------------------------------------
 

@@ -54,5 +54,6 @@ def _value(contracts: Contracts, datum: Datum | None) -> Any:
 def _matches(contracts: Contracts, item: Item, query: Query) -> bool:
     datum = item.datum if item.op == "put" else item.last
     if datum is None:
-        return item.op == "delete" and (item.id or "").startswith(query.prefix or "")
+        known = item.op == "delete" and query.schema in (None, item.schema)
+        return known and (item.id or "").startswith(query.prefix or "")
     return query.matches(datum, contracts.shape(datum))

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dgent import clock, ids
-from dgent.errors import Closed, Conflict, QueryError, VersionConflict
+from dgent.errors import Closed, Conflict, InputError, QueryError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -54,6 +54,8 @@ class Transaction:
 
     async def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
         """Store a new typed value when the transaction commits."""
+        if "key" in fields:
+            raise InputError("a part of a transaction has no idempotency key", hint="use u.commit with a key")
         datum, settled = writing.new_datum(self._contracts, value, **fields)
         datum = self._buffer_put(Put(datum, 0, None, True))
         return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)

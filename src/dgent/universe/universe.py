@@ -7,7 +7,8 @@ import builtins
 import random
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from dgent.errors import (
     InputError,
     NoBackendAvailable,
     NotFound,
+    QueryError,
     SchemaConflict,
     TransactionConflict,
 )
@@ -68,6 +70,9 @@ class _Life:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
+
+
+_held: ContextVar[frozenset[str]] = ContextVar("dgent_held", default=frozenset())
 
 
 class Universe:
@@ -328,7 +333,7 @@ class Universe:
         Calls of this process that name the same `lock` queue up instead of conflicting.
         """
         if lock is not None:
-            async with self._lock(lock):
+            async with self._alone(lock):
                 return await self.transact(work, attempts=attempts)
         for attempt in range(attempts):
             try:
@@ -340,12 +345,22 @@ class Universe:
                 await asyncio.sleep(random.uniform(0, 0.002 * 2**attempt))
         raise InputError("attempts must be at least 1", field="attempts")
 
-    def _lock(self, name: str) -> asyncio.Lock:
-        """The lock of a name among the users of this universe in this process; it lives while held."""
-        found = self._locks.get(name)
-        if found is None:
-            found = self._locks[name] = asyncio.Lock()
-        return found
+    @asynccontextmanager
+    async def _alone(self, name: str) -> AsyncIterator[None]:
+        """Hold a name among the users of this universe in this process; others wait for it."""
+        held = _held.get()
+        if name in held:
+            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
+        # Locks live while they are held or waited for, and no longer.
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        async with lock:
+            token = _held.set(held | {name})
+            try:
+                yield
+            finally:
+                _held.reset(token)
 
     # -- reading --------------------------------------------------------------------------
 
@@ -377,10 +392,18 @@ class Universe:
         return await self.backend.get(ids.check_id(id)) is not None
 
     async def query(
-        self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False
+        self,
+        query: Query | None = None,
+        *,
+        as_of: int | datetime | None = None,
+        raw: bool = False,
+        **filters: Any,
     ) -> builtins.list[Any]:
-        """Matching records; a record that cannot become a value comes back raw with the reason."""
-        return (await self.page(query, as_of=as_of, raw=raw)).items
+        """Matching records: `u.query(Query(schema="note"))`, or `u.query(schema="note")` for short.
+
+        A record that cannot become a value comes back raw with the reason.
+        """
+        return (await self.page(_query_of(query, filters), as_of=as_of, raw=raw)).items
 
     async def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
         """Matching records with a cursor for the next page."""
@@ -390,15 +413,18 @@ class Universe:
         return page if raw else Page(self.contracts.lenient_all(page.items), page.explain, page.further)
 
     async def recall(
-        self, query: Query, *, as_of: int | datetime | None = None
+        self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
     ) -> builtins.list[Crystal[Any]]:
         """Matching records that are typed values here."""
-        return [found for found in await self.query(query, as_of=as_of) if isinstance(found, Crystal)]
+        found = await self.query(query, as_of=as_of, **filters)
+        return [each for each in found if isinstance(each, Crystal)]
 
-    async def count(self, query: Query | None = None, *, as_of: int | datetime | None = None) -> int:
+    async def count(
+        self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
+    ) -> int:
         """How many records match; all of them without a query."""
         await self._ready()
-        wanted = _check_query(Query() if query is None else query)
+        wanted = _query_of(query, filters)
         return await self.backend.count(wanted, self.contracts, await self._seq_of(as_of))
 
     # Named as in the protocol; inside this class the type is therefore `builtins.list`.
@@ -502,7 +528,7 @@ class Universe:
     async def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
         """The records that refer to an id, newest first."""
         await self._ready()
-        found = await self.backend.referrers(ids.check_id(id), _check_limit(limit))
+        found = await self.backend.referrers(ids.check_id(id), _check_limit(limit), self.contracts)
         return [self.contracts.lenient(datum) for datum in found]
 
     async def associate(
@@ -563,6 +589,18 @@ def _check_query(query: Query) -> Query:
     if not isinstance(query, Query):
         raise InputError(f"this takes a Query, not {type(query).__name__}", field="query")
     return query
+
+
+def _query_of(query: Query | None, filters: dict[str, Any]) -> Query:
+    """The query itself, or the one that the filters make; both at once narrow the first."""
+    if query is not None:
+        _check_query(query)
+    try:
+        if query is None:
+            return Query(**filters)
+        return query.replace(**filters) if filters else query
+    except TypeError as error:
+        raise QueryError(str(error), hint="see the fields of Query") from None
 
 
 def _check_limit(limit: int | None) -> int | None:

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
+from dgent.store.body import ANCHOR
 from dgent.store.catalog import Entry, Position, SchemaState, StreamName
 from dgent.store.kernel import Logged, Scan, Tip
 from dgent.store.row import Row
@@ -31,6 +32,7 @@ class MemoryKernel:
         self._keys: dict[bytes, int] = {}
         self._forgotten: dict[str, int] = {}
         self._floor = 0
+        self._floor_at = 0
         self._counters = [0, 0]  # the newest name and stream numbers
 
     # -- reading --------------------------------------------------------------------------
@@ -102,8 +104,12 @@ class MemoryKernel:
     def lagging(self, schema: int) -> list[Row]:
         return [self._rows[dk] for dk in sorted(self._lag.get(schema, ()))]
 
-    def past(self, dk: int) -> list[Row]:
-        return self._past.get(dk, [])[::-1]
+    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+        kept = self._past.get(dk, [])
+        if rev is None:
+            return kept[::-1]
+        start = bisect_left(kept, rev, key=lambda row: row.rev)
+        return kept[start : start + ANCHOR][::-1]
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         start = bisect_right(self._log, since, key=lambda logged: logged.seq)
@@ -119,6 +125,8 @@ class MemoryKernel:
 
     def seq_at(self, at: int) -> int:
         place = bisect_right(self._log, at, key=lambda logged: logged.at)
+        if at < self._floor_at:
+            return self._floor - 1
         return max(self._log[place - 1].seq, self._floor) if place else self._floor
 
     def forgotten_rev(self, id: str) -> int:
@@ -251,6 +259,7 @@ class MemoryKernel:
                 self._log[place] = logged._replace(key=None, digest=None)
 
     def raise_floor(self, seq: int) -> int:
+        self._floor_at = max((logged.at for logged in self._log if logged.seq <= seq), default=self._floor_at)
         self._floor = seq
         kept = [logged for logged in self._log[:-1] if logged.seq > seq or logged.key is not None]
         before, self._log = len(self._log), [*kept, *self._log[-1:]]

@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from dgent.errors import Corrupt
+from dgent.store.body import ANCHOR
 from dgent.store.catalog import Entry, SchemaState, StreamName
 from dgent.store.kernel import Logged, LoggedOp, Scan, Tip
 from dgent.store.row import Row
@@ -23,6 +24,7 @@ _LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
 _HEAD = f"SELECT {_COLUMNS}, content FROM datum WHERE id = ? AND trail = 0"
 _ROW = f"SELECT {_COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
 _PAST = f"SELECT {_COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
+_PAST_FROM = f"SELECT {_COLUMNS}, content FROM past WHERE dk = ? AND rev >= ? ORDER BY rev LIMIT {ANCHOR}"
 _LAG = (
     f"SELECT {_PREFIXED}, d.content FROM lag l CROSS JOIN datum d ON d.dk = l.dk AND d.trail = 0"
     " WHERE l.schema = ?"
@@ -92,6 +94,7 @@ class Catalog:
         self.streams: dict[StreamName, int] = {}
         self.states: dict[str, SchemaState] = {}
         self.floor = 0
+        self.floor_at = 0
         self.dk_floor = 0
         self.forgot = 0
         self.salt = b""
@@ -128,6 +131,7 @@ class SQLiteReading:
             assert state.number == number
             catalog.states[state.name] = state
         catalog.floor, catalog.forgot, catalog.salt = meta["floor"], meta["forgot"], meta["forget_salt"]
+        catalog.floor_at = meta.get("floor_at", 0)
         catalog.dk_floor = meta["dk_floor"]
         catalog.version = version
 
@@ -229,8 +233,12 @@ class SQLiteReading:
     def lagging(self, schema: int) -> list[Row]:
         return [Row._make(found) for found in self._all(_LAG, schema)]
 
-    def past(self, dk: int) -> list[Row]:
-        return [Row._make(found) for found in self._all(_PAST, dk)]
+    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+        found = self._all(_PAST, dk) if rev is None else self._all(_PAST_FROM, dk, rev)[::-1]
+        return [Row._make(row) for row in found]
+
+    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+        return self._all("SELECT rev, seq, at FROM past WHERE dk = ? ORDER BY rev", dk)
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         sql = f"SELECT {_LOG} FROM commits WHERE seq > ? AND trail = 0 ORDER BY seq LIMIT ?"
@@ -245,6 +253,8 @@ class SQLiteReading:
         return _logged(found[0]) if found else None
 
     def seq_at(self, at: int) -> int:
+        if at < self.catalog.floor_at:
+            return self.catalog.floor - 1
         first, last = self.catalog.floor, self.newest()[0]
         while first < last:
             middle = (first + last + 1) // 2
@@ -481,14 +491,14 @@ class SQLiteKernel(SQLiteReading):
         sql = "SELECT DISTINCT dk FROM past WHERE dk > ? ORDER BY dk LIMIT ?"
         return [found[0] for found in self._all(sql, dk, limit)]
 
-    def spans(self, dk: int) -> list[tuple[int, int, int]]:
-        return self._all("SELECT rev, seq, at FROM past WHERE dk = ? ORDER BY rev", dk)
-
     def expire_keys(self, before: int) -> None:
         sql = "UPDATE commits SET key = NULL, digest = NULL WHERE key IS NOT NULL AND at < ?"
         self._execute(sql, (before,))
 
     def raise_floor(self, seq: int) -> int:
+        at = self._all("SELECT max(at) FROM commits WHERE seq <= ? AND trail = 0", seq)[0][0]
+        if at is not None:
+            self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('floor_at', ?)", (at,))
         self._execute(_TRIM, (seq,))
         removed = int(self.connection.changes())
         self._execute("UPDATE meta SET value = ? WHERE name = 'floor'", (seq,))

@@ -1,0 +1,139 @@
+"""Making and migrating a store: by many processes at once, killed in the middle, and by a step that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import dgent
+from dgent.errors import StorageError
+from dgent.store.sqlite import format as storage
+from tests.fault.check import check_store
+from tests.fault.nursery import Nursery
+
+PROCESSES = 8
+ROUNDS = int(os.environ.get("DGENT_CREATIONS", "4"))
+KILLED = int(os.environ.get("DGENT_CREATIONS", "4")) * 10
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as running:
+        yield running
+
+
+def ask(path: Path, sql: str, *values: Any) -> list[Any]:
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute(sql, values).fetchall()
+    finally:
+        connection.close()
+
+
+async def test_created_once(tmp_path: Path, nursery: Nursery) -> None:
+    """Eight processes open the same empty path at the same moment."""
+    for turn in range(ROUNDS):
+        path = tmp_path / f"new{turn}.db"
+        if turn % 2:
+            path.touch()
+        workers = [nursery.start("create", path=str(path), name=f"w{i}") for i in range(PROCESSES)]
+        universes = nursery.finish(*workers)
+        assert len(set(universes)) == 1, "two of them made a store each"
+        assert check_store(str(path))["rows"] == PROCESSES
+
+
+async def test_killed_while_creating(tmp_path: Path, nursery: Nursery) -> None:
+    """Whoever comes next finds a store, or nothing; never half of one."""
+    for turn in range(KILLED):
+        path = tmp_path / f"half{turn}.db"
+        workers = [nursery.start("create", path=str(path), name=f"w{i}") for i in range(2)]
+        await asyncio.sleep(random.uniform(0, 0.03))
+        for worker in workers:
+            if worker.code is None:
+                worker.kill()
+        nursery.wait(*workers)
+        async with dgent.open(f"sqlite:///{path}") as u:
+            await u.put(dgent.Datum(id="after"))
+            found = {datum.id for datum in await u.list()}
+        told = {f"w{i}" for i, worker in enumerate(workers) if worker.said}
+        assert told | {"after"} <= found
+        check_store(str(path))
+
+
+async def old_store(path: Path) -> None:
+    """A store of format 0, which differs from today's by a table and a name."""
+    async with dgent.open(f"sqlite:///{path}") as u:
+        for i in range(20):
+            await u.put(dgent.Datum(id=f"{i}", data={"n": i}))
+    ask(path, "UPDATE meta SET value = 0 WHERE name = 'format'")
+    ask(path, "ALTER TABLE forgotten RENAME TO gone")
+
+
+STEP = (
+    "ALTER TABLE gone RENAME TO forgotten; CREATE TABLE migrated (by TEXT); "
+    "INSERT INTO migrated VALUES ('me')"
+)
+
+
+async def test_an_old_format_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "old.db"
+    await old_store(path)
+    monkeypatch.setitem(storage.STEPS, 0, STEP)
+    async with dgent.open(f"sqlite:///{path}") as u:
+        assert (await u.get("7", raw=True)).data == {"n": 7}
+        await u.put(dgent.Datum(id="new"))
+    assert ask(path, "SELECT value FROM meta WHERE name = 'format'") == [(storage.FORMAT,)]
+    assert ask(path, "SELECT count(*) FROM migrated") == [(1,)]
+    check_store(str(path))
+
+
+@pytest.mark.parametrize(
+    "step", [STEP + "; SELECT * FROM no_such_table", STEP + "; INSERT INTO meta VALUES ('format', 1)"]
+)
+async def test_a_step_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "old.db"
+    await old_store(path)
+    monkeypatch.setitem(storage.STEPS, 0, step)
+    before = path.read_bytes()
+    with pytest.raises(StorageError):
+        await dgent.open(f"sqlite:///{path}").open()
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["old.db"]
+    monkeypatch.setitem(storage.STEPS, 0, STEP)
+    async with dgent.open(f"sqlite:///{path}") as u:
+        assert await u.count() == 20
+
+
+async def test_migrated_by_many_at_once(tmp_path: Path, nursery: Nursery) -> None:
+    """Eight processes find an old format: one migrates, the others wait and find it done."""
+    for turn in range(ROUNDS):
+        path = tmp_path / f"old{turn}.db"
+        await old_store(path)
+        workers = [nursery.start("create", path=str(path), name=f"w{i}", step=STEP) for i in range(PROCESSES)]
+        nursery.finish(*workers)
+        assert ask(path, "SELECT count(*) FROM migrated") == [(1,)]
+        assert check_store(str(path))["rows"] == 20 + PROCESSES
+
+
+async def test_killed_while_migrating(tmp_path: Path, nursery: Nursery) -> None:
+    """A migration that takes its time is killed in the middle: the file is as old as before."""
+    path = tmp_path / "old.db"
+    await old_store(path)
+    slow = STEP + "; WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n) FROM c"
+    for _ in range(3):
+        worker = nursery.start("create", path=str(path), name="slow", step=slow)
+        await asyncio.sleep(random.uniform(0.05, 0.2))
+        worker.kill()
+        nursery.wait(worker)
+        assert ask(path, "SELECT value FROM meta WHERE name = 'format'") == [(0,)]
+        assert ask(path, "SELECT count(*) FROM gone") == [(0,)]
+    nursery.finish(nursery.start("create", path=str(path), name="quick", step=STEP))
+    check_store(str(path))
