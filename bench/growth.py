@@ -37,7 +37,7 @@ async def growth(plan: Plan, stores: Stores) -> list[Growth]:
             "get as_of": awaits(
                 partial(universe.get, as_of=stores.second_seq), draw_from(VERSIONED, plan.gets)
             ),
-            f"history ({VERSIONS} versions)": awaits(universe.history, draw_from(VERSIONED, plan.gets // 10)),
+            f"history ({VERSIONS} versions)": awaits(universe.history, draw_from(VERSIONED, plan.queries)),
             _PUT: remember_block(universe, plan.puts),
         }
         for work, block in blocks.items():

@@ -46,7 +46,7 @@ async def against_langgraph(plan: Plan, stores: Stores) -> list[Row]:
             "dgent": awaits(full.get, draw_from(keys, plan.gets)),
         }
         put_times = await interleave(puts, plan.langgraph_rounds)
-        get_times = await interleave(gets, plan.langgraph_rounds * 2, pause_s=0)
+        get_times = await interleave(gets, plan.langgraph_rounds * 10, pause_s=0)
         await _stop(theirs)
     return [
         compared("LangGraph get", get_times, "dgent", "langgraph", at_least=20),

@@ -11,21 +11,21 @@ class Plan:
 
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     rounds: int = 30  # interleaved rounds of writing
-    read_rounds: int = 150  # of reading, in blocks shorter than a slice of the scheduler
+    read_rounds: int = 500  # of reading; its blocks are short, so that few of them are interrupted
     puts: int = 150  # in a block; about two checkpoints' worth
     batches: int = 6  # of 64 tasks, in a block
     many: int = 100_000
     many_rounds: int = 5
-    gets: int = 100
-    queries: int = 6
+    gets: int = 25
+    queries: int = 2
     starts: int = 15  # of a Python process
     langgraph_rounds: int = 10
 
 
 QUICK = Plan(
-    sizes=(15_000, 60_000),
+    sizes=(12_000, 48_000),
     rounds=7,
-    read_rounds=40,
+    read_rounds=150,
     puts=60,
     batches=2,
     many=10_000,

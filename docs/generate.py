@@ -171,6 +171,15 @@ def list_fields(cls: type) -> Iterator[tuple[str, str, str]]:
     hints = {
         name: kind for base in reversed(cls.__mro__) for name, kind in inspect.get_annotations(base).items()
     }
+    if cls is dgent.Datum:
+        for parameter in list(inspect.signature(cls.__new__).parameters.values())[1:]:
+            made = parameter.name in ("id", "created_at", "data")
+            yield (
+                parameter.name,
+                str(parameter.annotation),
+                "made for each" if made else f"`{parameter.default!r}`",
+            )
+        return
     if dataclasses.is_dataclass(cls):
         for field in dataclasses.fields(cls):
             if field.init:
@@ -190,7 +199,7 @@ def _default(field: Any, nothing: Any) -> str:
 
 
 def has_fields(cls: type) -> bool:
-    return dataclasses.is_dataclass(cls) or issubclass(cls, msgspec.Struct)
+    return dataclasses.is_dataclass(cls) or issubclass(cls, msgspec.Struct) or cls is dgent.Datum
 
 
 def described(part: Part) -> str:

@@ -143,6 +143,8 @@ class Broken:
     def __init__(self) -> None:
         self.seen = 0
 
+    lazy = False
+
     def version(self, schema: str) -> int | None:
         return 2
 

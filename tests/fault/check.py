@@ -6,6 +6,7 @@ index entries it must have. The only dgent code it trusts is `Ledger.entries_of`
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import msgspec
@@ -39,6 +40,11 @@ def check_store(path: str) -> dict[str, int]:
     finally:
         connection.close()
     return {"commits": len(commits), "rows": len(heads), "past": len(past), "entries": entries}
+
+
+def store_threads() -> list[str]:
+    """The threads that open stores have in this process."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("dgent-")]
 
 
 def _check_log(ask: Any, floor: int) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:

@@ -8,6 +8,7 @@ another thread has the work. A neighbour writes through the same handle all the 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 import dgent
 from dgent.store.backend import Delete, Put
-from tests.fault.check import check_store
+from tests.fault.check import check_store, store_threads
 from tests.fault.jobs import NOTE, Note
 
 PAUSES_S = [0.0001 * 1.6**n for n in range(9)]
@@ -133,10 +134,10 @@ async def _wait(place: float) -> None:
             await asyncio.sleep(0)
 
 
-async def test_cancelled_while_opening_and_closing(tmp_path: Path) -> None:
+def test_cancelled_while_opening_and_closing(tmp_path: Path) -> None:
     """A cancelled open leaves no store open; a cancelled close still closes."""
-    for turn, place in enumerate([*range(12), *PAUSES_S, *PAUSES_S]):
-        path = tmp_path / f"{turn}.db"
+
+    async def cancelled(path: Path, place: float) -> None:
         u = dgent.open(f"sqlite:///{path}")
         opening = asyncio.ensure_future(u.open())
         await _wait(place)
@@ -147,14 +148,24 @@ async def test_cancelled_while_opening_and_closing(tmp_path: Path) -> None:
             await _wait(place / 3 if isinstance(place, float) else place)
             closing.cancel()
             await asyncio.gather(closing, return_exceptions=True)
-        await u.close()
-        for _ in range(200):
-            if not list(tmp_path.glob(f"{turn}.db-*")):
+        if place != 3:
+            await u.close()
+
+    async def used(path: Path) -> None:
+        async with dgent.open(f"sqlite:///{path}") as u:
+            await u.put(dgent.Datum(id="x"))
+
+    for turn, place in enumerate([*range(12), *PAUSES_S, *PAUSES_S]):
+        path = tmp_path / f"{turn}.db"
+        # Its own loop, which ends only when the threads of its opens have ended.
+        asyncio.run(cancelled(path, place))
+        for _ in range(500):
+            if not store_threads():
                 break
-            await asyncio.sleep(0.01)
-        assert not list(tmp_path.glob(f"{turn}.db-*")), f"still open, cancelled after {place}"
-        async with dgent.open(f"sqlite:///{path}") as again:
-            await again.put(dgent.Datum(id="x"))
+            time.sleep(0.01)
+        assert not store_threads(), f"still open, cancelled after {place}"
+        assert not list(tmp_path.glob(f"{turn}.db-*"))
+        asyncio.run(used(path))
 
 
 async def test_cancelled_in_a_crowd(tmp_path: Path) -> None:

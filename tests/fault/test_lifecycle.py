@@ -14,7 +14,7 @@ import pytest
 import dgent
 from dgent.errors import Closed
 from dgent.store.registry import backend_for
-from tests.fault.check import check_store
+from tests.fault.check import check_store, store_threads
 from tests.fault.jobs import NOTE, Note
 
 PLACES = ["memory:", "sqlite"]
@@ -78,7 +78,6 @@ async def test_a_handle_never_opened_closes(tmp_path: Path, place: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_another_loop_is_refused_and_may_close(tmp_path: Path, place: str) -> None:
     """The loop that opened it is gone, as after `asyncio.run` without `async with`."""
-    threads = threading.active_count()
     u = dgent.open(place_of(place, tmp_path))
     asyncio.run(_opened(u))
 
@@ -89,7 +88,7 @@ def test_another_loop_is_refused_and_may_close(tmp_path: Path, place: str) -> No
         await u.close()
 
     asyncio.run(elsewhere())
-    assert threading.active_count() == threads, "the store's threads are still there"
+    assert not store_threads()
 
 
 async def _opened(u: Any) -> None:
@@ -99,7 +98,6 @@ async def _opened(u: Any) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_opened_by_many_tasks_at_once(tmp_path: Path, place: str) -> None:
-    threads = threading.active_count()
     u = dgent.open(place_of(place, tmp_path))
     same = await asyncio.gather(*(u.open() for _ in range(8)))
     assert all(each is u for each in same)
@@ -107,7 +105,7 @@ async def test_opened_by_many_tasks_at_once(tmp_path: Path, place: str) -> None:
     await asyncio.gather(*(u.close() for _ in range(8)))
     if place == "sqlite":
         assert os.listdir(tmp_path) == ["life.db"], "the store is still open"
-    assert threading.active_count() <= threads + 8  # the loop's own pool
+    assert not store_threads()
 
 
 async def test_close_finishes_what_is_under_way(tmp_path: Path) -> None:

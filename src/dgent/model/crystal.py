@@ -51,7 +51,8 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False):
         """
         try:
             if datum.schema_version == schema.version and datum.schema == schema.name:
-                value = schema.decode(datum.data)
+                raw = datum.raw
+                value = schema.decode(datum.data) if raw is None else schema.shape.decode_json(raw)
             else:
                 value = schema.decode(_in_shape(datum, schema))
         except DgentError as error:

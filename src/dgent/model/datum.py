@@ -4,35 +4,166 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
-
-import msgspec
+from typing import Any, final
 
 from dgent import clock, codec, ids
-from dgent.errors import InputError
+from dgent.errors import Corrupt, InputError
+
+FIELDS = (
+    "id",
+    "created_at",
+    "data",
+    "content",
+    "tags",
+    "author",
+    "source",
+    "parent_id",
+    "schema",
+    "schema_version",
+    "rev",
+    "seq",
+    "problem",
+    "extra",
+)
 
 
-class Datum(msgspec.Struct, frozen=True):
+class _Open:
+    """A datum while it is being made: the slots, which can still be set.
+
+    A finished one has the class Datum, which refuses that. Turning the class is much quicker than
+    setting sixteen attributes around a refusal, and every record read is made this way.
+    """
+
+    __slots__ = (
+        "_created_at",
+        "_data",
+        "_raw",
+        "_us",
+        "author",
+        "content",
+        "extra",
+        "id",
+        "parent_id",
+        "problem",
+        "rev",
+        "schema",
+        "schema_version",
+        "seq",
+        "source",
+        "tags",
+    )
+
+    id: str
+    content: bytes
+    tags: frozenset[str]
+    author: str | None
+    source: str | None
+    parent_id: str | None
+    schema: str | None
+    schema_version: int | None
+    rev: int | None
+    seq: int | None
+    problem: str | None
+    extra: dict[str, Any] | None
+    _created_at: datetime | None
+    _us: int
+    _data: dict[str, Any] | None
+    _raw: bytes | None
+
+
+_make = object.__new__
+_set = object.__setattr__
+
+
+@final
+class Datum(_Open):
     """One record: JSON-like data, opaque content, and where it came from.
 
     `rev` and `seq` are set by the store. `problem` says why a query gave this raw datum instead
-    of a crystal. `extra` holds envelope fields that a newer dgent wrote.
+    of a crystal. `extra` holds envelope fields that a newer dgent wrote. A datum cannot be changed;
+    `replace` makes another one.
     """
 
-    id: str = msgspec.field(default_factory=ids.new_id)
-    created_at: datetime = msgspec.field(default_factory=clock.now)
-    data: dict[str, Any] = msgspec.field(default_factory=dict)
-    content: bytes = b""
-    tags: frozenset[str] = frozenset()
-    author: str | None = None
-    source: str | None = None
-    parent_id: str | None = None
-    schema: str | None = None
-    schema_version: int | None = None
-    rev: int | None = None
-    seq: int | None = None
-    problem: str | None = None
-    extra: dict[str, Any] | None = None
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        id: str | None = None,
+        created_at: datetime | None = None,
+        data: dict[str, Any] | None = None,
+        content: bytes = b"",
+        tags: frozenset[str] = frozenset(),
+        author: str | None = None,
+        source: str | None = None,
+        parent_id: str | None = None,
+        schema: str | None = None,
+        schema_version: int | None = None,
+        rev: int | None = None,
+        seq: int | None = None,
+        problem: str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> Datum:
+        new = _make(_Open)
+        new.id = ids.new_id() if id is None else id
+        new._created_at = clock.now() if created_at is None else created_at
+        new._us = 0
+        new._data = {} if data is None else data
+        new._raw = None
+        new.content, new.tags, new.author, new.source = content, tags, author, source
+        new.parent_id = parent_id
+        new.schema, new.schema_version, new.rev, new.seq = schema, schema_version, rev, seq
+        new.problem, new.extra = problem, extra
+        new.__class__ = Datum
+        return new  # type: ignore[return-value]
+
+    @property
+    def created_at(self) -> datetime:
+        """When the record was made, in UTC."""
+        found = self._created_at
+        if found is None:
+            found = clock.from_us(self._us)
+            _set(self, "_created_at", found)
+        return found
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The JSON-like data."""
+        found = self._data
+        if found is None:
+            found = codec.decode(self._raw or b"{}")
+            if type(found) is not dict:
+                raise Corrupt(f"the data of {self.id!r} is no map")
+            _set(self, "_data", found)
+        return found
+
+    @property
+    def raw(self) -> bytes | None:
+        """The JSON of the data, where it was read and not decoded on the way."""
+        return self._raw
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Datum cannot be changed; use replace({name}=...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Datum cannot be changed; {name} stays")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Datum):
+            return NotImplemented
+        return self._tuple() == other._tuple()
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.rev))
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={value!r}" for name, value in zip(FIELDS, self._tuple(), strict=True)]
+        return f"Datum({', '.join(parts)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Datum, self._tuple()
+
+    def _tuple(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in FIELDS)
 
     @classmethod
     def create(cls, data: Mapping[str, Any] | None = None, **fields: Any) -> Datum:
@@ -41,7 +172,20 @@ class Datum(msgspec.Struct, frozen=True):
 
     def replace(self, **changes: Any) -> Datum:
         """A copy with some fields changed."""
-        return msgspec.structs.replace(self, **changes)
+        new = _make(_Open)
+        for name in _Open.__slots__:
+            setattr(new, name, getattr(self, name))
+        for name, value in changes.items():
+            if name == "data":
+                new._data, new._raw = value, None
+            elif name == "created_at":
+                new._created_at = value
+            elif name in FIELDS:
+                setattr(new, name, value)
+            else:
+                raise TypeError(f"a Datum has no field {name!r}")
+        new.__class__ = Datum
+        return new  # type: ignore[return-value]
 
     def with_tags(self, *tags: str) -> Datum:
         """A copy with more tags."""
@@ -90,6 +234,32 @@ class Datum(msgspec.Struct, frozen=True):
                 "schema_version must be a whole number from 1 when schema is set", field="schema_version"
             )
         return inexact
+
+
+def stored(
+    id: str,
+    us: int,
+    raw: bytes,
+    content: bytes,
+    tags: frozenset[str],
+    author: str,
+    source: str | None,
+    parent_id: str | None,
+    schema: str | None,
+    schema_version: int | None,
+    rev: int,
+    seq: int,
+    extra: dict[str, Any] | None,
+) -> Datum:
+    """A datum as an engine reads it; its time and data are decoded when someone asks for them."""
+    new = _make(_Open)
+    new.id, new._us, new._raw, new._created_at, new._data = id, us, raw, None, None
+    new.content, new.tags, new.author, new.source = content, tags, author, source
+    new.parent_id = parent_id
+    new.schema, new.schema_version, new.rev, new.seq = schema, schema_version, rev, seq
+    new.problem, new.extra = None, extra
+    new.__class__ = Datum
+    return new  # type: ignore[return-value]
 
 
 def tagged(tags: Iterable[str] | None) -> frozenset[str]:

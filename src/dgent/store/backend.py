@@ -241,6 +241,9 @@ class Forgotten(msgspec.Struct, frozen=True):
 class View(Protocol):
     """How the caller sees records: the version it knows, and old data brought to that shape."""
 
+    lazy: bool
+    """Whether the caller decodes data himself, so that a page may come with it undecoded."""
+
     def version(self, schema: str) -> int | None:
         """The version of a schema that the caller has registered."""
         ...
@@ -252,6 +255,8 @@ class View(Protocol):
 
 class StoredView:
     """Records as they are stored; what a caller without contracts sees."""
+
+    lazy = False
 
     def version(self, schema: str) -> int | None:
         """None: no schema is registered."""
@@ -288,8 +293,8 @@ class Backend(Protocol):
         """Do all ops or none."""
         ...
 
-    async def get(self, id: str, as_of: int | None = None) -> Datum | None:
-        """The live version, or the one at a seq."""
+    async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
+        """The live version, or the one at a seq; `lazy` as for a View."""
         ...
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:

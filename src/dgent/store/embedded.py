@@ -78,7 +78,7 @@ class EmbeddedBackend(ABC):
         """Run a commit in a write transaction, maybe together with others."""
 
     @abstractmethod
-    def get_now(self, id: str) -> Datum | None:
+    def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """The live version, read on this thread without an event loop."""
 
     # -- commits --------------------------------------------------------------------------
@@ -99,14 +99,14 @@ class EmbeddedBackend(ABC):
 
     # -- reads ----------------------------------------------------------------------------
 
-    async def get(self, id: str, as_of: int | None = None) -> Datum | None:
+    async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
         """The live version, or the one at a seq."""
-        check_as_of(as_of)
         if as_of is None:
             try:
-                return self.get_now(id)
+                return self.get_now(id, lazy)
             except Busy:
                 pass  # the read below waits on another thread
+        check_as_of(as_of)
         return await self._inline(lambda reading: select.get(reading, id, as_of))
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:

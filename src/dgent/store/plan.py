@@ -111,17 +111,26 @@ class _Planner:
         self.needs = self._needs()
 
     def plan(self) -> Plan:
-        """The best of the candidates."""
-        best, size = self._best(self._undominated(list(self._candidates())))
+        """The best of the candidates; one that proves everything needs no comparison."""
+        candidates = []
+        for candidate in self._candidates():
+            if self.needs <= candidate.proves and self.query.order_path is None:
+                return self._in_order(candidate)
+            candidates.append(candidate)
+        best, size = self._best(self._undominated(candidates))
         if self.query.order_path is not None:
             return self._ordered_by_field(best, size)
         if size >= PROBE:
             narrower = self._narrow_range()
             if narrower is not None:
                 return narrower
+        return self._in_order(best)
+
+    def _in_order(self, best: _Candidate) -> Plan:
         exact = self.needs <= best.proves
-        ordered = Plan(self._scans(best), True, exact, len(best.streams) > 1, explain=best.label)
-        return ordered._replace(lagging=self._lagging()) if best.by_field else ordered
+        repeats = len(best.streams) > 1
+        lagging = self._lagging() if best.by_field else ()
+        return Plan(self._scans(best), True, exact, repeats, lagging=lagging, explain=best.label)
 
     def _needs(self) -> frozenset[object]:
         """Every part of the query that some stream would have to prove."""
@@ -132,12 +141,9 @@ class _Planner:
         return frozenset(needs)
 
     def _candidates(self) -> Iterator[_Candidate]:
-        query, number, iv = self.query, self.state.number, self.state.iv
-        yield _Candidate("schema", (StreamName(number, 0, "", ""),), (b"",), frozenset())
-        for tag in query.tags:
-            yield _Candidate(
-                "schema, tag", (StreamName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
-            )
+        """Ways to read the schema in time order, the ones that usually prove most first."""
+        yield from self._field_candidates()
+        query, number = self.query, self.state.number
         if query.any_tags:
             streams = tuple(StreamName(number, 0, tag, "") for tag in sorted(query.any_tags))
             yield _Candidate("schema, any tag", streams, (b"",), frozenset(["any_tags"]))
@@ -149,28 +155,32 @@ class _Planner:
                 yield _Candidate(
                     f"schema, {field}", (StreamName(number, 0, "", name),), keys, frozenset([field])
                 )
-        for condition in self.conditions:
+        for tag in query.tags:
+            yield _Candidate(
+                "schema, tag", (StreamName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
+            )
+        yield _Candidate("schema", (StreamName(number, 0, "", ""),), (b"",), frozenset())
+
+    def _field_candidates(self) -> Iterator[_Candidate]:
+        query, number, iv = self.query, self.state.number, self.state.iv
+        for condition in self.conditions if self.ready else ():
             path = paths.text(condition.path)
             keys, sure = _equal_keys(condition)
             if path not in self.ready or not keys:
                 continue
             proves = frozenset([id(condition)]) if sure else frozenset()
             for tag in query.tags if self.ready[path] < PRODUCTS else ():
-                yield _Candidate(
-                    "schema, tag, field",
-                    (StreamName(number, iv, tag, "." + path),),
-                    keys,
-                    proves | {("tag", tag)},
-                    True,
-                )
-            yield _Candidate("schema, field", (StreamName(number, iv, "", "." + path),), keys, proves, True)
+                name = StreamName(number, iv, tag, "." + path)
+                yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True)
+            name = StreamName(number, iv, "", "." + path)
+            yield _Candidate("schema, field", (name,), keys, proves, True)
 
     def _undominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
         """Drop every candidate whose rows another one narrows further."""
         kept = []
         for place, mine in enumerate(candidates):
             worse = any(
-                mine.proves < other.proves or (mine.proves == other.proves and place < later)
+                mine.proves < other.proves or (mine.proves == other.proves and later < place)
                 for later, other in enumerate(candidates)
                 if later != place
             )

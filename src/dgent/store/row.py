@@ -10,7 +10,7 @@ import msgspec
 
 from dgent import clock, codec
 from dgent.errors import Corrupt, InputError
-from dgent.model.datum import Datum
+from dgent.model.datum import Datum, stored
 from dgent.store import body
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
@@ -110,6 +110,7 @@ def data_of(row: Row) -> dict[str, Any]:
     return data
 
 
+T_MIN, T_MAX = clock.to_us(datetime.min.replace(tzinfo=UTC)), clock.to_us(datetime.max.replace(tzinfo=UTC))
 _NO_TAGS: frozenset[str] = frozenset()
 _tag_sets: dict[str, frozenset[str]] = {"[]": _NO_TAGS}
 
@@ -147,6 +148,31 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
         )
     except DAMAGE as error:
         return _damaged(Row._make(row), name, error)
+
+
+def lazy_datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
+    """Like `datum_of`, for a caller who decodes the data himself, and finds out then if it is damaged."""
+    (_, id, rev, seq, _, t, _, schema, sv, author, source, parent, tags, _, _, x, data, content) = row
+    if x is not None or type(data) is not bytes or tags not in _tag_sets or not T_MIN <= t <= T_MAX:
+        return datum_of(row, name)
+    try:
+        return stored(
+            id,
+            t,
+            data,
+            content or b"",
+            _tag_sets[tags],
+            name(author),
+            None if source is None else name(source),
+            parent,
+            name(schema) or None,
+            sv or None,
+            rev,
+            seq,
+            None,
+        )
+    except Corrupt:
+        return datum_of(row, name)
 
 
 def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:

@@ -18,21 +18,21 @@ from dgent.store.catalog import REF, SchemaState, StreamName, high, low, referre
 from dgent.store.cursor import Cursor
 from dgent.store.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading, Scan
 from dgent.store.plan import Plan, make_plan
-from dgent.store.row import Row, datum_of, unpacked
+from dgent.store.row import Row, datum_of, lazy_datum_of, unpacked
 
 Found = tuple[bytes, int, int, Row]
 """A row with its place in the order: order key, time, dk."""
 
 
-def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
+def get(reading: Reading, id: str, as_of: int | None, lazy: bool = False) -> Datum | None:
     """The live version of a record, or the one at a seq; Corrupt when it is damaged."""
-    datum = look_up(reading, id, as_of)
+    datum = look_up(reading, id, as_of, lazy)
     if datum is not None and datum.problem is not None:
         raise Corrupt(datum.problem, id=id)
     return datum
 
 
-def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
+def look_up(reading: Reading, id: str, as_of: int | None, lazy: bool = False) -> Datum | None:
     """Like `get`, but a damaged record comes back with its problem."""
     head = reading.head(ids.check_id(id))
     if head is None:
@@ -42,7 +42,9 @@ def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
         if earlier is None:
             return None
         head = earlier
-    return datum_of(head, reading.name) if head.live else None
+    if not head.live:
+        return None
+    return lazy_datum_of(head, reading.name) if lazy else datum_of(head, reading.name)
 
 
 # -- versions -----------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def query(
         as_of = start.as_of
     plan = make_plan(reading, q, view)
     if _is_straight(reading, q, plan, as_of, start):
-        return _straight(reading, q, plan, epoch)
+        return _straight(reading, q, plan, epoch, view.lazy)
     if only_short:
         return None
     if as_of is not None:
@@ -228,7 +230,7 @@ def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, star
     )
 
 
-def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes) -> Page:
+def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) -> Page:
     assert q.limit is not None
     rows = reading.fetch(plan.scans[0], q.descending, q.content, q.offset + q.limit + 1)[q.offset :]
     further = None
@@ -236,7 +238,8 @@ def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes) -> Page:
         rows = rows[: q.limit]
         further = _further(q, epoch, Cursor(b"", rows[-1][5], rows[-1][0], -1))
     name = reading.name
-    return Page([datum_of(row, name) for row in rows], plan.explain, further)
+    made = lazy_datum_of if lazy else datum_of
+    return Page([made(row, name) for row in rows], plan.explain, further)
 
 
 def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:

@@ -186,6 +186,8 @@ class ErrorContract(Contract):
 
     async def test_an_error_in_the_callers_view_harms_nobody_else(self, kept: Backend) -> None:
         class Broken:
+            lazy = False
+
             def version(self, schema: str) -> int | None:
                 return None
 

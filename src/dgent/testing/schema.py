@@ -31,6 +31,8 @@ class Steps:
     def __init__(self, version: int) -> None:
         self.known = version
 
+    lazy = False
+
     def version(self, schema: str) -> int | None:
         """The version of a schema that the caller has registered."""
         return self.known if schema == "note" else None

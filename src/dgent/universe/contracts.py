@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_origin
 
-from dgent.errors import InputError, NewerRecord, NotFound, SchemaError, Unreadable
+from dgent.errors import Corrupt, InputError, NewerRecord, NotFound, SchemaError, Unreadable
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.schema import Schema
@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 class Contracts:
     """Registered schemas by name and by type; the caller's view of stored records."""
+
+    lazy = True  # values are made from the stored bytes; a page needs no dicts for that
 
     def __init__(self) -> None:
         self._by_name: dict[str, Schema[Any]] = {}
@@ -97,11 +99,13 @@ class Contracts:
         """The typed value, or the datum itself when its schema is unknown or newer; may raise Unreadable."""
         schema = self.named(datum.schema)
         if schema is None or datum.problem is not None:
-            return datum
+            return whole(datum)
         try:
             return Crystal.from_datum(datum, schema)
         except NewerRecord as newer:
             return datum.replace(problem=str(newer))
+        except Corrupt:
+            return whole(datum)
 
     def lenient(self, datum: Datum) -> Crystal[Any] | Datum:
         """Like `crystal`, but a record that cannot be read comes back raw with the reason."""
@@ -109,23 +113,40 @@ class Contracts:
             return self.crystal(datum)
         except Unreadable as error:
             return datum.replace(problem=str(error))
+        except Corrupt as error:
+            return datum.replace(data={}, problem=error.message)
 
     def lenient_all(self, datums: list[Datum]) -> list[Any]:
         """`lenient` of each; the plain case first, because pages of records come through here."""
         out: list[Any] = []
         by_name = self._by_name
         for datum in datums:
-            schema = by_name.get(datum.schema or "")
-            if schema is None or datum.problem is not None:
-                out.append(datum)
-            elif datum.schema_version == schema.version:
+            schema, raw = by_name.get(datum.schema or ""), datum.raw
+            if schema is not None and raw is not None and datum.schema_version == schema.version:
                 try:
-                    out.append(Crystal(datum, schema.shape.decode(datum.data), schema.name, schema.version))
-                except Unreadable as error:
-                    out.append(datum.replace(problem=str(error)))
-            else:
-                out.append(self.lenient(datum))
+                    out.append(Crystal(datum, schema.shape.decode_json(raw), schema.name, schema.version))
+                    continue
+                except (Unreadable, Corrupt):
+                    pass  # told below
+            out.append(self.lenient(datum))
         return out
+
+
+def whole(datum: Datum) -> Datum:
+    """The datum with its data decoded, or Corrupt naming it."""
+    try:
+        datum.data  # noqa: B018 - decoded on first use
+    except Corrupt as error:
+        raise Corrupt(f"{datum.id!r} is damaged: {error.message}", id=datum.id) from None
+    return datum
+
+
+def raw_of(datum: Datum) -> Datum:
+    """The datum with its data decoded; a damaged one with its problem."""
+    try:
+        return whole(datum)
+    except Corrupt as error:
+        return datum.replace(data={}, problem=error.message)
 
 
 def made_by(contract: Any) -> Any:

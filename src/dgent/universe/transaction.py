@@ -17,6 +17,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Op, Put
 from dgent.universe import writing
+from dgent.universe.contracts import raw_of
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -143,7 +144,7 @@ class Transaction:
         self._ids.update(datum.id for datum in page.items)
         self._queries.append(query.replace(limit=None, offset=0))
         await self._advance()
-        return self._overlaid(query, page.items)
+        return self._overlaid(query, [raw_of(datum) for datum in page.items])
 
     def _overlaid(self, query: Query, found: Sequence[Datum]) -> list[Datum]:
         shape = self._contracts.shape

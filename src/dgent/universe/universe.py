@@ -51,7 +51,7 @@ from dgent.store.backend import (
 from dgent.store.registry import backend_for
 from dgent.universe import feed, history, relation, upgrade, writing
 from dgent.universe.collection import Collection
-from dgent.universe.contracts import Contracts, declaration
+from dgent.universe.contracts import Contracts, declaration, raw_of
 from dgent.universe.focus import Focus
 from dgent.universe.transaction import Transaction
 
@@ -372,7 +372,7 @@ class Universe:
         self._check()
         ids.check_id(id)
         seq = None if as_of is None else await self._seq_of(as_of)
-        datum = await self.backend.get(id, seq)
+        datum = await self.backend.get(id, seq, lazy=not raw)
         return datum if raw or datum is None else self.contracts.crystal(datum)
 
     async def get_many(
@@ -410,7 +410,8 @@ class Universe:
         await self._ready()
         _check_query(query)
         page = await self.backend.query(query, self.contracts, await self._seq_of(as_of))
-        return page if raw else Page(self.contracts.lenient_all(page.items), page.explain, page.further)
+        made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page.items)
+        return Page(made, page.explain, page.further)
 
     async def recall(
         self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any

@@ -75,7 +75,7 @@ class MemoryBackend(EmbeddedBackend):
     async def _commit(self, prepared: Prepared, view: View) -> Committed:
         return await self._write(lambda ledger: ledger.commit(prepared, view))
 
-    def get_now(self, id: str) -> Datum | None:
+    def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """The live version, read on this thread without an event loop."""
         return self._read_now(lambda reading: select.get(reading, id, None))
 

@@ -17,7 +17,7 @@ from dgent.store.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.shared import Shared, release, share
+from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
 
 R = TypeVar("R")
@@ -64,12 +64,11 @@ class SQLiteBackend(EmbeddedBackend):
         if self._shared is not None:
             raise Closed(f"{self.path} is open already", hint="make another backend")
         self._loop = asyncio.get_running_loop()
-        opening = self._loop.run_in_executor(None, share, self.path, self.durability, self._wrap)
+        opening = Opening(self.path, self.durability, self._wrap)
         try:
-            self._shared = await asyncio.shield(opening)
+            self._shared = await asyncio.shield(self._loop.run_in_executor(None, opening.run))
         except asyncio.CancelledError:
-            # The thread goes on, and what it opens has no owner any more.
-            opening.add_done_callback(_disown)
+            opening.disown()
             raise
         self.epoch = self._shared.epoch
 
@@ -91,9 +90,9 @@ class SQLiteBackend(EmbeddedBackend):
 
     # -- reads ----------------------------------------------------------------------------
 
-    def get_now(self, id: str) -> Datum | None:
+    def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """The live version, read on this thread without an event loop."""
-        return self._opened().get(id)
+        return self._opened().get(id, lazy)
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         return self._opened().read(work)
@@ -214,12 +213,6 @@ def _settle(jobs: Sequence[Job]) -> None:
             future.set_exception(job.error)
         else:
             future.set_result(job.result)
-
-
-def _disown(opening: asyncio.Future[Shared]) -> None:
-    """Close what a cancelled open has opened after all."""
-    if not opening.cancelled() and opening.exception() is None:
-        opening.get_loop().run_in_executor(None, release, opening.result())
 
 
 def _size(path: str) -> int:

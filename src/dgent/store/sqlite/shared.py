@@ -77,12 +77,12 @@ class Shared:
                 self._readers.add(reader)
         return reader
 
-    def get(self, id: str) -> Datum | None:
+    def get(self, id: str, lazy: bool) -> Datum | None:
         """The live version of a record."""
         reader = self._reader()
         with reader.lock:
             try:
-                return select.get(reader.reading, id, None)
+                return select.get(reader.reading, id, None, lazy)
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise translate(error, self.path) from error
             except Corrupt:
@@ -204,6 +204,34 @@ def release(shared: Shared) -> None:
         if shared.key is not None and _open.get(shared.key) is shared:
             del _open[shared.key]
         shared.close()
+
+
+class Opening:
+    """An open that runs on another thread; if its caller is gone by the end of it, it is closed again."""
+
+    def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
+        self._asked = path, durability, wrap
+        self._lock = threading.Lock()
+        self._shared: Shared | None = None
+        self._disowned = False
+
+    def run(self) -> Shared:
+        """Open, on the thread for it."""
+        shared = share(*self._asked)
+        with self._lock:
+            self._shared = shared
+            disowned = self._disowned
+        if disowned:
+            release(shared)
+        return shared
+
+    def disown(self) -> None:
+        """Called by who no longer waits for it; closing may take a while, so it has a thread too."""
+        with self._lock:
+            self._disowned = True
+            shared = self._shared
+        if shared is not None:
+            threading.Thread(target=release, args=(shared,), name="dgent-close").start()
 
 
 def _key(path: str, durability: str, wrap: Wrap) -> _Key | None:
