@@ -185,6 +185,8 @@ def made(id: str, **fields: Any) -> dgent.Datum:
 
 
 async def _as_id(u: Any, v: Any, n: str) -> Any:
+    if v is None:
+        return None  # no id is a fresh id
     stored = await u.put(made(v, data={"n": n}))
     assert stored.id == v
     found = [await u.get(v, raw=True), *await u.get_many([v], raw=True)]

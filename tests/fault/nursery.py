@@ -44,7 +44,9 @@ class Nursery:
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self._children: dict[int, Child] = {}
+        self._orders = 0
+        self._born: dict[int, Child] = {}
+        self._children: dict[int, Child] = {}  # by pid; a pid may come again
         self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -63,15 +65,13 @@ class Nursery:
 
     def start(self, job: str, **args: Any) -> Child:
         """Fork a worker that runs one of `tests.fault.jobs`."""
-        before = set(self._children)
-        self._process.stdin.write(json.dumps({"job": job, "args": args}).encode() + b"\n")
+        self._orders += 1
+        order = {"order": self._orders, "job": job, "args": args}
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
         with self._news:
-            assert self._news.wait_for(lambda: set(self._children) - before, 20), (
-                "the nursery does not answer"
-            )
-            (pid,) = set(self._children) - before
-            return self._children[pid]
+            assert self._news.wait_for(lambda: self._orders in self._born, 20), "the nursery does not answer"
+            return self._born[self._orders]
 
     def wait(self, *children: Child, timeout_s: float = 60) -> list[Child]:
         """Wait until workers have ended."""
@@ -105,7 +105,8 @@ class Nursery:
             message = json.loads(line)
             with self._news:
                 if "born" in message:
-                    self._children[message["born"]] = Child(message["born"])
+                    child = Child(message["born"])
+                    self._children[child.pid] = self._born[message["order"]] = child
                 elif "died" in message:
                     self._children[message["died"]].code = message["code"]
                 else:
@@ -137,7 +138,7 @@ def _fork(order: dict[str, Any], jobs: Any) -> None:
         signal.set_wakeup_fd(-1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         # Only now: nothing may be heard of a worker before it is known.
-        _announce({"born": os.getpid()})
+        _announce({"born": os.getpid(), "order": order["order"]})
         getattr(jobs, order["job"])(**order["args"])
         code = 0
     except BaseException as error:

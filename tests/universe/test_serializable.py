@@ -205,7 +205,7 @@ async def test_a_lock_makes_them_queue(u: dgent.Universe) -> None:
 
     await asyncio.gather(*(u.transact(add, attempts=1, lock="n") for _ in range(60)))
     assert (await u.get("n")).data == {"n": 60}
-    assert not u._locks, "no lock outlives its users"
+    assert not u.names._locks, "no lock outlives its users"
 
 
 async def test_at_most_ten_thousand_reads(u: dgent.Universe) -> None:

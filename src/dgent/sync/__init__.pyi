@@ -44,6 +44,7 @@ from dgent.store.backend import (
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.universe import relation, upgrade
+from dgent.universe.alone import Names
 from dgent.universe.contracts import Contracts
 
 __all__ = [
@@ -174,6 +175,8 @@ class Universe:
     def author(self) -> str: ...
     @property
     def contracts(self) -> Contracts: ...
+    @property
+    def names(self) -> Names: ...
     def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None: ...
     def open(self) -> Universe:
         """Open the store; raises when that very store cannot be opened, and never takes another."""

@@ -43,7 +43,7 @@ class Focus(Generic[A]):
     async def modify(self, change: Callable[[A], A | Awaitable[A]]) -> Any:
         """Change the part by a function of what it is, plain or async; tried again like `set`."""
         # Those of this program wait for each other; only other programs can be faster then.
-        async with self._universe._alone(f"focus on {self.id}"):
+        async with self._universe.names.alone(f"focus on {self.id}"):
             for attempt in range(ATTEMPTS):
                 found = await self._load()
                 part = change(self.lens.get(_whole(found)))

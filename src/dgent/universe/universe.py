@@ -7,12 +7,10 @@ import builtins
 import random
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
-from contextvars import ContextVar
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from dgent import clock, ids
 from dgent.errors import (
@@ -20,7 +18,6 @@ from dgent.errors import (
     InputError,
     NoBackendAvailable,
     NotFound,
-    QueryError,
     SchemaConflict,
     TransactionConflict,
 )
@@ -50,6 +47,8 @@ from dgent.store.backend import (
 )
 from dgent.store.registry import backend_for
 from dgent.universe import feed, history, relation, upgrade, writing
+from dgent.universe.alone import Names
+from dgent.universe.argument import check_limit, check_query, check_since, query_of
 from dgent.universe.collection import Collection
 from dgent.universe.contracts import Contracts, declaration, raw_of
 from dgent.universe.focus import Focus
@@ -72,9 +71,6 @@ class _Life:
         self.closed = False
 
 
-_held: ContextVar[frozenset[str]] = ContextVar("dgent_held", default=frozenset())
-
-
 class Universe:
     """One store, the schemas this program knows, and everything that can be done with both.
 
@@ -89,7 +85,7 @@ class Universe:
         self._life = _Life()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.names = Names()
         self._fills: set[asyncio.Task[None]] = set()
 
     # -- lifecycle ------------------------------------------------------------------------
@@ -333,7 +329,7 @@ class Universe:
         Calls of this process that name the same `lock` queue up instead of conflicting.
         """
         if lock is not None:
-            async with self._alone(lock):
+            async with self.names.alone(lock):
                 return await self.transact(work, attempts=attempts)
         for attempt in range(attempts):
             try:
@@ -344,23 +340,6 @@ class Universe:
                     raise
                 await asyncio.sleep(random.uniform(0, 0.002 * 2**attempt))
         raise InputError("attempts must be at least 1", field="attempts")
-
-    @asynccontextmanager
-    async def _alone(self, name: str) -> AsyncIterator[None]:
-        """Hold a name among the users of this universe in this process; others wait for it."""
-        held = _held.get()
-        if name in held:
-            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
-        # Locks live while they are held or waited for, and no longer.
-        lock = self._locks.get(name)
-        if lock is None:
-            lock = self._locks[name] = asyncio.Lock()
-        async with lock:
-            token = _held.set(held | {name})
-            try:
-                yield
-            finally:
-                _held.reset(token)
 
     # -- reading --------------------------------------------------------------------------
 
@@ -403,12 +382,12 @@ class Universe:
 
         A record that cannot become a value comes back raw with the reason.
         """
-        return (await self.page(_query_of(query, filters), as_of=as_of, raw=raw)).items
+        return (await self.page(query_of(query, filters), as_of=as_of, raw=raw)).items
 
     async def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
         """Matching records with a cursor for the next page."""
         await self._ready()
-        _check_query(query)
+        check_query(query)
         page = await self.backend.query(query, self.contracts, await self._seq_of(as_of))
         made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page.items)
         return Page(made, page.explain, page.further)
@@ -425,7 +404,7 @@ class Universe:
     ) -> int:
         """How many records match; all of them without a query."""
         await self._ready()
-        wanted = _query_of(query, filters)
+        wanted = query_of(query, filters)
         return await self.backend.count(wanted, self.contracts, await self._seq_of(as_of))
 
     # Named as in the protocol; inside this class the type is therefore `builtins.list`.
@@ -447,7 +426,7 @@ class Universe:
         """Every matching record as of one moment, however many, a page at a time."""
         await self._ready()
         seq = await self.seq() if as_of is None else await self._seq_of(as_of)
-        left = _check_query(query).limit
+        left = check_query(query).limit
         page_query = query.replace(limit=PAGE if left is None else min(PAGE, left))
         while True:
             page = await self.page(page_query, as_of=seq, raw=raw)
@@ -480,7 +459,7 @@ class Universe:
     async def history(self, id: str, *, limit: int | None = None) -> builtins.list[Version]:
         """The kept versions of a record, newest first, deletions among them."""
         self._check()
-        return await self.backend.history(ids.check_id(id), _check_limit(limit))
+        return await self.backend.history(ids.check_id(id), check_limit(limit))
 
     async def undo(self, seq: int, *, only: Iterable[str] | None = None, force: bool = False) -> Committed:
         """Put the records of a commit back to what they were before it, as a new commit.
@@ -493,14 +472,14 @@ class Universe:
     async def changes(self, since: int = 0, *, limit: int | None = 1000) -> builtins.list[Change]:
         """Commits after a seq, in order; HistoryGone names the first one that is still there."""
         await self._ready()
-        return await self.backend.changes(_check_since(since), _check_limit(limit) or 2**62)
+        return await self.backend.changes(check_since(since), check_limit(limit) or 2**62)
 
     async def watch(self, since: int | None = None, *, query: Query | None = None) -> AsyncIterator[Change]:
         """Every commit after a seq (from now on without one), in order, also of other processes."""
         await self._ready()
-        start = await self.seq() if since is None else _check_since(since)
+        start = await self.seq() if since is None else check_since(since)
         if query is not None:
-            _check_query(query)
+            check_query(query)
         async with aclosing(feed.watch(self.backend, self.contracts, start, query)) as changes:
             async for change in changes:
                 yield change
@@ -529,7 +508,7 @@ class Universe:
     async def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
         """The records that refer to an id, newest first."""
         await self._ready()
-        found = await self.backend.referrers(ids.check_id(id), _check_limit(limit), self.contracts)
+        found = await self.backend.referrers(ids.check_id(id), check_limit(limit), self.contracts)
         return [self.contracts.lenient(datum) for datum in found]
 
     async def associate(
@@ -584,36 +563,6 @@ def _warn_of_dispute(schema: Schema[Any]) -> None:
         SchemaConflict,
         stacklevel=4,
     )
-
-
-def _check_query(query: Query) -> Query:
-    if not isinstance(query, Query):
-        raise InputError(f"this takes a Query, not {type(query).__name__}", field="query")
-    return query
-
-
-def _query_of(query: Query | None, filters: dict[str, Any]) -> Query:
-    """The query itself, or the one that the filters make; both at once narrow the first."""
-    if query is not None:
-        _check_query(query)
-    try:
-        if query is None:
-            return Query(**filters)
-        return query.replace(**filters) if filters else query
-    except TypeError as error:
-        raise QueryError(str(error), hint="see the fields of Query") from None
-
-
-def _check_limit(limit: int | None) -> int | None:
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise InputError(f"limit must be a whole number from 1, not {limit!r}", field="limit")
-    return limit
-
-
-def _check_since(since: int) -> int:
-    if type(since) is not int or since < 0:
-        raise InputError(f"since is a seq, 0 or more, not {since!r}", field="since")
-    return since
 
 
 def _place(backend: Backend) -> str:
