@@ -256,3 +256,13 @@ def create(path: str, name: str, step: str | None = None) -> None:
             say(u.backend.epoch.hex())
 
     asyncio.run(work())
+
+
+def execute(path: str, sql: list[str]) -> None:
+    """Do to a store what no one should, as another program would."""
+    other = apsw.Connection(path)
+    other.set_busy_timeout(3000)
+    with other:
+        for statement in sql:
+            other.execute(statement)
+    other.close()

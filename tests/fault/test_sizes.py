@@ -114,12 +114,13 @@ async def test_a_record_over_the_limit(u: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_fifty_thousand_records_in_one_commit(u: Any) -> None:
-    many = [dgent.Datum(id=f"r{i:05}", data={"n": i}, tags=frozenset({"t"})) for i in range(50_000)]
+    count = 50_000 if u.backend.name == "sqlite" else 5_000
+    many = [dgent.Datum(id=f"r{i:05}", data={"n": i}, tags=frozenset({"t"})) for i in range(count)]
     stored = await u.put_many(many)
     assert len({each.seq for each in stored}) == 1 and {each.rev for each in stored} == {1}
-    assert await u.count(dgent.Query(tags={"t"})) == 50_000
+    assert await u.count(dgent.Query(tags={"t"})) == count
     (change,) = await u.changes(stored[0].seq - 1)
-    assert len(change.items) == 50_000
+    assert len(change.items) == count
     # One that cannot be stored, at the very end: none of the others is.
     with pytest.raises(InputError):
         await u.put_many([*(each.replace(data={}) for each in many), dgent.Datum(id="")])
