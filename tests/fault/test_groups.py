@@ -62,7 +62,7 @@ async def test_what_another_process_broke_does_not_hold_the_lock(tmp_path: Path)
         await u.put(dgent.Datum(id="a", schema="s", schema_version=1))
         with Nursery() as nursery:
             bump = "UPDATE meta SET value = value + 1 WHERE name = 'catalog'"
-            damage = "UPDATE schema SET decl = x'00' || decl"
+            damage = "UPDATE schema SET decl = CAST('?' || CAST(decl AS TEXT) AS BLOB)"
             nursery.finish(nursery.start("execute", path=path, sql=[damage, bump]))
             for _ in range(3):
                 with pytest.raises(Corrupt):
