@@ -227,10 +227,11 @@ class Model:
                 items.append(Item("forget", None, rev))
             elif self.lives.get(life.id) is life:
                 kept = {version.rev: version.datum for version in life.versions}
-                if kind == "put":
-                    items.append(Item("put", life.id, rev, kept.get(rev)))
-                else:
-                    items.append(Item("delete", life.id, rev, None, kept.get(rev - 1)))
+                put = kind == "put"
+                datum = kept.get(rev if put else rev - 1)
+                schema = life.schema if datum is None else datum.schema
+                shown, last = (datum, None) if put else (None, datum)
+                items.append(Item("put" if put else "delete", life.id, rev, schema, shown, last))
         of = entry.commit
         at = clock.from_us(entry.at)
         return Change(entry.seq, at, of.author, of.kind, tuple(items), entry.note, of.of_seq)

@@ -16,8 +16,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store import retention
 from dgent.store.backend import LIVE, Backend, Check, Commit, Declaration, Delete, Keep, Put, View
-from dgent.testing.contract import DAY, STORED
-from dgent.testing.schema import Steps
+from dgent.testing.contract import DAY, STORED, Steps
 from tests.contract.model import Model, exact
 
 IDS = ["a", "b", "b%", "c_", "d"]

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dgent import clock
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Guard
-from dgent.testing.contract import STORED
-from dgent.testing.schema import Steps
+from dgent.testing.contract import STORED, Steps
 from tests.contract import program
 from tests.contract.columns import BARE, COLUMNS, Column
 

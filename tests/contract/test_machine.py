@@ -23,8 +23,7 @@ from hypothesis.stateful import (
 from dgent.errors import DgentError
 from dgent.model.query import Query
 from dgent.store.backend import Commit, Declaration, Keep, Put, View
-from dgent.testing.contract import STORED
-from dgent.testing.schema import Steps
+from dgent.testing.contract import STORED, Steps
 from tests.contract import program
 from tests.contract.columns import COLUMNS, Column
 from tests.contract.model import Model

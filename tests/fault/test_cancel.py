@@ -137,25 +137,31 @@ async def _wait(place: float) -> None:
 def test_cancelled_while_opening_and_closing(tmp_path: Path) -> None:
     """A cancelled open leaves no store open; a cancelled close still closes."""
 
-    async def cancelled(path: Path, place: float) -> None:
+    async def opening(path: Path, place: float) -> None:
         u = dgent.open(f"sqlite:///{path}")
-        opening = asyncio.ensure_future(u.open())
+        task = asyncio.ensure_future(u.open())
         await _wait(place)
-        opening.cancel()
-        await asyncio.gather(opening, return_exceptions=True)
-        if not opening.cancelled():
-            closing = asyncio.ensure_future(u.close())
-            await _wait(place / 3 if isinstance(place, float) else place)
-            closing.cancel()
-            await asyncio.gather(closing, return_exceptions=True)
-        if place != 3:
-            await u.close()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await u.close()
+
+    async def closing(path: Path, place: float) -> None:
+        u = await dgent.open(f"sqlite:///{path}").open()
+        # All threads of the loop are taken, so that the close waits for one when it is cancelled.
+        naps = [asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.02) for _ in range(12)]
+        task = asyncio.ensure_future(u.close())
+        await _wait(place)
+        task.cancel()
+        await asyncio.gather(task, *naps, return_exceptions=True)
 
     async def used(path: Path) -> None:
         async with dgent.open(f"sqlite:///{path}") as u:
             await u.put(dgent.Datum(id="x"))
 
-    for turn, place in enumerate([*range(12), *PAUSES_S, *PAUSES_S]):
+    places = [*range(8), *PAUSES_S, 0.006, 0.01, 0.02]
+    # A close that is cancelled before its first step has not begun, so it cannot have closed.
+    cases = [(opening, place) for place in places] + [(closing, place) for place in places if place]
+    for turn, (cancelled, place) in enumerate(cases):
         path = tmp_path / f"{turn}.db"
         # Its own loop, which ends only when the threads of its opens have ended.
         asyncio.run(cancelled(path, place))
@@ -163,7 +169,7 @@ def test_cancelled_while_opening_and_closing(tmp_path: Path) -> None:
             if not store_threads():
                 break
             time.sleep(0.01)
-        assert not store_threads(), f"still open, cancelled after {place}"
+        assert not store_threads(), f"still open: {cancelled.__name__} cancelled after {place}"
         assert not list(tmp_path.glob(f"{turn}.db-*"))
         asyncio.run(used(path))
 

@@ -173,6 +173,14 @@ async def test_two_durabilities_see_each_other(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["both.db"]
 
 
+async def test_what_durability_means(tmp_path: Path) -> None:
+    """Killing a process cannot show that a commit reached the disk; this asks SQLite."""
+    for durability, level in (("full", 2), ("relaxed", 1)):
+        async with dgent.open(f"sqlite:///{tmp_path / 'd.db'}", durability=durability) as u:
+            asked = await u.backend._write(lambda ledger: ledger.kernel.connection.pragma("synchronous"))
+            assert asked == level
+
+
 async def test_one_file_by_two_names(tmp_path: Path) -> None:
     """A link to a store is that store: one writer, one log, beside the file itself."""
     real, link = tmp_path / "real.db", tmp_path / "elsewhere" / "link.db"

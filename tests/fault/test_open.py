@@ -99,17 +99,19 @@ async def test_a_log_without_its_file(tmp_path: Path) -> None:
         assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("with_log", [False, True])
-async def test_a_newer_format(tmp_path: Path, with_log: bool) -> None:
+@pytest.mark.parametrize("state", ["closed", "with a log", "in another mode"])
+async def test_a_newer_format(tmp_path: Path, state: str) -> None:
     path = tmp_path / "newer.db"
     await store(path)
     script = (
         "import apsw, os, sys\n"
         "c = apsw.Connection(sys.argv[1])\n"
         "c.execute(\"UPDATE meta SET value = 99 WHERE name = 'format'\")\n"
-        "os.kill(os.getpid(), 9) if sys.argv[2] == 'True' else c.close()\n"
+        "if sys.argv[2] == 'with a log': os.kill(os.getpid(), 9)\n"
+        "if sys.argv[2] == 'in another mode': list(c.execute('PRAGMA journal_mode = delete'))\n"
+        "c.close()\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(path), str(with_log)])
+    subprocess.run([sys.executable, "-c", script, str(path), state])
     before = contents(tmp_path)
     with pytest.raises(FormatTooNew, match="99"):
         await dgent.open(f"sqlite:///{path}").open()

@@ -35,6 +35,7 @@ from dgent.testing.error import ErrorContract
 from dgent.testing.feed import FeedContract
 from dgent.testing.forget import ForgetContract
 from dgent.testing.history import HistoryContract
+from dgent.testing.index import IndexContract
 from dgent.testing.lifecycle import LifecycleContract
 from dgent.testing.order import OrderContract
 from dgent.testing.query import QueryContract
@@ -55,6 +56,7 @@ CONTRACTS: tuple[type[Contract], ...] = (
     FeedContract,
     ForgetContract,
     SchemaContract,
+    IndexContract,
     ConcurrencyContract,
     LifecycleContract,
     ErrorContract,
@@ -68,6 +70,7 @@ __all__ = [
     "FeedContract",
     "ForgetContract",
     "HistoryContract",
+    "IndexContract",
     "LifecycleContract",
     "OrderContract",
     "QueryContract",

@@ -7,7 +7,7 @@ from typing import Any
 
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Check, Delete, Put, Written
+from dgent.store.backend import Backend, Check, Delete, Put, StoredView, Written
 from dgent.testing.contract import (
     DAY,
     STORED,
@@ -92,6 +92,22 @@ class BasicContract(Contract):
         answer = await put(store, FULL)
         assert answer.written == (Written(FULL.id, 1, answer.seq, True),)
         assert await store.get(FULL.id) == FULL.replace(rev=1, seq=answer.seq)
+
+    async def test_a_record_read_lazily_is_the_same(self, store: Backend) -> None:
+        class Lazy(StoredView):
+            lazy = True
+
+        await put(store, FULL, record("plain", [1, {"a": None}]), typed("typed", 1))
+        for id in (FULL.id, "plain", "typed"):
+            lazily, at_once = await store.get(id, lazy=True), await store.get(id)
+            assert lazily is not None
+            assert at_once is not None
+            assert lazily == at_once
+            assert repr(lazily.data) == repr(at_once.data)
+        for query in (Query(), Query(limit=1), Query(schema="note"), Query(where={"n": 1})):
+            page = await store.query(query, Lazy())
+            assert page.items == (await store.query(query, STORED)).items
+            assert all(datum.data for datum in page.items)
 
     async def test_the_least_record_comes_back(self, store: Backend) -> None:
         least = Datum(id="a", created_at=DAY)

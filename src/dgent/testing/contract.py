@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ import pytest
 from dgent.errors import DgentError
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Commit, Committed, Delete, Op, Put, StoredView, View
+from dgent.store.backend import Backend, Commit, Committed, Delete, Op, Put, SchemaStats, StoredView, View
 
 Factory: TypeAlias = Callable[[], Awaitable[Backend]]
 """Makes a backend, not opened yet; each call of one test is a handle on the same place."""
@@ -143,3 +143,45 @@ async def everything(store: Backend, ids: Iterable[str]) -> dict[str, object]:
         "count": await store.count(Query(), STORED),
         "changes": await store.changes(0, 1000),
     }
+
+
+class Steps:
+    """A caller that knows `note` up to a version: 1 has `n`, 2 calls it `number`, 3 adds `double`."""
+
+    lazy = False
+
+    def __init__(self, version: int) -> None:
+        self.known = version
+
+    def version(self, schema: str) -> int | None:
+        """The version of a schema that the caller has registered."""
+        return self.known if schema == "note" else None
+
+    def shape(self, datum: Datum) -> Mapping[str, Any]:
+        """The data brought to the known version; as stored when that cannot be done."""
+        if datum.schema != "note" or datum.schema_version is None or datum.schema_version >= self.known:
+            return datum.data
+        data = dict(datum.data)
+        try:
+            if datum.schema_version < 2 <= self.known:
+                data["number"] = data.pop("n")
+            if self.known >= 3:
+                data["double"] = data["number"] * 2
+        except (KeyError, TypeError):
+            return datum.data
+        return data
+
+
+async def fill(store: Backend, view: View, schema: str = "note") -> int:
+    """Fill to the end; how many batches it took."""
+    batches = 1
+    while await store.fill(schema, view):
+        batches += 1
+        assert batches < 100, "fill does not come to an end"
+    return batches
+
+
+async def stats_of(store: Backend, schema: str = "note") -> SchemaStats:
+    """What the store says of one schema."""
+    (stats,) = [stats for stats in (await store.stats()).schemas if stats.name == schema]
+    return stats

@@ -38,13 +38,13 @@ def _nested(depth: int) -> Any:
 
 
 BAD: dict[str, list[dict[str, Any]]] = {
-    "id": [{"id": text} for text in TEXTS],
-    "data": [{"data": value} for value in (None, [], "x", 5, object())],
+    "id": [{"id": text} for text in TEXTS if text is not None],
+    "data": [{"data": value} for value in ([], "x", 5, object())],
     "created_at": [
         {"created_at": moment}
         for moment in (
             datetime(2026, 1, 1),
-            None,
+            5,
             "2026",
             datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))),
             datetime(9999, 12, 31, 23, tzinfo=timezone(-timedelta(hours=12))),

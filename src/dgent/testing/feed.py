@@ -33,6 +33,12 @@ class FeedContract(Contract):
         times = [change.at for change in changes]
         assert times == sorted(times)
 
+    async def test_an_item_tells_its_schema(self, store: Backend) -> None:
+        await put(store, typed("a", 1), typed("b", 1, schema="other"), record("c"))
+        await delete(store, "a", "b", "c")
+        for change in await store.changes(0, 10):
+            assert [item.schema for item in change.items] == ["note", "other", None]
+
     async def test_reading_on_from_any_seq_misses_nothing(self, store: Backend) -> None:
         seqs = [(await put(store, record(f"r{n % 7}", n))).seq for n in range(40)]
         for limit in (1, 3, 40, 1000):

@@ -126,6 +126,15 @@ class RetentionContract(Contract):
         await refused("history_gone", store.query(Query(schema="log"), STORED, first.seq))
         await refused("history_gone", store.get("b", first.seq))
 
+    async def test_a_time_before_what_is_kept_says_that_it_went(self, store: Backend) -> None:
+        await _series(store, "a", "note", 4)
+        times = [version.at for version in await store.history("a", None)]
+        await store.compact(Keep(versions=0))
+        gone = await store.seq_at(times[-1] - timedelta(seconds=1))
+        await refused("history_gone", store.query(Query(), STORED, gone))
+        await refused("history_gone", store.get("a", gone))
+        assert await found(store, as_of=await store.seq_at(times[0])) == ["a"]
+
     async def test_a_store_with_no_commits_left_goes_on(self, store: Backend) -> None:
         seqs = await _series(store, "a", "note", 5)
         await store.compact(Keep(after=datetime.now(UTC) + timedelta(days=1)))

@@ -119,12 +119,17 @@ class Contracts:
     def lenient_all(self, datums: list[Datum]) -> list[Any]:
         """`lenient` of each; the plain case first, because pages of records come through here."""
         out: list[Any] = []
-        by_name = self._by_name
+        name: str | None = ""
+        version, decode = 0, None
         for datum in datums:
-            schema, raw = by_name.get(datum.schema or ""), datum.raw
-            if schema is not None and raw is not None and datum.schema_version == schema.version:
+            if datum.schema != name:
+                name = datum.schema
+                schema = self.named(name)
+                version, decode = (0, None) if schema is None else (schema.version, schema.shape.decode_json)
+            raw = datum.raw
+            if decode is not None and raw is not None and datum.schema_version == version:
                 try:
-                    out.append(Crystal(datum, schema.shape.decode_json(raw), schema.name, schema.version))
+                    out.append(Crystal(datum, decode(raw), name or "", version))
                     continue
                 except (Unreadable, Corrupt):
                     pass  # told below

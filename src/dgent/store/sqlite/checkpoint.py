@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import apsw
 
-GROWN_PAGES = 1000  # fold after the log grew by this much
+GROWN_PAGES = 4000  # fold after the log grew by this much
 
 
 class Checkpointer:

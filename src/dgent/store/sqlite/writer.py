@@ -242,20 +242,28 @@ class Writer:
         with self.lock:
             self.connection.set_busy_handler(None)
             try:
-                if not self.connection.execute("SELECT 1 FROM meta WHERE name = 'erasing'").fetchall():
+                ask = self.connection.execute
+                found: Any = ask("SELECT value FROM meta WHERE name = 'erasing'").fetchall()
+                if not found:
                     return True
-                # A large copy does not belong into memory.
-                large = os.path.getsize(self.path) > SCRUB_IN_MEMORY
-                self.connection.execute(f"PRAGMA temp_store = {'FILE' if large else 'MEMORY'}")
-                self.connection.execute("VACUUM")
+                if found[0][0]:
+                    self._rewrite()
+                    # 0 is: only the log is left to empty. Not if another process forgot more meanwhile.
+                    ask("UPDATE meta SET value = 0 WHERE name = 'erasing' AND value = ?", found[0])
                 if not fold(self.connection, truncate=True):
                     return False
-                self.connection.execute("DELETE FROM meta WHERE name = 'erasing'")
-            except apsw.Error:
+                ask("DELETE FROM meta WHERE name = 'erasing' AND value = 0")
+            except (apsw.Error, OSError):
                 return False
             finally:
                 self.connection.set_busy_handler(self._patience)
         return True
+
+    def _rewrite(self) -> None:
+        # A large copy does not belong into memory.
+        place = "FILE" if os.path.getsize(self.path) > SCRUB_IN_MEMORY else "MEMORY"
+        self.connection.execute(f"PRAGMA temp_store = {place}")
+        self.connection.execute("VACUUM")
 
     def truncate(self) -> bool:
         """Empty the log; False when a reader still needs it. Waits for no one."""
@@ -275,6 +283,7 @@ class Writer:
                     _deliver([left])
         self._checkpointer.stop()
         try:
+            self.scrub()  # what a forget that was cut short has left undone
             self.truncate()
         finally:
             self.connection.close()
