@@ -214,3 +214,27 @@ async def _while_busy(path: str) -> None:
         other.execute("ROLLBACK")
         other.close()
         assert (await waiting).rev == 1
+
+
+def fork_while_opening(path: str) -> None:
+    asyncio.run(_while_opening(path))
+
+
+async def _while_opening(path: str) -> None:
+    """Another thread is about to open the file, and waits for a lock on it when this one forks."""
+    other = apsw.Connection(path)
+    other.execute("BEGIN EXCLUSIVE")
+    opening = asyncio.ensure_future(dgent.open(f"sqlite:///{path}").open())
+    await asyncio.sleep(0.1)
+    shared.PAUSE_S = 0.05
+
+    async def child() -> None:
+        with pytest.raises(Closed, match="fork"):
+            await dgent.open(f"sqlite:///{path}").open()
+
+    forked(child)()
+    other.execute("ROLLBACK")
+    other.close()
+    u = await opening
+    await u.put(dgent.Datum(id="a"))
+    await u.close()

@@ -13,8 +13,9 @@ import apsw
 import dgent
 from dgent.errors import Conflict, StorageFull, TransactionConflict, VersionConflict
 from dgent.model.lens import field
+from dgent.store import retention
 from dgent.store.backend import Delete, Put
-from dgent.store.sqlite import checkpoint
+from dgent.store.sqlite import checkpoint, shared
 from dgent.store.sqlite import format as storage
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
 from tests.fault.forking import (  # noqa: F401 - jobs too
@@ -24,6 +25,7 @@ from tests.fault.forking import (  # noqa: F401 - jobs too
     fork_mid_write,
     fork_storm,
     fork_while_busy,
+    fork_while_opening,
 )
 from tests.fault.nursery import say
 
@@ -48,6 +50,7 @@ def scribble(path: str, name: str, durability: str) -> None:
     """Write everything there is to write until killed, saying so after each call has returned."""
     # Checkpoints every few commits, so that many kills hit one.
     checkpoint.GROWN_PAGES = 30
+    shared.SCRUB_S = 0.1
     asyncio.run(_scribble(path, name, durability))
 
 
@@ -112,17 +115,33 @@ async def _transfer(u: Any, name: str, n: int) -> None:
 
 
 async def _delete(u: Any, name: str, n: int) -> None:
-    """Make two records and remove them again, each in one commit."""
+    """Make two records and remove them again, each in one commit; or undo what made them."""
     ids = [f"gone.{name}.{n}.{i}" for i in range(2)]
     datums = [
         dgent.Datum(id=id, data={"n": n, "owner": name}, schema=NOTE.name, schema_version=1) for id in ids
     ]
-    await u.commit([Put(datum) for datum in datums])
-    await u.commit([Delete(id) for id in ids])
+    done = await u.commit([Put(datum) for datum in datums])
+    if n % 2:
+        await u.commit([Delete(id) for id in ids])
+    else:
+        await u.undo(done.seq)
     say(["gone", ids])
 
 
-_STROKES = [_put, _put, _update, _update, _batch, _transfer, _delete]
+async def _forget(u: Any, name: str, n: int) -> None:
+    """Make two records in one commit and forget one of them; rarely, as it writes the whole file anew."""
+    if n % 8:
+        return
+    kept, lost = (
+        dgent.Datum(id=f"{kind}.{name}.{n}", data={"text": f"secret.{kind}.{name}.{n}."})
+        for kind in ("kept", "lost")
+    )
+    await u.put_many([kept, lost])
+    done = await u.forget(lost.id)
+    say(["lost", lost.id, done.erased])
+
+
+_STROKES = [_put, _put, _update, _update, _batch, _transfer, _delete, _forget]
 
 
 # -- holding locks ------------------------------------------------------------------------
@@ -266,3 +285,25 @@ def execute(path: str, sql: list[str]) -> None:
         for statement in sql:
             other.execute(statement)
     other.close()
+
+
+# -- indexing old records -----------------------------------------------------------------
+
+
+def index(path: str, version: int) -> None:
+    """Declare a version with other indexes, and fill them in small steps until done or killed."""
+    retention.FILL_BATCH = retention.STALE_BATCH = 20
+
+    async def work() -> None:
+        async with open_universe(f"sqlite:///{path}") as u:
+            u.register(indexed_note(version))
+            await u.indexed()
+
+    asyncio.run(work())
+
+
+def indexed_note(version: int) -> dgent.Schema[Note]:
+    """The contract in some version; every version is indexed by something else."""
+    indexes = [("n",), ("owner",), ("text", "n"), ("owner", "text")][version % 4]
+    steps = {v: lambda data: {**data, "n": data["n"] + 1} for v in range(1, version)}
+    return dgent.Schema("fault.note", version=version, contract=Note, migrations=steps, indexes=indexes)

@@ -20,6 +20,7 @@ JOBS = [
     "fork_exit",  # the child ends normally, with all its finalizers; the parent never notices
     "fork_mid_write",  # forked with writes waiting: the parent's happen once, the child's are Closed
     "fork_storm",  # 60 forks under load from every thread; children open, write and read
+    "fork_while_opening",  # the same while a file is being opened
     "fork_while_busy",  # the writer cannot be paused: the child is refused instead of corrupting
 ]
 

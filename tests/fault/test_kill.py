@@ -19,7 +19,7 @@ import pytest
 
 import dgent
 from tests.fault.check import check_store
-from tests.fault.jobs import ACCOUNTS, NOTE, Note
+from tests.fault.jobs import ACCOUNTS, NOTE, Note, indexed_note
 from tests.fault.nursery import Child, Nursery
 
 KILLS = int(os.environ.get("DGENT_KILLS", "300"))
@@ -70,7 +70,7 @@ async def _check_round(path: str, said: list[Any]) -> None:
     check_store(path)
     async with dgent.open(f"sqlite:///{path}") as u:
         u.register(NOTE)
-        found = {c.id: c async for c in u.iterate(dgent.Query(schema=NOTE.name, limit=None))}
+        found = {c.id: c async for c in u.iterate(dgent.Query(limit=None))}
         for kind, *told in said:
             if kind == "one":
                 id, rev, n = told
@@ -83,8 +83,13 @@ async def _check_round(path: str, said: list[Any]) -> None:
                 assert all(prefix + str(i) in found for i in range(size))
             elif kind == "gone":
                 assert not found.keys() & set(told[0])
+            elif kind == "lost":
+                assert told[0] not in found and told[0].replace("lost", "kept") in found
         _check_whole(found)
         await _check_feed(u)
+    content = Path(path).read_bytes()
+    for kind, *told in said:
+        assert kind != "lost" or f"secret.{told[0]}.".encode() not in content, f"{told} is not forgotten"
 
 
 def _check_whole(found: dict[str, Any]) -> None:
@@ -107,8 +112,45 @@ async def _check_feed(u: Any) -> None:
             assert change.seq == seq + 1, f"the feed skips from {seq} to {change.seq}"
             seq = change.seq
             for item in change.items:
-                assert item.op == "delete" or item.datum is not None
-                live[item.id] = item.rev if item.op == "put" else None
+                assert item.op != "put" or item.datum is not None
+                if item.op != "forget":
+                    live[item.id] = item.rev if item.op == "put" else None
     assert seq == await u.seq()
     stored = {d.id: d.rev async for d in u.iterate(dgent.Query(limit=None), raw=True)}
     assert {id: rev for id, rev in live.items() if rev is not None} == stored
+
+
+async def test_killed_while_indexing(tmp_path: Path) -> None:
+    """Old records are indexed in steps; whoever comes next goes on where the last one was killed."""
+    path = str(tmp_path / "index.db")
+    async with dgent.open(f"sqlite:///{path}") as u:
+        u.register(indexed_note(1))
+        await u.put_many(
+            [
+                dgent.Datum(
+                    id=f"{i}",
+                    data={"n": i, "owner": f"o{i % 5}", "text": f"{i % 7}"},
+                    schema=NOTE.name,
+                    schema_version=1,
+                    tags=frozenset({f"t{i % 3}"}),
+                )
+                for i in range(400)
+            ]
+        )
+    with Nursery() as nursery:
+        for turn in range(KILLS // 10):
+            worker = nursery.start("index", path=path, version=2 + turn // 10)
+            await asyncio.sleep(random.uniform(0, 0.06))
+            if worker.code is None:
+                worker.kill()
+            nursery.wait(worker)
+    version = 2 + KILLS // 100
+    async with dgent.open(f"sqlite:///{path}") as u:
+        u.register(indexed_note(version))
+        where = {"owner": "o3", "text": "2", "n": {"$gte": 100}}
+        query = dgent.Query(schema=NOTE.name, where=where, limit=None, order_by="n")
+        expected = [i for i in range(399, -1, -1) if i % 5 == 3 and i % 7 == 2 and i + version - 1 >= 100]
+        assert [int(c.id) for c in await u.recall(query)] == expected, "wrong before the indexes are filled"
+        await u.indexed()
+        assert [int(c.id) for c in await u.recall(query)] == expected
+    check_store(path)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -169,6 +170,7 @@ def _prepare(connection: apsw.Connection, path: str) -> bytes:
 _Key = tuple[int, int, str, Wrap]
 _open: dict[_Key, Shared] = {}
 _every: WeakSet[Shared] = WeakSet()
+_beginning: set[str] = set()  # paths that are being opened, which may take as long as someone holds a lock
 _lock = threading.Lock()
 
 
@@ -187,7 +189,11 @@ def share(path: str, durability: str, wrap: Wrap) -> Shared:
                 raise NoBackendAvailable(
                     f"the folder of {path} does not exist", hint="make the folder, or correct the path"
                 )
-            shared = Shared(path, durability, wrap)
+            _beginning.add(path)
+            try:
+                shared = Shared(path, durability, wrap)
+            finally:
+                _beginning.discard(path)
             shared.key = _key(path, durability, wrap)
             assert shared.key is not None, "the file exists once it is open"
             _open[shared.key] = shared
@@ -278,17 +284,21 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()
+    unsafe = set(_beginning)
     for shared in list(_every):
         shared.inherited = True
         if shared in _fork.paused:
             shared.let_go()
-            continue
-        key = _key(shared.path, shared.durability, shared.wrap)
-        if key is not None:
-            _unsafe.add(key[:2])
-        _inherited.append(shared)
+        else:
+            unsafe.add(shared.path)
+            _inherited.append(shared)
+    for path in unsafe:
+        with suppress(FileNotFoundError):
+            found = os.stat(path)
+            _unsafe.add((found.st_dev, found.st_ino))
     _open.clear()
     _every.clear()
+    _beginning.clear()
     _fork.paused, _fork.lock = [], None
 
 
