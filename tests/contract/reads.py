@@ -18,6 +18,7 @@ QUERIES = [
     Query(schema="note", limit=1),
     Query(tags=frozenset({"t"})),
     Query(any_tags=frozenset({"t", "u"}), limit=1),
+    Query(tags=frozenset({"on the trail"})),
     Query(author="ann"),
     Query(source="web"),
     Query(parent="p"),

@@ -12,9 +12,9 @@ import pytest
 
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Delete, Put
+from dgent.store.backend import Declaration, Delete, Put
 from dgent.store.sqlite.backend import SQLiteBackend
-from dgent.testing.contract import commit, found, put, record, typed
+from dgent.testing.contract import Steps, commit, found, put, record, typed
 from tests.contract.reads import READS, comparable, fill_up
 
 
@@ -44,6 +44,9 @@ INSERT INTO past SELECT dk + 1000, id, rev, seq, live, t, at, schema, sv, author
 INSERT INTO ix (ix, schema, iv, tag, path, trail) SELECT ix + 1000, schema, iv, tag, path, 1 FROM ix;
 INSERT INTO entry SELECT ix + 1000, key, t, dk + 1000 FROM entry;
 INSERT INTO entry SELECT ix, key, t, 2000 FROM entry WHERE ix > 1000 GROUP BY ix;
+INSERT INTO ix (ix, schema, iv, tag, path, trail)
+    SELECT 3000, schema, 0, 'on the trail', '', 1 FROM datum WHERE dk = 2000;
+INSERT INTO entry SELECT 3000, x'', t, 2000 FROM datum WHERE dk = 2000;
 INSERT INTO lag SELECT schema, dk + 1000 FROM lag;
 INSERT INTO commits (seq, at, author, kind, ops, trail)
     SELECT seq + 100, at, author, kind, ops, 1 FROM commits;
@@ -124,6 +127,22 @@ async def test_no_read_leaves_a_statement_open(store: SQLiteBackend, name: str) 
     await other.close()
     assert await store.get("theirs") is not None
     assert "theirs" in await found(store)
+
+
+# -- indexes ------------------------------------------------------------------------------
+
+
+async def test_a_replaced_index_leaves_nothing_behind(store: SQLiteBackend) -> None:
+    await fill_up(store)
+    await store.declare(Declaration("note", 3, indexes=("number",)))
+    while await store.fill("note", Steps(3)):
+        pass
+    await store.drop_index("note", "number")
+    connection = apsw.Connection(store.path)
+    versions = connection.execute("SELECT DISTINCT iv FROM ix").fetchall()
+    strays = connection.execute("SELECT count(*) FROM entry WHERE ix NOT IN (SELECT ix FROM ix)").fetchall()
+    connection.close()
+    assert (versions, strays) == ([(0,)], [(0,)])
 
 
 # -- groups -------------------------------------------------------------------------------

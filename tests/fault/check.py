@@ -43,8 +43,9 @@ def check_store(path: str) -> dict[str, int]:
 
 
 def store_threads() -> list[str]:
-    """The threads that open stores have in this process."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("dgent-")]
+    """The threads that open stores have in this process; the one of dgent.sync serves no store."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("dgent-") and name != "dgent-sync"]
 
 
 def _check_log(ask: Any, floor: int) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:

@@ -27,7 +27,7 @@ class IndexContract(Contract):
     @pytest.mark.parametrize("known", [1, 2, 3])
     async def test_old_records_are_found_during_a_fill(self, store: Backend, known: int) -> None:
         """Before, during and after it: 2,100 records take several batches, and an old writer goes on."""
-        old = [typed(f"old{n:04}", n % 50, day=n % 40) for n in range(2100)]
+        old = [typed(f"old{n:04}", n % 50, day=n // 60) for n in range(2100)]
         await put(store, *old)
         view = Steps(known)
         field = "n" if known == 1 else "number"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 from dgent.errors import HistoryGone
@@ -134,6 +135,17 @@ class RetentionContract(Contract):
         await refused("history_gone", store.query(Query(), STORED, gone))
         await refused("history_gone", store.get("a", gone))
         assert await found(store, as_of=await store.seq_at(times[0])) == ["a"]
+
+    async def test_a_time_after_a_compaction_is_the_seq_by_then(self, store: Backend) -> None:
+        """Also when older commits were left in the log, for their keys."""
+        await put(store, record("k"), key="k")
+        seqs = await _series(store, "a", "note", 4)
+        await asyncio.sleep(0.002)
+        await put(store, record("b"))
+        by_then = (await store.history("a", 1))[0].at
+        await store.compact(Keep(versions=0))
+        assert await store.seq_at(by_then) == seqs[-1]
+        assert await found(store, as_of=seqs[-1]) == ["a", "k"]
 
     async def test_a_store_with_no_commits_left_goes_on(self, store: Backend) -> None:
         seqs = await _series(store, "a", "note", 5)

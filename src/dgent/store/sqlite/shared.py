@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from dgent.errors import Closed, Corrupt, NoBackendAvailable
 from dgent.model.datum import Datum
 from dgent.store import select
 from dgent.store.kernel import Reading, Wrap
+from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import connect, translate, translated, use_wal
 from dgent.store.sqlite.kernel import SQLiteReading
@@ -158,6 +160,22 @@ def _on_a_loop() -> bool:
 
 
 def _prepare(connection: apsw.Connection, path: str) -> bytes:
+    """Bring a file into use; tried again while other processes are doing the same.
+
+    Turning on the log needs the file for itself, and SQLite gives up on that without asking the busy
+    handler when it sees that waiting could end in a deadlock.
+    """
+    until = time.monotonic() + waiting.WAIT_S
+    while True:
+        try:
+            return _prepared(connection, path)
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(random.uniform(0.001, 0.01))
+
+
+def _prepared(connection: apsw.Connection, path: str) -> bytes:
     storage.check(connection, path)
     use_wal(connection, path)
     storage.prepare(connection, path)
@@ -302,6 +320,7 @@ def _after_fork_in_child() -> None:
     _fork.paused, _fork.lock = [], None
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
