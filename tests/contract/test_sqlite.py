@@ -145,6 +145,36 @@ async def test_a_replaced_index_leaves_nothing_behind(store: SQLiteBackend) -> N
     assert (versions, strays) == ([(0,)], [(0,)])
 
 
+# -- two writers --------------------------------------------------------------------------
+
+
+async def test_two_writers_on_one_file_know_what_the_other_did(store: SQLiteBackend) -> None:
+    """Handles of different durability share no writer, so they are to each other as two processes."""
+    other = SQLiteBackend(store.path, "relaxed")
+    await other.open()
+    tags = frozenset({"t"})
+    for n in range(1, 9):
+        here, there = (store, other) if n % 2 else (other, store)
+        answer = await put(here, typed("a", n, tags=tags), typed(f"r{n}", n, tags=tags, source=f"s{n}"))
+        assert (answer.seq, answer.written[0].rev) == (n, n)
+        assert (await put(there, typed("a", n, tags=tags))).seq == n
+        assert len(await found(there, tags=tags)) == n + 1
+    await other.declare(Declaration("note", 1, indexes=("n",)))
+    await put(store, typed("a", 5, tags=tags))
+    while await other.fill("note", Steps(1)):
+        pass
+    for handle in (store, other):
+        assert set(await found(handle, schema="note", where={"n": 5})) == {"a", "r5"}
+    await store.forget(["a", *(f"r{n}" for n in range(1, 9))], "tester", None)
+    await put(other, typed("a", 5, tags=tags, source="s5"))
+    for handle in (store, other):
+        assert await found(handle, tags=tags) == ["a"]
+        assert await found(handle, source="s5") == ["a"]
+        assert await found(handle, schema="note", where={"n": 5}) == ["a"]
+        assert [version.rev for version in await handle.history("a", None)] == [10]
+    await other.close()
+
+
 # -- groups -------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from dgent.errors import Conflict, StorageFull, TransactionConflict, VersionConf
 from dgent.model.lens import field
 from dgent.store import retention
 from dgent.store.backend import Delete, Put
+from dgent.store.kernel import unwrapped
 from dgent.store.sqlite import checkpoint, shared
 from dgent.store.sqlite import format as storage
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
@@ -285,6 +287,34 @@ def execute(path: str, sql: list[str]) -> None:
         for statement in sql:
             other.execute(statement)
     other.close()
+
+
+def stampede(folder: str, rounds: int) -> None:
+    """Again and again, eight processes make the same file at the same instant; says what went wrong."""
+    wrong: list[str] = []
+    for turn in range(rounds):
+        path, go = f"{folder}/{turn}.db", time.monotonic() + 0.015
+        reading, writing = os.pipe()
+        for _ in range(8):
+            if os.fork() == 0:
+                _make_at(path, go, writing)
+        os.close(writing)
+        with os.fdopen(reading) as told:
+            wrong += told.read().splitlines()
+        for _ in range(8):
+            os.wait()
+    say(wrong[:10])
+
+
+def _make_at(path: str, go: float, told: int) -> None:
+    try:
+        while time.monotonic() < go:
+            pass
+        shared.share(path, "full", unwrapped)
+    except BaseException as error:
+        os.write(told, f"{type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(0)
 
 
 # -- indexing old records -----------------------------------------------------------------

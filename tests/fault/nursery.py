@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ class Child:
 
     def kill(self) -> None:
         """End it now, without a chance to tidy up."""
-        os.kill(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class Nursery:

@@ -49,6 +49,12 @@ async def test_created_once(tmp_path: Path, nursery: Nursery) -> None:
         assert check_store(str(path))["rows"] == PROCESSES
 
 
+async def test_created_at_the_same_instant(tmp_path: Path, nursery: Nursery) -> None:
+    """The steps from an empty file to a store interleave in every way; no one may take it for foreign."""
+    (wrong,) = nursery.finish(nursery.start("stampede", folder=str(tmp_path), rounds=ROUNDS * 15))
+    assert wrong == []
+
+
 async def test_killed_while_creating(tmp_path: Path, nursery: Nursery) -> None:
     """Whoever comes next finds a store, or nothing; never half of one."""
     for turn in range(KILLED):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from dgent.errors import Conflict, InputError, VersionConflict
+from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Commit, Guard, Put
+from dgent.store.backend import Backend, Commit, Guard, Put, StoredView
 from dgent.testing.contract import STORED, Contract, Factory, commit, found, opened, put, record
 
 TASKS = 64
@@ -27,6 +29,14 @@ async def _add_one(store: Backend) -> int:
     raise AssertionError("a compare-and-set never got through")
 
 
+class Broken(StoredView):
+    """A caller whose own code fails."""
+
+    def shape(self, datum: Datum) -> Mapping[str, Any]:
+        """Nothing."""
+        raise RuntimeError("a bug in a migration step")
+
+
 class ConcurrencyContract(Contract):
     """Sixty-four tasks on one store."""
 
@@ -42,9 +52,13 @@ class ConcurrencyContract(Contract):
         assert len(await store.history("counter", None)) == TASKS + 1
 
     async def test_one_bad_commit_fails_alone(self, store: Backend) -> None:
+        """Whether it is refused, wrong in itself, or hits a bug in its caller's own code."""
         await put(store, record("taken", 1))
+        guard = Guard(0, queries=(Query(where={"n": 1}),))
 
         async def work(n: int) -> Any:
+            if n == 13:
+                return await commit(store, Put(record("r13")), guard=guard, view=Broken())
             if n == 31:
                 return await commit(store, Put(record("r31")), Put(record("taken", 2), expect=0))
             if n == 47:
@@ -52,10 +66,11 @@ class ConcurrencyContract(Contract):
             return await commit(store, Put(record(f"r{n}", n)))
 
         answers: list[Any] = await asyncio.gather(*map(work, range(TASKS)), return_exceptions=True)
-        assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [31, 47]
+        assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [13, 31, 47]
+        assert isinstance(answers[13], RuntimeError)
         assert isinstance(answers[31], VersionConflict)
         assert isinstance(answers[47], InputError)
-        good = [n for n in range(TASKS) if n not in (31, 47)]
+        good = [n for n in range(TASKS) if n not in (13, 31, 47)]
         assert sorted(await found(store, prefix="r")) == sorted(f"r{n}" for n in good)
         seqs = [answers[n].seq for n in good]
         assert len(set(seqs)) == len(seqs)

@@ -73,8 +73,9 @@ def refuse_foreign(path: str) -> None:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         peek = apsw.Connection(f"file:{quote(path)}?mode=ro&immutable=1", flags=flags)
         try:
-            ((application,),) = peek.execute("PRAGMA application_id").fetchall()
+            # In this order: who makes a store sets both at once, maybe between these two lines.
             ((version,),) = peek.execute("PRAGMA schema_version").fetchall()
+            ((application,),) = peek.execute("PRAGMA application_id").fetchall()
         finally:
             peek.close()
     except apsw.Error:
@@ -143,8 +144,9 @@ def _create(connection: apsw.Connection) -> None:
 
 def _number(connection: apsw.Connection, place: str) -> int | None:
     """The format number of the file; None when it is empty."""
-    ((application,),) = connection.execute("PRAGMA application_id").fetchall()
+    # In this order: another process may make the store between these two lines.
     ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    ((application,),) = connection.execute("PRAGMA application_id").fetchall()
     if application == 0 and tables == 0:
         return None
     if application != APPLICATION_ID:
