@@ -27,11 +27,12 @@ FIELDS = (
 )
 
 
-class _Open:
+class Blank:
     """A datum while it is being made: the slots, which can still be set.
 
     A finished one has the class Datum, which refuses that. Turning the class is much quicker than
-    setting sixteen attributes around a refusal, and every record read is made this way.
+    setting sixteen attributes around a refusal, and every record read is made this way. Slots of
+    `UNSET` may be left alone.
     """
 
     __slots__ = (
@@ -71,12 +72,25 @@ class _Open:
     _raw: bytes | None
 
 
+UNSET: dict[str, Any] = {
+    "content": b"",
+    "source": None,
+    "parent_id": None,
+    "problem": None,
+    "extra": None,
+    "_created_at": None,
+    "_data": None,
+    "_raw": None,
+    "_us": 0,
+}
+"""What a datum has where nothing was set: most records have none of these."""
+
 _make = object.__new__
 _set = object.__setattr__
 
 
 @final
-class Datum(_Open):
+class Datum(Blank):
     """One record: JSON-like data, opaque content, and where it came from.
 
     `rev` and `seq` are set by the store. `problem` says why a query gave this raw datum instead
@@ -103,12 +117,10 @@ class Datum(_Open):
         problem: str | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Datum:
-        new = _make(_Open)
+        new = _make(Blank)
         new.id = ids.new_id() if id is None else id
         new._created_at = clock.now() if created_at is None else created_at
-        new._us = 0
         new._data = {} if data is None else data
-        new._raw = None
         new.content, new.tags, new.author, new.source = content, tags, author, source
         new.parent_id = parent_id
         new.schema, new.schema_version, new.rev, new.seq = schema, schema_version, rev, seq
@@ -141,6 +153,12 @@ class Datum(_Open):
         """The JSON of the data, where it was read and not decoded on the way."""
         return self._raw
 
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return UNSET[name]
+        except KeyError:
+            raise AttributeError(f"a Datum has no {name!r}") from None
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Datum cannot be changed; use replace({name}=...)")
 
@@ -172,8 +190,8 @@ class Datum(_Open):
 
     def replace(self, **changes: Any) -> Datum:
         """A copy with some fields changed."""
-        new = _make(_Open)
-        for name in _Open.__slots__:
+        new = _make(Blank)
+        for name in Blank.__slots__:
             setattr(new, name, getattr(self, name))
         for name, value in changes.items():
             if name == "data":
@@ -234,32 +252,6 @@ class Datum(_Open):
                 "schema_version must be a whole number from 1 when schema is set", field="schema_version"
             )
         return inexact
-
-
-def stored(
-    id: str,
-    us: int,
-    raw: bytes,
-    content: bytes,
-    tags: frozenset[str],
-    author: str,
-    source: str | None,
-    parent_id: str | None,
-    schema: str | None,
-    schema_version: int | None,
-    rev: int,
-    seq: int,
-    extra: dict[str, Any] | None,
-) -> Datum:
-    """A datum as an engine reads it; its time and data are decoded when someone asks for them."""
-    new = _make(_Open)
-    new.id, new._us, new._raw, new._created_at, new._data = id, us, raw, None, None
-    new.content, new.tags, new.author, new.source = content, tags, author, source
-    new.parent_id = parent_id
-    new.schema, new.schema_version, new.rev, new.seq = schema, schema_version, rev, seq
-    new.problem, new.extra = None, extra
-    new.__class__ = Datum
-    return new  # type: ignore[return-value]
 
 
 def tagged(tags: Iterable[str] | None) -> frozenset[str]:

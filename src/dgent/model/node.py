@@ -6,7 +6,6 @@ dataclasses, naming every wrong field at once, finding links, and keeping fields
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -318,8 +317,7 @@ class Tagged(Choice):
         return super().carry(old, new) if same else new
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field of a record; `default` makes its default and is None when there is none."""
 
     node: Node

@@ -61,8 +61,10 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         _check_page(self)
         if isinstance(self.order_by, list):
             _force(self, "order_by", tuple(self.order_by))
-        if self.order_by != "created_at" or self.where is not None:
-            self.__dict__.update(_order_path=self.order_path, _filter=self.filter)
+        if self.order_by != "created_at":
+            self.__dict__["_order_path"] = self.order_path
+        if self.where is not None:
+            self.__dict__["_filter"] = self.filter
 
     @property
     def filter(self) -> All:
@@ -128,22 +130,21 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _check_envelope(query: Query) -> None:
-    for field in ("schema", "author", "source", "parent", "prefix"):
-        value = getattr(query, field)
-        if value is not None:
-            check = ids.check_id if field in ("parent", "prefix") else ids.check_name
-            check(value, field)
-            if type(value) is not str:
-                _force(query, field, str.__str__(value))
-    for field in ("tags", "any_tags"):
-        tags = getattr(query, field)
+    for field, value in (("schema", query.schema), ("author", query.author), ("source", query.source)):
+        if value is not None and (text := ids.check_name(value, field)) is not value:
+            _force(query, field, text)
+    for field, value in (("parent", query.parent), ("prefix", query.prefix)):
+        if value is not None and (text := ids.check_id(value, field)) is not value:
+            _force(query, field, text)
+    for field, tags in (("tags", query.tags), ("any_tags", query.any_tags)):
         if tags or type(tags) is not frozenset:
             try:
-                _force(query, field, ids.check_tags(tags, field))
+                checked = ids.check_tags(tags, field)
             except TypeError:
                 raise refusal(field, "must be a set of texts") from None
-    for field in ("since", "until"):
-        moment = getattr(query, field)
+            if checked is not tags:
+                _force(query, field, checked)
+    for field, moment in (("since", query.since), ("until", query.until)):
         if moment is not None:
             _force(query, field, _utc(moment, field))
 
@@ -168,9 +169,9 @@ def _check_page(query: Query) -> None:
         raise refusal("offset", f"must be 0 to {MAX_OFFSET}, not {offset!r}", "page with the cursor instead")
     if cursor is not None and (not isinstance(cursor, str) or not cursor):
         raise refusal("cursor", f"must be the text of an earlier answer, not {cursor!r}")
-    for field in ("descending", "content"):
-        if type(getattr(query, field)) is not bool:
-            raise refusal(field, f"must be True or False, not {getattr(query, field)!r}")
+    for field, flag in (("descending", query.descending), ("content", query.content)):
+        if type(flag) is not bool:
+            raise refusal(field, f"must be True or False, not {flag!r}")
 
 
 def _envelope_checks(query: Query) -> tuple[Callable[[Datum], bool], ...]:

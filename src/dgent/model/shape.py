@@ -39,9 +39,10 @@ class Shape(Generic[T]):
         # msgspec hands out what `Any` holds as it is; a copy keeps a value's owner from changing the datum.
         self._loose = any(type(node) is Node for node in below)
         self._quick = root.native and not self._loose
-        self._json: Callable[[bytes], T] | None = None
+        # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
+        self.quick: Callable[[bytes | None], T] | None = None
         if self._quick and not self._clocked:
-            self._json = msgspec.json.Decoder(contract, dec_hook=ref.decode_hook).decode
+            self.quick = msgspec.json.Decoder(contract, dec_hook=ref.decode_hook).decode  # type: ignore[assignment]
 
     def decode(self, data: dict[str, Any]) -> T:
         """The value of the data; DecodeFailed lists every wrong field in `details["fields"]`."""
@@ -61,9 +62,9 @@ class Shape(Generic[T]):
 
     def decode_json(self, raw: bytes) -> T:
         """The value of data that is still JSON; quicker than decoding it twice."""
-        if self._json is not None:
+        if self.quick is not None:
             try:
-                return self._json(raw)
+                return self.quick(raw)
             except Exception:
                 pass  # read again below, to name everything that is wrong
         data = codec.decode(raw)

@@ -26,13 +26,11 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
     op: str
     value: Any
 
-    def __post_init__(self) -> None:
-        # Built once and found before the method, which serves copies that carry no __dict__.
-        self.__dict__["holds"] = _CHECKS[self.op](self.value)
-
     def holds(self, found: Any) -> bool:
         """Whether a value found at the path (or MISSING) passes."""
-        return _CHECKS[self.op](self.value)(found)
+        check: Check = _CHECKS[self.op](self.value)
+        self.__dict__["holds"] = check  # found before this method from now on
+        return check(found)
 
     def test(self, data: Any) -> bool:
         """Whether a record's data passes."""
@@ -109,7 +107,7 @@ class Reader:
     def where(self, where: Any, depth: int) -> list[Part]:
         """The parts of a map of conditions; all of them must hold."""
         _check_depth(depth)
-        if not isinstance(where, Mapping):
+        if not is_map(where):
             raise refusal("where", f"must be a map, not {type(where).__name__}")
         # Maps without conditions count too: 16 levels of lists of them would never end.
         self.maps += 1
@@ -162,6 +160,11 @@ class Reader:
         return Condition(path, op, _operand(path, op, value))
 
 
+def is_map(value: Any) -> bool:
+    """Whether a value is a mapping; the plain kinds first, because asking an abstract class is slow."""
+    return type(value) is not str and (type(value) is dict or isinstance(value, Mapping))
+
+
 def _check_depth(depth: int) -> None:
     if depth > MAX_DEPTH:
         raise refusal("where", f"is nested deeper than {MAX_DEPTH} levels")
@@ -172,7 +175,7 @@ def _is_operator(name: Any) -> bool:
 
 
 def _count_operators(operand: Any) -> int:
-    return sum(map(_is_operator, operand)) if isinstance(operand, Mapping) else 0
+    return sum(map(_is_operator, operand)) if is_map(operand) else 0
 
 
 def _one(parts: list[Part]) -> Part:
@@ -187,6 +190,8 @@ def _listed(name: str, operand: Any) -> Any:
 
 def _operand(path: Path, op: str, value: Any) -> Any:
     """The operand as plain JSON, or a QueryError when the operator cannot take it."""
+    if op == "$eq" and type(value) is str and value.isascii():
+        return value  # the usual case; the rest below finds nothing wrong with it
     choices = op in ("$in", "$nin")
     if choices and not (isinstance(value, list | tuple | set | frozenset) and len(value) <= MAX_CHOICES):
         raise _needs(path, op, f"a list of at most {MAX_CHOICES} values")

@@ -124,7 +124,10 @@ class EmbeddedBackend(ABC):
         check_as_of(as_of)
         short = as_of is None and query.limit is not None and query.limit + query.offset <= INLINE_ROWS
         if short:
-            page = await self._inline(lambda reading: self._short_query(reading, query, view))
+            try:
+                page = self._read_now(lambda reading: self._short_query(reading, query, view))
+            except Busy:
+                page = None  # the read below waits on another thread
             if page is not None:
                 return page
         return await self._read(lambda reading: self._query(reading, query, view, as_of))

@@ -103,7 +103,11 @@ class Reading(Protocol):
         ...
 
     def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
-        """The first rows of a scan at once, as plain tuples in the layout of Row."""
+        """The first rows of a scan at once, as plain tuples in the layout of Brief."""
+        ...
+
+    def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
+        """The live version of a record as a plain tuple in the layout of Brief, or nothing."""
         ...
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:

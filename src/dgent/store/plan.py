@@ -71,9 +71,11 @@ def make_plan(reading: Reading, query: Query, view: View) -> Plan:
     else:
         state = reading.state(query.schema)
         states = [] if state is None else [state]
+    if len(states) == 1:
+        return (
+            _direct_plan(reading, query, view, states[0]) or _Planner(reading, query, view, states[0]).plan()
+        )
     parts = [_Planner(reading, query, view, state).plan() for state in states]
-    if len(parts) == 1:
-        return parts[0]
     return Plan(
         tuple(scan for part in parts for scan in part.scans),
         all(part.ordered for part in parts),
@@ -98,14 +100,49 @@ def _bounds(key: bytes, query: Query) -> tuple[Position, Position]:
     return first, last
 
 
+def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState) -> Plan | None:
+    """The plan of the usual page: one schema, at most one tag, at most one declared field by its value.
+
+    `_Planner` would find the same; agents ask such queries all day, and there is nothing to weigh.
+    """
+    parts = query.filter.parts
+    if query.any_tags or len(query.tags) > 1 or len(parts) > 1 or query.order_path is not None:
+        return None
+    if query.author is not None or query.source is not None or query.prefix is not None:
+        return None
+    (tag,) = query.tags or ("",)
+    if not parts:
+        name, key = StreamName(state.number, 0, tag, ""), b""
+        label = "schema, tag" if tag else "schema"
+    else:
+        condition = parts[0]
+        if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
+            return None
+        path = paths.text(condition.path)
+        if path not in state.ready or (tag and path not in state.paths[:PRODUCTS]):
+            return None
+        (key,), sure = _equal_keys(condition)
+        if not sure:
+            return None
+        name = StreamName(state.number, state.iv, tag, "." + path)
+        label = "schema, tag, field" if tag else "schema, field"
+    stream = reading.stream(name)
+    scans = () if stream is None else (Scan(stream, *_bounds(key, query)),)
+    return Plan(scans, True, True, lagging=(state.number,) if parts else (), explain=label)
+
+
+def _fields_usable(state: SchemaState, view: View) -> bool:
+    """Field streams have the shape of version `iv`; a caller that sees another shape must not use them."""
+    known = view.version(state.name)
+    return known == state.iv if known is not None else state.seen <= {state.iv}
+
+
 class _Planner:
     """Plans a query for one schema."""
 
     def __init__(self, reading: Reading, query: Query, view: View, state: SchemaState) -> None:
         self.reading, self.query, self.state = reading, query, state
-        known = view.version(state.name)
-        # Field streams have the shape of version `iv`; a caller that sees another shape must not use them.
-        usable = known == state.iv if known is not None else state.seen <= {state.iv}
+        usable = _fields_usable(state, view)
         self.ready = {p: state.paths.index(p) for p in state.paths if usable and p in state.ready}
         self.conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.needs = self._needs()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import msgspec
 
 from dgent import clock, codec
 from dgent.errors import Corrupt, InputError
-from dgent.model.datum import Datum, stored
+from dgent.model.datum import Blank, Datum
 from dgent.store import body
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
@@ -43,6 +43,25 @@ class Row(NamedTuple):
     tags: str  # a JSON list, sorted
     enc: int
     fk: bytes | None  # index keys not derivable from `data`; None: derive them
+    x: bytes | None
+    data: bytes | None
+    content: bytes | None
+
+
+class Brief(NamedTuple):
+    """What a reader needs of a live row; engines fetch pages of these as plain tuples."""
+
+    dk: int
+    id: str
+    rev: int
+    seq: int
+    t: int
+    schema: int
+    sv: int
+    author: int
+    source: int | None
+    parent: str | None
+    tags: str
     x: bytes | None
     data: bytes | None
     content: bytes | None
@@ -112,6 +131,7 @@ def data_of(row: Row) -> dict[str, Any]:
 
 T_MIN, T_MAX = clock.to_us(datetime.min.replace(tzinfo=UTC)), clock.to_us(datetime.max.replace(tzinfo=UTC))
 _NO_TAGS: frozenset[str] = frozenset()
+_make = object.__new__
 _tag_sets: dict[str, frozenset[str]] = {"[]": _NO_TAGS}
 
 
@@ -150,29 +170,50 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
         return _damaged(Row._make(row), name, error)
 
 
-def lazy_datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
-    """Like `datum_of`, for a caller who decodes the data himself, and finds out then if it is damaged."""
-    (_, id, rev, seq, _, t, _, schema, sv, author, source, parent, tags, _, _, x, data, content) = row
-    if x is not None or type(data) is not bytes or tags not in _tag_sets or not T_MIN <= t <= T_MAX:
-        return datum_of(row, name)
-    try:
-        return stored(
-            id,
-            t,
-            data,
-            content or b"",
-            _tag_sets[tags],
-            name(author),
-            None if source is None else name(source),
-            parent,
-            name(schema) or None,
-            sv or None,
-            rev,
-            seq,
-            None,
-        )
-    except Corrupt:
-        return datum_of(row, name)
+def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> list[Datum]:
+    """The datums of brief rows, for a caller who decodes the data himself.
+
+    He finds out then if it is damaged. Every record read in a page or by its id comes through here,
+    so there are no calls in the plain case.
+    """
+    out: list[Any] = []
+    names: dict[int | None, str] = {}
+    for row in rows:
+        _, id, rev, seq, t, schema, sv, author, source, parent, tags, x, data, content = row
+        if x is not None or type(data) is not bytes or not T_MIN <= t <= T_MAX:
+            out.append(datum_of(whole_of(row), name))
+            continue
+        new = _make(Blank)
+        try:
+            new.tags = _tag_sets[tags] if tags in _tag_sets else _tag_set(tags)
+            if author not in names:
+                names[author] = name(author)
+            if schema not in names:
+                names[schema] = name(schema)
+            if source is not None:
+                new.source = name(source)
+        except DAMAGE:
+            out.append(datum_of(whole_of(row), name))
+            continue
+        new.id, new.rev, new.seq, new._us, new._raw = id, rev, seq, t, data
+        new.author, new.schema, new.schema_version = names[author], names[schema] or None, sv or None
+        if parent is not None:
+            new.parent_id = parent
+        if content is not None:
+            new.content = content
+        new.__class__ = Datum
+        out.append(new)
+    return out
+
+
+def brief_of(row: Row) -> Brief:
+    """What a reader needs of a live row."""
+    return Brief._make((*row[:4], row.t, *row[7:13], *row[15:]))
+
+
+def whole_of(brief: tuple[Any, ...]) -> Row:
+    """A brief row in the layout of Row; what it does not carry, no datum shows."""
+    return Row._make((*brief[:4], 1, brief[4], 0, *brief[5:11], body.PLAIN, None, *brief[11:]))
 
 
 def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:

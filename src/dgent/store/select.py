@@ -18,21 +18,30 @@ from dgent.store.catalog import REF, SchemaState, StreamName, high, low, referre
 from dgent.store.cursor import Cursor
 from dgent.store.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading, Scan
 from dgent.store.plan import Plan, make_plan
-from dgent.store.row import Row, datum_of, lazy_datum_of, unpacked
+from dgent.store.row import Brief, Row, datum_of, datums_of, unpacked, whole_of
 
 Found = tuple[bytes, int, int, Row]
 """A row with its place in the order: order key, time, dk."""
 
 
-def get(reading: Reading, id: str, as_of: int | None, lazy: bool = False) -> Datum | None:
+def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
     """The live version of a record, or the one at a seq; Corrupt when it is damaged."""
-    datum = look_up(reading, id, as_of, lazy)
+    return _sound(look_up(reading, id, as_of))
+
+
+def get_lazily(reading: Reading, id: str) -> Datum | None:
+    """The live version of a record, for a caller who decodes the data himself."""
+    found = datums_of(reading.fetch_id(ids.check_id(id)), reading.name)
+    return _sound(found[0]) if found else None
+
+
+def _sound(datum: Datum | None) -> Datum | None:
     if datum is not None and datum.problem is not None:
-        raise Corrupt(datum.problem, id=id)
+        raise Corrupt(datum.problem, id=datum.id)
     return datum
 
 
-def look_up(reading: Reading, id: str, as_of: int | None, lazy: bool = False) -> Datum | None:
+def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
     """Like `get`, but a damaged record comes back with its problem."""
     head = reading.head(ids.check_id(id))
     if head is None:
@@ -44,7 +53,7 @@ def look_up(reading: Reading, id: str, as_of: int | None, lazy: bool = False) ->
         head = earlier
     if not head.live:
         return None
-    return lazy_datum_of(head, reading.name) if lazy else datum_of(head, reading.name)
+    return datum_of(head, reading.name)
 
 
 # -- versions -----------------------------------------------------------------------------
@@ -236,10 +245,11 @@ def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) 
     further = None
     if len(rows) > q.limit:
         rows = rows[: q.limit]
-        further = _further(q, epoch, Cursor(b"", rows[-1][5], rows[-1][0], -1))
+        last = Brief._make(rows[-1])
+        further = _further(q, epoch, Cursor(b"", last.t, last.dk, -1))
     name = reading.name
-    made = lazy_datum_of if lazy else datum_of
-    return Page([made(row, name) for row in rows], plan.explain, further)
+    made = datums_of(rows, name) if lazy else [datum_of(whole_of(row), name) for row in rows]
+    return Page(made, plan.explain, further)
 
 
 def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:

@@ -9,10 +9,12 @@ Whatever looks at stored bodies anywhere but in the one place that decodes them 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from dgent.store.kernel import Scan, Writing
-from dgent.store.row import Row
+from dgent.store.row import Brief, Row
+
+R = TypeVar("R", Row, Brief)
 
 _MARK = b"~"  # one byte more, so that a length taken from stored bytes is wrong too
 _TABLE = bytes(byte ^ 0x5A for byte in range(256))
@@ -64,9 +66,13 @@ class ScrambledKernel:
         """The live rows of a scan, plain again."""
         return ((key, _out(row)) for key, row in self._kernel.walk(scan, descending, content))
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Row]:
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Brief]:
         """The first rows of a scan, plain again."""
-        return [_out(Row._make(row)) for row in self._kernel.fetch(scan, descending, content, limit)]
+        return [_out(Brief._make(row)) for row in self._kernel.fetch(scan, descending, content, limit)]
+
+    def fetch_id(self, id: str) -> list[Brief]:
+        """The live version of a record, plain again."""
+        return [_out(Brief._make(row)) for row in self._kernel.fetch_id(id)]
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
         """The live rows whose id starts with a prefix, plain again."""
@@ -95,13 +101,13 @@ class ScrambledKernel:
         self._kernel.bury(_into(row))
 
 
-def _mapped(row: Row, change: Callable[[bytes | None], bytes | None]) -> Row:
+def _mapped(row: R, change: Callable[[bytes | None], bytes | None]) -> R:
     return row._replace(x=change(row.x), data=change(row.data), content=change(row.content))
 
 
-def _into(row: Row) -> Row:
+def _into(row: R) -> R:
     return _mapped(row, scrambled)
 
 
-def _out(row: Row) -> Row:
+def _out(row: R) -> R:
     return _mapped(row, unscrambled)

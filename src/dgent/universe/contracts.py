@@ -125,14 +125,13 @@ class Contracts:
             if datum.schema != name:
                 name = datum.schema
                 schema = self.named(name)
-                version, decode = (0, None) if schema is None else (schema.version, schema.shape.decode_json)
-            raw = datum.raw
-            if decode is not None and raw is not None and datum.schema_version == version:
+                version, decode = (0, None) if schema is None else (schema.version, schema.shape.quick)
+            if decode is not None and datum.schema_version == version:
                 try:
-                    out.append(Crystal(datum, decode(raw), name or "", version))
+                    out.append(Crystal(datum, decode(datum.raw), name or "", version))
                     continue
-                except (Unreadable, Corrupt):
-                    pass  # told below
+                except Exception:
+                    pass  # what is wrong with it is told below
             out.append(self.lenient(datum))
         return out
 

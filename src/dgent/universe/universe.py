@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dgent import clock, ids
 from dgent.errors import (
@@ -23,7 +23,6 @@ from dgent.errors import (
 )
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
-from dgent.model.lens import Lens
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import (
@@ -51,8 +50,11 @@ from dgent.universe.alone import Names
 from dgent.universe.argument import check_limit, check_query, check_since, query_of
 from dgent.universe.collection import Collection
 from dgent.universe.contracts import Contracts, declaration, raw_of
-from dgent.universe.focus import Focus
 from dgent.universe.transaction import Transaction
+
+if TYPE_CHECKING:
+    from dgent.model.lens import Lens
+    from dgent.universe.focus import Focus
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -388,7 +390,8 @@ class Universe:
         """Matching records with a cursor for the next page."""
         await self._ready()
         check_query(query)
-        page = await self.backend.query(query, self.contracts, await self._seq_of(as_of))
+        seq = None if as_of is None else await self._seq_of(as_of)
+        page = await self.backend.query(query, self.contracts, seq)
         made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page.items)
         return Page(made, page.explain, page.further)
 
@@ -396,7 +399,7 @@ class Universe:
         self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
     ) -> builtins.list[Crystal[Any]]:
         """Matching records that are typed values here."""
-        found = await self.query(query, as_of=as_of, **filters)
+        found: builtins.list[Any] = (await self.page(query_of(query, filters), as_of=as_of)).items
         return [each for each in found if isinstance(each, Crystal)]
 
     async def count(
@@ -498,6 +501,8 @@ class Universe:
 
     def focus(self, id: str, lens: Lens[Any, T]) -> Focus[T]:
         """A part of a record, to get, set and modify through a lens."""
+        from dgent.universe.focus import Focus  # optics load when they are used
+
         return Focus(self, id, lens)
 
     async def resolve(self, crystal: Crystal[Any]) -> relation.Resolved:

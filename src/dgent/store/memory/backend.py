@@ -77,6 +77,8 @@ class MemoryBackend(EmbeddedBackend):
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """The live version, read on this thread without an event loop."""
+        if lazy:
+            return self._read_now(lambda reading: select.get_lazily(reading, id))
         return self._read_now(lambda reading: select.get(reading, id, None))
 
     async def wait(self, since: int, timeout_s: float) -> int:

@@ -9,7 +9,7 @@ from itertools import islice
 from dgent.store.body import ANCHOR
 from dgent.store.catalog import Entry, Position, SchemaState, StreamName
 from dgent.store.kernel import Logged, Scan, Tip
-from dgent.store.row import Row
+from dgent.store.row import Brief, Row, brief_of
 
 
 class MemoryKernel:
@@ -74,8 +74,12 @@ class MemoryKernel:
             row = self._rows[dk]
             yield key, row if content else row._replace(content=None)
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Row]:
-        return [row for _, row in islice(self.walk(scan, descending, content), limit)]
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Brief]:
+        return [brief_of(row) for _, row in islice(self.walk(scan, descending, content), limit)]
+
+    def fetch_id(self, id: str) -> list[Brief]:
+        row = self.head(id)
+        return [] if row is None or not row.live else [brief_of(row)]
 
     def _slice(self, scan: Scan) -> list[Position]:
         entries = self._entries.get(scan.stream, [])

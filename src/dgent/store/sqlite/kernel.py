@@ -13,14 +13,16 @@ from dgent.errors import Corrupt
 from dgent.store.body import ANCHOR
 from dgent.store.catalog import Entry, SchemaState, StreamName, high, low
 from dgent.store.kernel import Logged, LoggedOp, Scan, Tip
-from dgent.store.row import Row
+from dgent.store.row import Brief, Row
 
 _MAX_CACHED = 100_000
 
 _COLUMNS = "dk, id, rev, seq, live, t, at, schema, sv, author, source, parent, tags, enc, fk, x, data"
 _PREFIXED = ", ".join("d." + column for column in _COLUMNS.split(", "))
+_BRIEF = ", ".join("d." + field for field in Brief._fields[:-1])
 _LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
 
+_BRIEF_HEAD = f"SELECT {_BRIEF}, d.content FROM datum d WHERE d.id = ? AND d.trail = 0 AND d.live = 1"
 _HEAD = f"SELECT {_COLUMNS}, content FROM datum WHERE id = ? AND trail = 0"
 _ROW = f"SELECT {_COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
 _PAST = f"SELECT {_COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
@@ -31,6 +33,7 @@ _LAG = (
 )
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
 _SIZE = f"SELECT count(*) FROM (SELECT 1 FROM entry e WHERE {_BETWEEN} LIMIT ?)"
+_FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
 _IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
 _INSERT = (
     f"INSERT INTO datum ({_COLUMNS}, content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -56,22 +59,22 @@ _TRIM = (
 _APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-def _walk_sql(key: str, content: bool, descending: bool, between: str = _BETWEEN) -> str:
+def _walk_sql(columns: str, content: bool, descending: bool, between: str = _BETWEEN) -> str:
     way = "DESC" if descending else "ASC"
     body = "d.content" if content else "NULL"
     # CROSS JOIN keeps the stream as the outer loop, so rows come in its order without a sort.
     return (
-        f"SELECT {key}{_PREFIXED}, {body} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
+        f"SELECT {columns}, {body} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
         f" WHERE {between} ORDER BY e.key {way}, e.t {way}, e.dk {way}"
     )
 
 
 _WAYS = [(descending, content) for descending in (False, True) for content in (False, True)]
-_WALK = {(down, content): _walk_sql("e.key, ", content, down) for down, content in _WAYS}
-_FETCH = {(down, content): _walk_sql("", content, down) + " LIMIT ?" for down, content in _WAYS}
+_WALK = {(down, content): _walk_sql("e.key, " + _PREFIXED, content, down) for down, content in _WAYS}
+_FETCH = {(down, content): _walk_sql(_BRIEF, content, down) + " LIMIT ?" for down, content in _WAYS}
 # One key and all times: a plain comparison is checked quicker, row by row, than a range of triples.
 _FETCH_KEY = {
-    (down, content): _walk_sql("", content, down, "e.ix = ? AND e.key = ?") + " LIMIT ?"
+    (down, content): _walk_sql(_BRIEF, content, down, "e.ix = ? AND e.key = ?") + " LIMIT ?"
     for down, content in _WAYS
 }
 
@@ -113,6 +116,7 @@ class SQLiteReading:
         self.catalog = Catalog()
         self._execute = connection.cursor().execute
         self._walking: set[apsw.Cursor] = set()
+        self._any_lag = 1  # hardly ever any; told by `refresh`, so that most queries need not look
 
     @property
     def generation(self) -> int:
@@ -123,7 +127,7 @@ class SQLiteReading:
         return self._execute(sql, values).fetchall()
 
     def refresh(self) -> None:
-        version = self._all("SELECT value FROM meta WHERE name = 'catalog'")[0][0]
+        ((version, self._any_lag),) = self._all(_FRESH)
         if version != self.catalog.version:
             self._load(version)
 
@@ -214,6 +218,16 @@ class SQLiteReading:
             self._walking.discard(cursor)
             cursor.close(True)
 
+    def begin_read(self) -> None:
+        """From here on, every read sees one moment."""
+        self._execute("BEGIN")
+
+    def end_read(self) -> None:
+        """The next read sees what was committed meanwhile."""
+        self.end_walks()
+        if not self.connection.get_autocommit():
+            self._execute("COMMIT")
+
     def end_walks(self) -> None:
         """Close what an error left open: whoever keeps its traceback keeps the walk alive."""
         while self._walking:
@@ -225,6 +239,9 @@ class SQLiteReading:
             return self._execute(_FETCH_KEY[descending, content], (scan.stream, key, limit)).fetchall()
         values = (scan.stream, *scan.low, *scan.high, limit)
         return self._execute(_FETCH[descending, content], values).fetchall()
+
+    def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
+        return self._execute(_BRIEF_HEAD, (id,)).fetchall()
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
         body = "d.content" if content else "NULL"
@@ -239,6 +256,8 @@ class SQLiteReading:
         return int(self._all(sql, prefix, _after(prefix), cap)[0][0])
 
     def lagging(self, schema: int) -> list[Row]:
+        if not self._any_lag:
+            return []
         return [Row._make(found) for found in self._all(_LAG, schema)]
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
@@ -428,6 +447,7 @@ class SQLiteKernel(SQLiteReading):
 
     def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
         if lagging:
+            self._any_lag = 1
             self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, dk))
         else:
             self._execute("DELETE FROM lag WHERE schema = ? AND dk = ?", (schema, dk))

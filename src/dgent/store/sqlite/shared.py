@@ -85,7 +85,9 @@ class Shared:
         reader = self._reader()
         with reader.lock:
             try:
-                return select.get(reader.reading, id, None, lazy)
+                if lazy:
+                    return select.get_lazily(reader.reading, id)
+                return select.get(reader.reading, id, None)
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise translate(error, self.path) from error
             except Corrupt:
@@ -96,15 +98,16 @@ class Shared:
     def read(self, work: Callable[[Reading], R]) -> R:
         """Run reads that all see one moment."""
         reader = self._reader()
-        connection = reader.own.connection
-        with reader.lock, translated(self.path):
-            connection.execute("BEGIN")
+        own = reader.own
+        with reader.lock:
             try:
-                return work(reader.reading)
-            finally:
-                reader.own.end_walks()
-                if not connection.get_autocommit():
-                    connection.execute("COMMIT")
+                own.begin_read()
+                try:
+                    return work(reader.reading)
+                finally:
+                    own.end_read()
+            except (apsw.Error, UnicodeDecodeError) as error:
+                raise translate(error, self.path) from error
 
     def scrub(self) -> bool:
         """Leave forgotten bytes in no file; False when readers or writers prevented it for five seconds."""
