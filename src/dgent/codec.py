@@ -66,6 +66,10 @@ def _walk_dict(value: dict[Any, Any], depth: int, enc_hook: Any) -> dict[str, An
     for key, item in value.items():
         if type(key) is not str:
             raise _bad(f"has the key {key!r}, which is not text", "keys of stored maps are texts")
+        kind = type(item)
+        if (item.isascii() if kind is str else kind is bool or item is None) and key.isascii():
+            out[key] = item  # most of what is ever stored, without another call
+            continue
         try:
             if not key.isascii():
                 _checked(key)

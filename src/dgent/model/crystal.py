@@ -31,7 +31,7 @@ class CrystalMeta(msgspec.Struct, frozen=True):
     stored_version: int
 
 
-class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False):
+class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
     """A datum as it is stored, and the value it has under one version of its schema.
 
     The datum stays as stored, also when the value came from an upgraded copy of its data. So nothing

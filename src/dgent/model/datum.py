@@ -121,6 +121,7 @@ class Datum(Blank):
         new.id = ids.new_id() if id is None else id
         new._created_at = clock.now() if created_at is None else created_at
         new._data = {} if data is None else data
+        new._us, new._raw = 0, None
         new.content, new.tags, new.author, new.source = content, tags, author, source
         new.parent_id = parent_id
         new.schema, new.schema_version, new.rev, new.seq = schema, schema_version, rev, seq
@@ -191,8 +192,11 @@ class Datum(Blank):
     def replace(self, **changes: Any) -> Datum:
         """A copy with some fields changed."""
         new = _make(Blank)
-        for name in Blank.__slots__:
-            setattr(new, name, getattr(self, name))
+        new.id, new.content, new.tags, new.extra = self.id, self.content, self.tags, self.extra
+        new.author, new.source, new.parent_id = self.author, self.source, self.parent_id
+        new.schema, new.schema_version = self.schema, self.schema_version
+        new.rev, new.seq, new.problem = self.rev, self.seq, self.problem
+        new._created_at, new._us, new._data, new._raw = self._created_at, self._us, self._data, self._raw
         for name, value in changes.items():
             if name == "data":
                 new._data, new._raw = value, None

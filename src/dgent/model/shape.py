@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -12,7 +14,7 @@ from dgent import codec
 from dgent.errors import Corrupt, DecodeFailed, InputError
 from dgent.model import ref
 from dgent.model.contract import Compiler
-from dgent.model.node import Errors, Link, Node, convert, reach
+from dgent.model.node import Errors, Leaf, Link, Node, Record, convert, reach
 
 T = TypeVar("T")
 
@@ -40,6 +42,7 @@ class Shape(Generic[T]):
         self._loose = any(type(node) is Node for node in below)
         self._quick = root.native and not self._loose
         # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
+        self._flat = _flat_fields(root)
         self.quick: Callable[[bytes | None], T] | None = None
         if self._quick and not self._clocked:
             self.quick = msgspec.json.Decoder(contract, dec_hook=ref.decode_hook).decode  # type: ignore[assignment]
@@ -80,6 +83,9 @@ class Shape(Generic[T]):
         """The storable data of a value, and the value as everyone will read it back."""
         if not isinstance(value, self._root.made):
             raise InputError(f"a {type(value).__name__} is no {self.label}", contract=self.label)
+        flat = self._settle_flat(value)
+        if flat is not None:
+            return flat, value
         data: dict[str, Any] = codec.plain(value, enc_hook=ref.encode_hook)
         try:
             again = self.decode(data)
@@ -89,6 +95,22 @@ class Shape(Generic[T]):
         # A text where the contract wants a datetime passes; writing it again brings it into its one form.
         return (codec.plain(again, enc_hook=ref.encode_hook) if self._clocked else data), again
 
+    def _settle_flat(self, value: T) -> dict[str, Any] | None:
+        """The data of a value whose fields hold exactly the scalars that the contract names.
+
+        Such a value is what everyone will read back. None when that is not so, or not so clear.
+        """
+        if type(value) is not self._root.made or not self._flat:
+            return None
+        data = {}
+        for name, kinds in self._flat.items():
+            item = getattr(value, name, ...)  # a field that init leaves out may not be there
+            kind = type(item)
+            if kind not in kinds or not _SAFE[kind](item):
+                return None
+            data[name] = item
+        return data
+
     def carry(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         """New data plus what the old data holds that the contract does not know."""
         out: dict[str, Any] = self._root.carry(old, new)
@@ -97,6 +119,29 @@ class Shape(Generic[T]):
     def refs(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
         """The path and the id of every link in the data."""
         return list(self._root.refs(data, ())) if self._linked else []
+
+
+_SAFE: dict[type, Callable[[Any], bool]] = {
+    str: str.isascii,
+    int: lambda number: -(2**63) <= number < 2**63,
+    float: isfinite,
+    bool: lambda _: True,
+    NoneType: lambda _: True,
+}
+
+
+def _flat_fields(root: Record) -> dict[str, frozenset[type]]:
+    """The scalar types of each field; empty when a field can hold anything else, or values are made anew."""
+    kinds = {name: _scalars(field.node) for name, field in root.fields.items()}
+    return kinds if root.native and root.after is None and all(kinds.values()) else {}
+
+
+def _scalars(node: Node) -> frozenset[type]:
+    if type(node) is not Leaf:
+        return frozenset()
+    hint = node.hint
+    kinds = frozenset(get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))
+    return kinds if kinds <= _SAFE.keys() else frozenset()
 
 
 def describe(contract: type[Any]) -> str:

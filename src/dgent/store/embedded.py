@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -74,7 +74,7 @@ class EmbeddedBackend(ABC):
         """Run work in a write transaction of its own."""
 
     @abstractmethod
-    async def _commit(self, prepared: Prepared, view: View) -> Committed:
+    def _commit(self, prepared: Prepared, view: View) -> Awaitable[Committed]:
         """Run a commit in a write transaction, maybe together with others."""
 
     @abstractmethod

@@ -60,7 +60,7 @@ from dgent.store.row import Draft, Row
 MAX_OPS = 1_000_000
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A commit made ready: encoded and checked as far as that goes without the store."""
 
     commit: Commit
@@ -73,7 +73,6 @@ class Prepared(NamedTuple):
 def prepare(commit: Commit) -> Prepared:
     """Refuse what is wrong in itself and encode the rest, before the store is asked."""
     drafts: list[Draft | None] = []
-    seen: set[str] = set()
     size = 0
     check_commit(commit)
     for op in commit.ops:
@@ -85,15 +84,22 @@ def prepare(commit: Commit) -> Prepared:
         else:
             ids.check_id(op.id)
             drafts.append(None)
-        if op.id in seen:
-            raise InputError(f"the id {op.id!r} is in one commit twice", field="id")
-        seen.add(op.id)
-    if len(drafts) > MAX_OPS:
-        raise InputError(f"a commit has at most {MAX_OPS} ops", hint="split it")
+    if len(drafts) > 1:
+        _check_together(commit.ops)
     if commit.key is None:
         return Prepared(commit, drafts, None, None, size)
     ids.check_id(commit.key, "key")
     return Prepared(commit, drafts, key_bytes(commit.key), _digest(commit.ops, drafts), size)
+
+
+def _check_together(ops: Sequence[Op]) -> None:
+    if len(ops) > MAX_OPS:
+        raise InputError(f"a commit has at most {MAX_OPS} ops", hint="split it")
+    seen: set[str] = set()
+    for op in ops:
+        if op.id in seen:
+            raise InputError(f"the id {op.id!r} is in one commit twice", field="id")
+        seen.add(op.id)
 
 
 def key_bytes(key: str) -> bytes:
@@ -111,11 +117,12 @@ def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
             body = codec.canonical(made.plain).decode()
             content = hashlib.blake2b(made.content or b"").hexdigest()
             extra = None if made.x is None else codec.canonical(codec.decode(made.x)).decode()
-            parts.append(["Put", op.expect, *made[0:1], *made[2:8], extra, body, content])
+            envelope = [made.id, made.schema, made.sv, made.author, made.source, made.parent, made.tags]
+            parts.append(["Put", op.expect, *envelope, extra, body, content])
     return hashlib.blake2b(codec.encode(parts), digest_size=16).digest()
 
 
-class _Verdict(NamedTuple):
+class _Verdict(msgspec.Struct, frozen=True, gc=False):
     """What one op will do: the stored head, and the draft to write, if any."""
 
     op: Op
@@ -246,8 +253,7 @@ class Ledger:
         if fresh:
             kernel.insert(fresh)
         if entries:
-            # Sorted entries of a large commit land on neighbouring pages.
-            kernel.add_entries(sorted(entries) if len(fresh) > 64 else entries)
+            kernel.add_entries(entries)
         kernel.append(
             Logged(
                 seq,
@@ -264,7 +270,7 @@ class Ledger:
         return Committed(seq, tuple(written))
 
     def _write_one(self, verdict: _Verdict, fresh: list[Row], entries: list[Entry]) -> tuple[Row, int]:
-        op, made, head, _code = verdict
+        op, made, head = verdict.op, verdict.draft, verdict.head
         if made is None:
             assert head is not None, "only a live record is deleted"
             return self._bury_and_delete(head)

@@ -67,7 +67,7 @@ class Brief(NamedTuple):
     content: bytes | None
 
 
-class Draft(NamedTuple):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A datum made ready for writing, before it has numbers, rev and seq."""
 
     id: str

@@ -234,7 +234,9 @@ class Universe:
         of_seq: int | None = None,
     ) -> Committed:
         """Do all ops or none: the one way anything is changed."""
-        await self._ready()
+        self._check()
+        if self._undeclared:
+            await self._ready()
         return await self.backend.commit(
             Commit(ops, key, guard, self.author, note, kind, of_seq, self._room), self.contracts
         )

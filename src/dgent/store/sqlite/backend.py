@@ -116,10 +116,8 @@ class SQLiteBackend(EmbeddedBackend):
 
     # -- writes ---------------------------------------------------------------------------
 
-    async def _commit(self, prepared: Prepared, view: View) -> Committed:
-        result = await self._soon(Job(self._deliver, prepared, view))
-        assert isinstance(result, Committed)
-        return result
+    def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
+        return self._soon(Job(self._deliver, prepared, view))
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         result: R = await self._queued(Job(self._deliver, work=work))
@@ -132,10 +130,10 @@ class SQLiteBackend(EmbeddedBackend):
         future = self._loop.create_future()
         job.receiver = future
         job.dropped = future.cancelled
-        shared.writer.submit(job)
+        shared.writer.submit([job])
         return await future
 
-    async def _soon(self, job: Job) -> Any:
+    def _soon(self, job: Job) -> asyncio.Future[Any]:
         """Do a job at the end of this tick, together with all others of the tick."""
         self._opened()
         assert self._loop is not None
@@ -145,7 +143,7 @@ class SQLiteBackend(EmbeddedBackend):
         self._waiting.append(job)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._flush)
-        return await future
+        return future
 
     def _flush(self) -> None:
         jobs = [job for job in self._waiting if not job.dropped()]
@@ -155,12 +153,14 @@ class SQLiteBackend(EmbeddedBackend):
         if jobs and writer is not None and self._fits_the_loop(jobs, writer) and writer.try_now(jobs):
             _settle(jobs)
             return
-        for job in jobs:
-            try:
-                self._opened().writer.submit(job)
-            except Closed as error:
+        if not jobs:
+            return
+        try:
+            self._opened().writer.submit(jobs)
+        except Closed as error:
+            for job in jobs:
                 job.error = error
-                _settle([job])
+            _settle(jobs)
 
     def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
         """Whether a commit here would be over sooner than a thread could be woken and answer.

@@ -56,6 +56,8 @@ _TRIM = (
     "DELETE FROM commits WHERE seq <= ? AND trail = 0 AND key IS NULL"
     " AND seq < (SELECT max(seq) FROM commits)"
 )
+_ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
+_FEW = 64  # so many entries are not worth sorting
 _APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -114,7 +116,7 @@ class SQLiteReading:
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self.catalog = Catalog()
-        self._execute = connection.cursor().execute
+        self._execute: Callable[..., apsw.Cursor] = connection.cursor().execute
         self._walking: set[apsw.Cursor] = set()
         self._any_lag = 1  # hardly ever any; told by `refresh`, so that most queries need not look
 
@@ -308,13 +310,57 @@ class SQLiteKernel(SQLiteReading):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.tip = Tip(0, 0, 0)
-        self._many = connection.cursor().executemany
+        self._at_once = connection.cursor().execute
+        self._execute = self._in_turn
+        self._many_at_once = connection.cursor().executemany
+        # New rows wait here, so that many small commits of one transaction are written together.
+        self._new: dict[str, Row] = {}
+        self._new_entries: list[Entry] = []
+        self._new_log: list[tuple[Any, ...]] = []
         self._data_version = -1
         # What this transaction added; others may use it only after the commit.
         self._fresh_numbers: dict[str, int] = {}
         self._fresh_streams: dict[StreamName, int] = {}
         self._fresh_states: dict[str, SchemaState] = {}
         self._changed_catalog = False
+
+    # -- what waits -----------------------------------------------------------------------
+
+    def _in_turn(self, sql: str, values: Any = ()) -> apsw.Cursor:
+        """Run a statement after what waits, because it may read or change that."""
+        if self._new_log or self._new or self._new_entries:
+            self._flush()
+        return self._at_once(sql, values)
+
+    def _many(self, sql: str, values: Iterable[Any]) -> None:
+        if self._new_log or self._new or self._new_entries:
+            self._flush()
+        self._many_at_once(sql, values)
+
+    def _flush(self) -> None:
+        rows, entries, log = list(self._new.values()), self._new_entries, self._new_log
+        self._drop_new()
+        if rows:
+            self._many_at_once(_INSERT, rows)
+        if entries:
+            # Sorted, entries land on neighbouring pages.
+            self._many_at_once(_ADD, sorted(entries) if len(entries) > _FEW else entries)
+        if log:
+            self._many_at_once(_APPEND, log)
+
+    def _drop_new(self) -> None:
+        self._new, self._new_entries, self._new_log = {}, [], []
+
+    def head(self, id: str) -> Row | None:
+        waiting = self._new.get(id)
+        if waiting is not None:
+            return waiting
+        found: Any = self._at_once(_HEAD, (id,)).fetchall()
+        return Row._make(found[0]) if found else None
+
+    def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        self._flush()
+        return super()._walk(sql, values)
 
     # -- the transaction ------------------------------------------------------------------
 
@@ -348,6 +394,7 @@ class SQLiteKernel(SQLiteReading):
     def rollback(self) -> None:
         """Undo the transaction, also when SQLite already did."""
         self.end_walks()
+        self._drop_new()
         self._forget_fresh()
         self._data_version = self.catalog.version = -1
         self.catalog.generation += 1
@@ -415,10 +462,7 @@ class SQLiteKernel(SQLiteReading):
     # -- rows -----------------------------------------------------------------------------
 
     def insert(self, rows: Sequence[Row]) -> None:
-        if len(rows) == 1:
-            self._execute(_INSERT, rows[0])
-        else:
-            self._many(_INSERT, rows)
+        self._new.update({row.id: row for row in rows})
 
     def replace(self, row: Row) -> None:
         self._execute(_UPDATE, (*row[2:], row.dk))
@@ -434,8 +478,7 @@ class SQLiteKernel(SQLiteReading):
         return int(self.connection.changes())
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
-        if entries:
-            self._many("INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)", entries)
+        self._new_entries.extend(entries)
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         gone = list(entries)
@@ -455,7 +498,7 @@ class SQLiteKernel(SQLiteReading):
     def append(self, logged: Logged) -> None:
         seq, at, author, kind, note, of_seq, ops, key, digest = logged
         packed = _ops_encoder.encode(ops)
-        self._execute(_APPEND, (seq, at, author, kind, note, of_seq, packed, key, digest))
+        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest))
 
     # -- letting go -----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
 from typing import Any
@@ -80,7 +81,8 @@ class Writer:
         self.kernel = SQLiteKernel(self.connection)
         self.ledger = Ledger(wrap(self.kernel))
         self.pace_s = LOOP_BUDGET_S  # how long commits take lately
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Sequence[Job] | None] = queue.SimpleQueue()
+        self._left: deque[Job] = deque()  # what the thread took over and has not begun
         self._closed = False
         self._checkpointer = Checkpointer(lambda: connect(path, durability, wait=False), self.lock)
         self.connection.set_wal_hook(self._grown)
@@ -93,11 +95,11 @@ class Writer:
 
     # -- called from other threads --------------------------------------------------------
 
-    def submit(self, job: Job) -> None:
-        """Queue a job; it is answered after its transaction is durable."""
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs, all at once so that they share a group; answered after their transaction is durable."""
         if self._closed:
             raise Closed(f"{self.path} is closed")
-        self._jobs.put(job)
+        self._jobs.put(jobs)
 
     def try_now(self, jobs: Sequence[Job]) -> bool:
         """Run jobs on this thread if nobody else is writing; False to leave them to the thread.
@@ -105,7 +107,7 @@ class Writer:
         Never waits: not for another thread, not for another process. Whatever fails here is undone
         and left to the thread too, which finds out whose fault it is.
         """
-        if self._closed or not self._jobs.empty() or not self.lock.acquire(blocking=False):
+        if self._closed or self._left or not self._jobs.empty() or not self.lock.acquire(blocking=False):
             return False
         try:
             self.connection.set_busy_handler(None)
@@ -139,34 +141,39 @@ class Writer:
     # -- the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        item = self._jobs.get()
-        while item is not None:
-            group, item = self._gather(item)
+        ended = False
+        while self._left or not ended:
+            ended = self._take() or ended
+            group = self._next_group()
             if group:
                 with self.lock:
                     self._run_group(group)
                 _deliver(group)
-            if item is _NOTHING:
-                item = self._jobs.get()
         self._finish()
 
-    def _gather(self, first: Job) -> tuple[list[Job], Any]:
-        """Everything that waits, up to the size of a group; None after it when the end was reached."""
+    def _take(self) -> bool:
+        """Take over what was handed in, and wait for it when there is nothing to do; True at the end."""
+        wait = not self._left
+        while True:
+            try:
+                jobs = self._jobs.get(block=wait)
+            except queue.Empty:
+                return False
+            if jobs is None:
+                return True
+            self._left.extend(jobs)
+            wait = False
+
+    def _next_group(self) -> list[Job]:
+        """The oldest that wait, up to the size of a group."""
         group: list[Job] = []
         size = 0
-        item: Any = first
-        while True:
-            if not item.dropped():
-                group.append(item)
-                size += item.size
-            if len(group) >= GROUP_COMMITS or size >= GROUP_BYTES:
-                return group, _NOTHING
-            try:
-                item = self._jobs.get_nowait()
-            except queue.Empty:
-                return group, _NOTHING
-            if item is None:
-                return group, None
+        while self._left and len(group) < GROUP_COMMITS and size < GROUP_BYTES:
+            job = self._left.popleft()
+            if not job.dropped():
+                group.append(job)
+                size += job.size
+        return group
 
     def _run_group(self, group: Sequence[Job]) -> None:
         # The wait is counted from when the oldest was handed in, so waits do not add up in the queue.
@@ -277,19 +284,16 @@ class Writer:
     def _finish(self) -> None:
         with self.lock:
             while not self._jobs.empty():
-                left = self._jobs.get()
-                if isinstance(left, Job):
-                    left.error = Closed(f"{self.path} was closed")
-                    _deliver([left])
+                late = self._jobs.get() or ()
+                for job in late:
+                    job.error = Closed(f"{self.path} was closed")
+                _deliver(late)
         self._checkpointer.stop()
         try:
             self.scrub()  # what a forget that was cut short has left undone
             self.truncate()
         finally:
             self.connection.close()
-
-
-_NOTHING = object()
 
 
 def _deliver(group: Sequence[Job]) -> None:
