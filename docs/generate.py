@@ -40,7 +40,7 @@ OPERATORS = {
 }
 """What each operator takes, and when it holds for the value at the path."""
 
-HIDDEN = {"plain", "further"}  # fields that are a matter between universe and engine
+HIDDEN = {"plain", "further", "made", "rows"}  # fields that are a matter between universe and engine
 
 COMBINING = {
     "$and": ("a list of `where` maps", "all of them hold; at the top of a `where`"),
@@ -160,7 +160,7 @@ def fields(cls: type) -> str:
     """The fields of a struct or dataclass as a table."""
     rows = ["| Field | Type | Default |", "|---|---|---|"]
     for name, kind, default in list_fields(cls):
-        if name in HIDDEN:
+        if name in HIDDEN or name.startswith("_"):
             continue
         shown = kind.replace("|", "\\|")
         rows.append(f"| `{name}` | `{shown}` | {default} |")

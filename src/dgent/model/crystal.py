@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +15,7 @@ from dgent.model.schema import Schema
 
 T = TypeVar("T")
 
+_force = msgspec.structs.force_setattr
 _CHANGEABLE = frozenset({"tags", "author", "source", "parent_id"})
 
 
@@ -38,10 +40,21 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
     that the contract does not know is lost when the crystal is changed and stored again.
     """
 
-    datum: Datum
+    _kept: Any  # the datum, or what `_make` makes it of: most crystals are only asked for their value
     value: T
     schema_name: str
     schema_version: int
+    _make: Callable[[Any], Datum] | None = None
+
+    @property
+    def datum(self) -> Datum:
+        """The record as it is stored."""
+        kept = self._kept
+        if type(kept) is not Datum and self._make is not None:
+            kept = self._make(kept)
+            _force(self, "_kept", kept)
+        found: Datum = kept
+        return found
 
     @classmethod
     def from_datum(cls, datum: Datum, schema: Schema[T]) -> Crystal[T]:
@@ -160,6 +173,12 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
     def created_at(self) -> datetime:
         """When the record was made."""
         return self.datum.created_at
+
+    def __repr__(self) -> str:
+        return f"Crystal({self.datum!r}, {self.value!r}, {self.schema_name!r}, {self.schema_version})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Crystal, (self.datum, self.value, self.schema_name, self.schema_version)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Crystal):

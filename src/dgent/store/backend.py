@@ -10,6 +10,7 @@ import msgspec
 
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.store.row import Rows
 
 LIVE: Literal["live"] = "live"
 """An expectation: some live version must be there, whichever."""
@@ -158,9 +159,15 @@ class Change(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """Some results of a query in order, and how they were found."""
 
-    items: list[Datum]
+    made: list[Any]
     explain: str = ""
     further: Callable[[], str] | None = None  # makes the cursor; most callers never ask for it
+    rows: Rows | None = None  # what the items are made of, instead of `made`, for a lazy view
+
+    @property
+    def items(self) -> list[Any]:
+        """The results: datums from a store, crystals and raw datums from a universe."""
+        return self.made if self.rows is None else self.rows.datums()
 
     @property
     def cursor(self) -> str | None:
@@ -244,7 +251,7 @@ class View(Protocol):
     """How the caller sees records: the version it knows, and old data brought to that shape."""
 
     lazy: bool
-    """Whether the caller decodes data himself, so that a page may come with it undecoded."""
+    """Whether the caller decodes data himself, so that a page may come as `rows`."""
 
     def version(self, schema: str) -> int | None:
         """The version of a schema that the caller has registered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -65,6 +65,28 @@ class Brief(NamedTuple):
     x: bytes | None
     data: bytes | None
     content: bytes | None
+
+
+SCHEMA, SV, DATA = (Brief._fields.index(name) for name in ("schema", "sv", "data"))
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Rows of one schema as they were read; their datums are made when someone asks for them.
+
+    Whoever wants fifty values seldom looks at what they were stored with.
+    """
+
+    schema: str
+    rows: Sequence[tuple[Any, ...]]
+    names: Mapping[int, str]
+
+    def datum(self, row: tuple[Any, ...]) -> Datum:
+        """The datum of one of the rows."""
+        return datums_of((row,), self.names.__getitem__)[0]
+
+    def datums(self) -> list[Datum]:
+        """The datums of all the rows."""
+        return datums_of(self.rows, self.names.__getitem__)
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -204,6 +226,23 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
         new.__class__ = Datum
         out.append(new)
     return out
+
+
+def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows | None:
+    """Brief rows kept as they are; None when something about them is odd and each needs a look."""
+    if not rows:
+        return None
+    _, _, _, _, t, schema, _, author, source, _, tags, x, _, _ = zip(*rows, strict=True)
+    try:
+        names = {number: name(number) for number in {schema[0], *author, *source} if number is not None}
+        if not T_MIN <= min(t) <= max(t) <= T_MAX or x.count(None) < len(rows) or len(set(schema)) > 1:
+            return None
+        for text in tags:
+            if text not in _tag_sets:
+                _tag_set(text)
+    except DAMAGE:
+        return None
+    return Rows(names[schema[0]], rows, names)
 
 
 def brief_of(row: Row) -> Brief:

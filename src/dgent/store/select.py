@@ -18,7 +18,7 @@ from dgent.store.catalog import REF, SchemaState, StreamName, high, low, referre
 from dgent.store.cursor import Cursor
 from dgent.store.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading, Scan
 from dgent.store.plan import Plan, make_plan
-from dgent.store.row import Brief, Row, datum_of, datums_of, unpacked, whole_of
+from dgent.store.row import Brief, Row, datum_of, datums_of, rows_of, unpacked, whole_of
 
 Found = tuple[bytes, int, int, Row]
 """A row with its place in the order: order key, time, dk."""
@@ -248,8 +248,9 @@ def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) 
         last = Brief._make(rows[-1])
         further = _further(q, epoch, Cursor(b"", last.t, last.dk, -1))
     name = reading.name
-    made = datums_of(rows, name) if lazy else [datum_of(whole_of(row), name) for row in rows]
-    return Page(made, plan.explain, further)
+    kept = rows_of(rows, name) if lazy else None
+    made = [] if kept is not None else [datum_of(whole_of(row), name) for row in rows]
+    return Page(made, plan.explain, further, kept)
 
 
 def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:

@@ -9,7 +9,8 @@ from dgent.errors import Corrupt, InputError, NewerRecord, NotFound, SchemaError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.schema import Schema
-from dgent.store.backend import Declaration
+from dgent.store.backend import Declaration, Page
+from dgent.store.row import DATA, SV
 
 T = TypeVar("T")
 
@@ -116,23 +117,24 @@ class Contracts:
         except Corrupt as error:
             return datum.replace(data={}, problem=error.message)
 
-    def lenient_all(self, datums: list[Datum]) -> list[Any]:
-        """`lenient` of each; the plain case first, because pages of records come through here."""
+    def lenient_all(self, page: Page) -> list[Any]:
+        """`lenient` of each; records in this program's version are decoded straight from their rows."""
+        if page.rows is None:
+            return [self.lenient(datum) for datum in page.items]
+        schema, make = self.named(page.rows.schema), page.rows.datum
+        quick = None if schema is None else schema.shape.quick
+        if schema is None or quick is None:
+            return [self.lenient(make(row)) for row in page.rows.rows]
+        name, version = schema.name, schema.version
         out: list[Any] = []
-        name: str | None = ""
-        version, decode = 0, None
-        for datum in datums:
-            if datum.schema != name:
-                name = datum.schema
-                schema = self.named(name)
-                version, decode = (0, None) if schema is None else (schema.version, schema.shape.quick)
-            if decode is not None and datum.schema_version == version:
+        for row in page.rows.rows:
+            if row[SV] == version:
                 try:
-                    out.append(Crystal(datum, decode(datum.raw), name or "", version))
+                    out.append(Crystal(row, quick(row[DATA]), name, version, make))
                     continue
                 except Exception:
                     pass  # what is wrong with it is told below
-            out.append(self.lenient(datum))
+            out.append(self.lenient(make(row)))
         return out
 
 

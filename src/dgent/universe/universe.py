@@ -394,7 +394,7 @@ class Universe:
         check_query(query)
         seq = None if as_of is None else await self._seq_of(as_of)
         page = await self.backend.query(query, self.contracts, seq)
-        made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page.items)
+        made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page)
         return Page(made, page.explain, page.further)
 
     async def recall(
