@@ -232,17 +232,21 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows
     """Brief rows kept as they are; None when something about them is odd and each needs a look."""
     if not rows:
         return None
-    _, _, _, _, t, schema, _, author, source, _, tags, x, _, _ = zip(*rows, strict=True)
+    first = rows[0][SCHEMA]
     try:
-        names = {number: name(number) for number in {schema[0], *author, *source} if number is not None}
-        if not T_MIN <= min(t) <= max(t) <= T_MAX or x.count(None) < len(rows) or len(set(schema)) > 1:
-            return None
-        for text in tags:
-            if text not in _tag_sets:
-                _tag_set(text)
+        names = {first: name(first)}
+        for _, _, _, _, t, schema, _, author, source, _, tags, x, _, _ in rows:
+            if x is not None or schema != first or not T_MIN <= t <= T_MAX:
+                return None
+            if author not in names:
+                names[author] = name(author)
+            if source is not None and source not in names:
+                names[source] = name(source)
+            if tags not in _tag_sets:
+                _tag_set(tags)
     except DAMAGE:
         return None
-    return Rows(names[schema[0]], rows, names)
+    return Rows(names[first], rows, names)
 
 
 def brief_of(row: Row) -> Brief:

@@ -235,7 +235,7 @@ def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, star
         and q.order_path is None
         and as_of is None
         and start is None
-        and not any(reading.lagging(number) for number in plan.lagging)
+        and not any(map(reading.lagging, plan.lagging))
     )
 
 

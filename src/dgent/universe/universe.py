@@ -390,10 +390,7 @@ class Universe:
 
     async def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
         """Matching records with a cursor for the next page."""
-        await self._ready()
-        check_query(query)
-        seq = None if as_of is None else await self._seq_of(as_of)
-        page = await self.backend.query(query, self.contracts, seq)
+        page = await self._page(check_query(query), as_of)
         made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page)
         return Page(made, page.explain, page.further)
 
@@ -401,8 +398,15 @@ class Universe:
         self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
     ) -> builtins.list[Crystal[Any]]:
         """Matching records that are typed values here."""
-        found: builtins.list[Any] = (await self.page(query_of(query, filters), as_of=as_of)).items
-        return [each for each in found if isinstance(each, Crystal)]
+        found = self.contracts.lenient_all(await self._page(query_of(query, filters), as_of))
+        return [each for each in found if type(each) is Crystal]
+
+    async def _page(self, query: Query, as_of: int | datetime | None) -> Page:
+        self._check()
+        if self._undeclared:
+            await self._ready()
+        seq = None if as_of is None else await self._seq_of(as_of)
+        return await self.backend.query(query, self.contracts, seq)
 
     async def count(
         self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
