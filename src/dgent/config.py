@@ -1,22 +1,753 @@
-"""Where things are: the only file that reads the home folder and the environment."""
+"""Where things are and how dgent is set: the only file that reads the home folder and the environment.
+
+Each setting is looked for in this order, and the first that has it counts:
+
+    argument → environment (DGENT_*) → project (.dgent/config.toml) → user (config.toml) → default
+
+What is wrong in a file becomes a warning that never shows a value, and is as if it were not there; with
+`strict` the same raises ConfigError. What a caller says wrongly is always an error. Every start of the
+command line loads this module, so that what only some starts need is imported where it is used.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dgent.errors import ConfigError, InputError
+
+DATABASE = "membrane.db"
+NAME_RULE = (
+    "1 to 63 of a-z, 0-9, '.', '_' and '-', from a letter or digit on, with no '..' and no '.' at the end"
+)
+MAX_BYTES = 1024 * 1024  # of a settings file or a catalog
+MAX_AUTHOR_BYTES = 256  # as much as a record's author may have
+
+_WHEN = ("auto", "always", "never")
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 
 
-def data_home(environment: Mapping[str, str] | None = None) -> Path:
-    """The folder for dgent's data, by the XDG rules: a relative XDG_DATA_HOME is ignored."""
+class Key(NamedTuple):
+    """What is known of a setting. A secret one may hold a password."""
+
+    type: type
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+
+
+KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        "url": Key(str, None, "where the data is; without it, the constellation says", secret=True),
+        "constellation": Key(str, "default", "which of your own stores to use"),
+        "author": Key(str, "system", "who makes the changes"),
+        "durability": Key(str, "full", "what survives a power cut", ("full", "relaxed")),
+        "color": Key(str, "auto", "when to print in colour", _WHEN),
+        "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
+        "strict": Key(bool, False, "whether a wrong setting is an error and not a warning"),
+    }
+)
+
+
+class Places(NamedTuple):
+    """The user's folders for dgent: settings, data, and what can be made again."""
+
+    config: Path
+    data: Path
+    cache: Path
+
+
+class Setting(NamedTuple):
+    """A value and where it came from. A secret one does not show itself."""
+
+    name: str
+    value: Any
+    source: str
+    secret: bool
+
+    def __repr__(self) -> str:
+        value = "***" if self.secret else repr(self.value)
+        return f"Setting({self.name}={value} from {self.source})"
+
+
+class Settings:
+    """What `load` found; read it, do not change it."""
+
+    places: Places
+    project: Path | None  # the folder with the .dgent that counts here
+    user: Path  # the user's settings file, there or not
+    url: str
+    constellation: str | None  # None: the url is not that of a constellation
+    folder: Path | None  # the constellation's
+    agents: Mapping[str, Any]
+    values: Mapping[str, Setting]
+    warnings: tuple[str, ...]
+
+    def __init__(self, search: _Search, places: Places, project: Path | None, user: Path) -> None:
+        found, self._shown = search.found, search.shown
+        self.places, self.project, self.user = places, project, user
+        self.agents = MappingProxyType(search.agents)
+        chosen = found.get("constellation") or Setting("constellation", "default", "default", False)
+        if "url" in found:
+            self.url = found["url"].value
+            self.constellation = _constellation_of(self.url, places)
+            found["constellation"] = Setting("constellation", self.constellation, found["url"].source, False)
+        else:
+            self.constellation = chosen.value
+            self.url = _database_url(constellation_folder(places, chosen.value))
+            found["constellation"] = chosen
+            found["url"] = Setting("url", self.url, chosen.source, chosen.secret)
+            if chosen.secret:
+                written = search.shown["constellation"]
+                self._shown["url"] = _database_url(places.data / "constellations" / written)
+        self.folder = None if self.constellation is None else constellation_folder(places, self.constellation)
+        for name, key in KEYS.items():
+            found.setdefault(name, Setting(name, key.default, "default", False))
+        self.values = MappingProxyType({name: found[name] for name in KEYS})
+        self.warnings = tuple(search.problems)
+
+    @property
+    def author(self) -> str:
+        """Who makes the changes."""
+        return str(self.values["author"].value)
+
+    @property
+    def durability(self) -> str:
+        """`full` or `relaxed`."""
+        return str(self.values["durability"].value)
+
+    @property
+    def color(self) -> str:
+        """When to print in colour: `auto`, `always` or `never`."""
+        return str(self.values["color"].value)
+
+    @property
+    def pager(self) -> str:
+        """When to show long output page by page: `auto`, `always` or `never`."""
+        return str(self.values["pager"].value)
+
+    @property
+    def strict(self) -> bool:
+        """Whether a wrong setting is an error."""
+        return bool(self.values["strict"].value)
+
+    def listed(self) -> list[Setting]:
+        """Every setting as it may be shown: passwords hidden, variables as they were written."""
+        return [
+            each._replace(value=mask(self._shown.get(each.name, each.value))) if each.secret else each
+            for each in self.values.values()
+        ]
+
+    def __repr__(self) -> str:
+        return f"<Settings {', '.join(f'{each.name}={each.value!r}' for each in self.listed())}>"
+
+
+# -- places -------------------------------------------------------------------------------
+
+
+def places(environment: Mapping[str, str] | None = None) -> Places:
+    """The user's folders by the XDG rules; an XDG variable with a relative path is ignored. Makes nothing."""
     env = os.environ if environment is None else environment
-    chosen = env.get("XDG_DATA_HOME", "")
-    base = Path(chosen) if chosen and Path(chosen).is_absolute() else Path.home() / ".local" / "share"
-    return base / "dgent"
+
+    def folder(variable: str, *usual: str) -> Path:
+        chosen = env.get(variable, "")
+        if chosen and os.path.isabs(chosen):
+            return Path(chosen) / "dgent"
+        home = _home(environment)
+        if home is None:
+            raise ConfigError("there is no home folder", hint=f"set HOME or {variable} to an absolute path")
+        return home.joinpath(*usual) / "dgent"
+
+    return Places(
+        folder("XDG_CONFIG_HOME", ".config"),
+        folder("XDG_DATA_HOME", ".local", "share"),
+        folder("XDG_CACHE_HOME", ".cache"),
+    )
+
+
+def _home(environment: Mapping[str, str] | None) -> Path | None:
+    env = os.environ if environment is None else environment
+    for variable in ("HOME", "USERPROFILE"):
+        if os.path.isabs(env.get(variable, "")):
+            return Path(env[variable])
+    if environment is None:
+        with suppress(RuntimeError):  # nobody by this number in the list of users
+            return Path.home()
+    return None
+
+
+def constellation_folder(places: Places, name: str) -> Path:
+    """The folder of a constellation, made or not; a name that could lead elsewhere is an InputError."""
+    fault = _fault("constellation", name)
+    if fault:
+        raise InputError(f"a constellation's name {fault}", field="constellation")
+    return places.data / "constellations" / name
+
+
+def constellations(places: Places) -> list[str]:
+    """The constellations there are, by name."""
+    try:
+        names = os.listdir(places.data / "constellations")
+    except OSError:
+        return []
+    return sorted(
+        name
+        for name in names
+        if _fault("constellation", name) is None
+        and os.path.isfile(places.data / "constellations" / name / DATABASE)
+    )
+
+
+def _database_url(folder: Path) -> str:
+    return f"sqlite:///{folder / DATABASE}"
+
+
+def _constellation_of(url: str, places: Places) -> str | None:
+    """The constellation that a URL means, if it is the database of one."""
+    if not url.startswith("sqlite:///"):
+        return None
+    path = Path(os.path.abspath(url.removeprefix("sqlite:///")))
+    inside = path.name == DATABASE and path.parent.parent == places.data / "constellations"
+    return path.parent.name if inside and _fault("constellation", path.parent.name) is None else None
+
+
+def make_private(folder: Path) -> bool:
+    """Make a folder and those above it, for the user only. True if it was made.
+
+    Folders that exist keep their permissions.
+    """
+    if os.path.isdir(folder):
+        return False
+    try:
+        if folder.parent != folder:
+            make_private(folder.parent)
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        if os.path.isdir(folder):  # another process was faster
+            return False
+        raise ConfigError(f"{folder} is in the way: it is not a folder") from None
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
+    return True
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Let everything made inside be for the user only: files 0600, folders 0700.
+
+    It sets the umask, which is one for the whole process, so it is for programs and not for libraries:
+    the command line wraps its whole run in it, once, on the main thread.
+    """
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _make_private_file(path: Path) -> None:
+    """An empty file for the user only, unless there is one. SQLite gives its log the same permissions.
+
+    It gets its name after it was closed: closing a database in a process drops the locks that SQLite
+    holds there.
+    """
+    import tempfile
+
+    if os.path.lexists(path):
+        return
+    # Where links are not possible, the folder keeps others out.
+    with suppress(OSError):
+        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        try:
+            os.link(made, path)
+        finally:
+            os.unlink(made)
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
-    """The URL of the user's default constellation; its folder is made, readable by the user only."""
-    folder = data_home(environment) / "constellations" / "default"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return f"sqlite:///{folder / 'membrane.db'}"
+    """The place that the settings name when no argument does; a constellation's folder is made, private."""
+    settings = load(environment=environment)
+    if settings.warnings:
+        import warnings
+
+        for text in settings.warnings:
+            warnings.warn(text, UserWarning, stacklevel=3)
+    if settings.folder is not None:
+        make_private(settings.folder)
+        _make_private_file(settings.folder / DATABASE)
+    return settings.url
+
+
+# -- finding the settings -----------------------------------------------------------------
+
+
+def load(
+    *,
+    url: str | None = None,
+    constellation: str | None = None,
+    config: str | Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    strict: bool | None = None,
+) -> Settings:
+    """Find every setting, by the order above. Reads files, and makes nothing.
+
+    `config` is another file in place of the user's own, `environment` stands for the process's, and
+    the project is looked for from `cwd` upward.
+    """
+    env = os.environ if environment is None else environment
+    where = places(environment)
+    search = _Search(env)
+    search.take_arguments({"url": url, "constellation": constellation, "strict": strict})
+    search.take_environment()
+    project = _project(cwd, _home(environment), search.problems)
+    if project is not None:
+        search.take_file(project / ".dgent" / "config.toml", "project", project)
+        search.take_catalog(project / ".dgent" / "catalog.json")
+    given = config if config is not None else env.get("DGENT_CONFIG") or None
+    user = Path(os.path.abspath(given)) if given is not None else where.config / "config.toml"
+    if given is not None and not os.path.lexists(user):
+        if config is not None:
+            raise ConfigError(f"{user} is not there", hint="name a settings file that exists")
+        search.problems.append(f"DGENT_CONFIG names {user}, which is not there; no user settings are used")
+    search.take_file(user, "user", user.parent)
+    settings = Settings(search, where, project, user)
+    if settings.strict and settings.warnings:
+        raise ConfigError(
+            "; ".join(settings.warnings),
+            hint="correct it, or go on without strict",
+            problems=settings.warnings,
+        )
+    return settings
+
+
+def _project(cwd: str | Path | None, home: Path | None, problems: list[str]) -> Path | None:
+    """The nearest folder from `cwd` upward with a `.dgent`, below the home folder or beside it."""
+    try:
+        start = Path(os.path.abspath(cwd if cwd is not None else os.getcwd()))
+    except OSError:  # the folder we are in was removed
+        return None
+    ends = {Path(start.anchor)}
+    for end in () if home is None else (home, Path(os.path.realpath(home))):
+        ends |= {end, *end.parents}
+    for folder in (start, *start.parents):
+        if folder in ends:
+            return None
+        try:
+            found = os.stat(folder / ".dgent")
+        except (OSError, ValueError):
+            continue
+        if stat.S_ISDIR(found.st_mode):
+            # Whoever may write to a folder above could set where our data goes.
+            if hasattr(os, "geteuid") and found.st_uid not in (os.geteuid(), 0):
+                problems.append(f"{folder / '.dgent'} belongs to another user and is not read")
+                return None
+            return folder
+    return None
+
+
+class _Search:
+    """The settings found so far, from the highest level down, and what was wrong on the way."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.env = env
+        self.found: dict[str, Setting] = {}
+        self.shown: dict[str, str] = {}  # values with variables, as they were written
+        self.agents: dict[str, Any] = {}
+        self.problems: list[str] = []
+
+    def take_arguments(self, given: Mapping[str, Any]) -> None:
+        for name, value in given.items():
+            if value is None:
+                continue
+            fault = _fault(name, value)
+            if fault:
+                raise InputError(f"{name} {fault}", field=name)
+            self._keep(name, value, "argument")
+        if "url" in self.found and "constellation" in self.found:
+            raise InputError("a url and a constellation are two places", hint="give one of them", field="url")
+
+    def take_environment(self) -> None:
+        decided = self._decided()
+        for name, key in KEYS.items():
+            variable = f"DGENT_{name.upper()}"
+            text = self.env.get(variable, "")
+            if not text or name in decided:
+                continue
+            value = _flag(text) if key.type is bool else text
+            fault = _fault(name, value)
+            if not fault:
+                self._keep(name, value, f"environment {variable}")
+            elif name in ("url", "constellation"):
+                raise ConfigError(f"{variable} {fault}", hint="correct it, or unset it", field=name)
+            else:
+                self.problems.append(f"{variable} {fault}; it is not used")
+        if self.env.get("NO_COLOR"):
+            self.found.setdefault("color", Setting("color", "never", "environment NO_COLOR", False))
+        self._one_place("the environment")
+
+    def take_file(self, path: Path, level: str, base: Path) -> None:
+        """The settings of a file. Paths in it are relative to `base`; a project's stay inside it."""
+        try:
+            table = _toml(path)
+        except ConfigError as error:
+            self.problems.append(f"{error.message}; no setting of this file is used")
+            return
+        decided = self._decided()
+        for name, written in table.items():
+            if name not in KEYS:
+                self.problems.append(f"unknown key {_quoted(name)} in {path}, {_nearest(name)}")
+            elif name not in decided:
+                try:
+                    value, from_variable = self._value(name, written)
+                    if name == "url":
+                        value = _placed(value, base, inside=level == "project")
+                except ValueError as fault:
+                    self.problems.append(f"{name} in {path} {fault}; it is not used")
+                    continue
+                self._keep(name, value, f"{level} {path}", written if from_variable else None)
+        self._one_place(str(path))
+
+    def take_catalog(self, path: Path) -> None:
+        """The agents of a project."""
+        try:
+            agents = _catalog(path)
+        except ConfigError as error:
+            self.problems.append(f"{error.message}; no agent of it is known")
+            return
+        for name, agent in agents.items():
+            if isinstance(agent, dict):
+                self.agents[name] = agent
+            else:
+                self.problems.append(f"agent {_quoted(name)} in {path} must be an object; it is not used")
+
+    def _value(self, name: str, written: Any) -> tuple[Any, bool]:
+        value, from_variable = written, False
+        if isinstance(written, str):
+            value, from_variable = _expanded(written, self.env)
+        fault = _fault(name, value)
+        if fault:
+            raise ValueError(fault)
+        return value, from_variable
+
+    def _keep(self, name: str, value: Any, source: str, written: str | None = None) -> None:
+        secret = written is not None or (KEYS[name].secret and mask(value) != value)
+        self.found[name] = Setting(name, value, source, secret)
+        if written is not None:
+            self.shown[name] = written
+
+    def _decided(self) -> set[str]:
+        """What higher levels have said: a place said there, in either way, decides both keys."""
+        both = {"url", "constellation"}
+        return self.found.keys() | (both if both & self.found.keys() else set())
+
+    def _one_place(self, level: str) -> None:
+        if {"url", "constellation"} <= self.found.keys():
+            del self.found["constellation"]
+            self.shown.pop("constellation", None)
+            self.problems.append(f"{level} has a url and a constellation; the url is used")
+
+
+# -- values -------------------------------------------------------------------------------
+
+
+def mask(text: str) -> str:
+    """The text with every password inside a URL as `***`."""
+    import re
+
+    # A text that is one URL may have anything in its password; a URL within a text ends at a space.
+    scheme = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://"
+    text = re.sub(rf"(?s)\A({scheme}[^/?#@:]*):.*@", r"\1:***@", text)
+    text = re.sub(rf"({scheme}[^\s/?#@:]*):\S*@", r"\1:***@", text)
+    return re.sub(r"(?i)([?&;][^\s=&;]*(?:pass|pwd|token|secret|key)[^\s=&;]*=)[^\s&;]+", r"\1***", text)
+
+
+def _fault(name: str, value: object) -> str | None:
+    """Why a value cannot be a setting's, in words that do not show it; None if it can."""
+    key = KEYS[name]
+    if key.type is bool:
+        return None if isinstance(value, bool) else "must be true or false"
+    if not isinstance(value, str):
+        return "must be text"
+    if key.choices:
+        return None if value in key.choices else f"must be one of {', '.join(key.choices)}"
+    if name == "constellation":
+        return _name_fault(value)
+    if name == "url" and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
+        return "must be a URL such as sqlite:///path/to/file.db"
+    if name == "author" and len(value.encode(errors="replace")) > MAX_AUTHOR_BYTES:
+        return f"must have at most {MAX_AUTHOR_BYTES} bytes"
+    return _text_fault(value)
+
+
+def _text_fault(value: str) -> str | None:
+    if _matches(r"[^\x00-\x1f\x7f\ud800-\udfff]+", value):
+        return None
+    return "must be text that is not empty and has no control characters"
+
+
+def _name_fault(value: str) -> str | None:
+    if not _matches(r"[a-z0-9][a-z0-9._-]{0,62}", value) or ".." in value or value.endswith("."):
+        return f"must be {NAME_RULE}"
+    return "must not be the name of a device" if value.split(".")[0] in _DEVICES else None
+
+
+def _matches(pattern: str, value: str) -> bool:
+    import re
+
+    return re.fullmatch(pattern, value) is not None
+
+
+def _flag(text: str) -> bool | None:
+    return True if text.lower() in _YES else False if text.lower() in _NO else None
+
+
+def _expanded(text: str, env: Mapping[str, str]) -> tuple[str, bool]:
+    """A text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set."""
+    import re
+
+    if "${" not in text:
+        return text, False
+    used = False
+
+    def value(match: re.Match[str]) -> str:
+        nonlocal used
+        if match[0] == "$${":
+            return "${"
+        if not match[1]:
+            raise ValueError("has a ${ that names no variable (for the characters themselves, write $${)")
+        if match[1] not in env:
+            raise ValueError(f"needs the variable {match[1]}, which is not set")
+        used = True
+        return env[match[1]]
+
+    return re.sub(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?", value, text), used
+
+
+def _placed(url: str, base: Path, *, inside: bool) -> str:
+    """The URL with a path relative to `base` made absolute; with `inside` it must stay below it."""
+    for start in ("sqlite:///", "jsonl:"):
+        path = url.removeprefix(start)
+        if path and path != url:
+            full = os.path.join(base, path)
+            if inside and Path(os.path.realpath(base)) not in Path(os.path.realpath(full)).parents:
+                raise ValueError("leads out of the project, which only your own settings may do")
+            return start + full
+    if inside and url != "memory:":
+        raise ValueError("leads out of the project, which only your own settings may do")
+    return url
+
+
+def _quoted(name: str) -> str:
+    name = mask(name)
+    return repr(name if len(name) <= 60 else name[:57] + "...")
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name[:100].lower(), KEYS, 1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(KEYS)}"
+
+
+# -- files --------------------------------------------------------------------------------
+
+
+def _bytes(path: Path) -> bytes:
+    """What a file holds, b"" if there is none; ConfigError if it cannot be read."""
+    try:
+        # Asked first: opening a named pipe would wait for its writer.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            if os.path.realpath(path) == os.devnull:
+                return b""
+            raise ConfigError(f"{path} is not a file")
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError("a path must not contain a NUL character") from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path} has more than {MAX_BYTES} bytes")
+    return data
+
+
+def _text(path: Path) -> str:
+    data = _bytes(path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}, line {line}: not UTF-8 text") from None
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    """A TOML text as a table; ConfigError names the file, the line and the reason."""
+    import re
+    import tomllib
+
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except RecursionError:
+        raise ConfigError(f"{path}, line 1: nested too deeply") from None
+    except ValueError as error:
+        reason, at, where = str(error).rpartition(" (at ")
+        number = re.search(r"line (\d+)", where)
+        line = int(number[1]) if number else text.rstrip("\n").count("\n") + 1
+        raise ConfigError(f"{path}, line {line}: {mask(reason if at else where)}") from None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    text = _text(path)
+    return _parsed(path, text) if text.strip() else {}
+
+
+def _catalog(path: Path) -> dict[str, Any]:
+    import json
+
+    text = _text(path)
+    if not text:
+        return {}
+    try:
+        catalog = json.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{path}, line 1: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except ValueError:
+        raise ConfigError(f"{path}: a number with too many digits") from None
+    agents = catalog.get("agents", {}) if isinstance(catalog, dict) else None
+    if not isinstance(agents, dict):
+        raise ConfigError(f'{path} must be an object like {{"agents": {{"scout": {{}}}}}}')
+    return agents
+
+
+# -- changing a file ----------------------------------------------------------------------
+
+
+def write_setting(path: Path, name: str, value: str | None) -> None:
+    """Set one key of a settings file, or remove it with None. All else in the file stays, byte for byte.
+
+    The new file takes the old one's place in one step, readable by the user only; if the change cannot
+    be made, nothing changes.
+    """
+    if name not in KEYS:
+        raise InputError(f"unknown key {_quoted(name)}, {_nearest(name)}", field=name)
+    entry: Any = value
+    if value is not None:
+        entry = _flag(value) if KEYS[name].type is bool else value
+        # What variables will make of it shows when it is read.
+        fault = _text_fault(value) if entry == value and "${" in value else _fault(name, entry)
+        if fault:
+            raise InputError(f"{name} {fault}", field=name)
+    path = Path(os.path.realpath(path))  # a link stays a link
+    old = _text(path)
+    table = _parsed(path, old)
+    if table.get(name) == entry and (name in table) == (value is not None):
+        return
+    new = _changed(old, name, None if entry is None else _literal(entry))
+    try:
+        after = _parsed(path, new)
+    except ConfigError:
+        after = {}
+    # As text, because a value that is no number is not equal to itself.
+    wanted = (entry, repr({key: each for key, each in table.items() if key != name}))
+    if (after.pop(name, None), repr(after)) != wanted:
+        raise ConfigError(f"{name} in {path} is written in a way that only an editor can change")
+    _replace(path, new)
+
+
+def _literal(value: str | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _statements(text: str) -> Iterator[tuple[int, int, str]]:
+    """The statements above the first table, each with its start, its end and its key; the text is valid."""
+    import tomllib
+
+    at, start = 0, -1
+    while at < len(text):
+        end = text.find("\n", at) + 1 or len(text)
+        line = text[at:end].strip()
+        if start < 0 and line.startswith("["):
+            yield at, at, ""
+            return
+        if start >= 0 or (line and not line.startswith("#")):
+            start = at if start < 0 else start
+            # A statement over several lines is whole when it can be read by itself.
+            try:
+                statement = tomllib.loads(text[start:end])
+            except tomllib.TOMLDecodeError:
+                pass
+            else:
+                yield start, end, next(iter(statement))
+                start = -1
+        at = end
+
+
+def _changed(text: str, name: str, literal: str | None) -> str:
+    """The text with one key set, or removed. A new key comes after the last one above the first table."""
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    text = text.removeprefix("\ufeff")
+    last, tables = 0, False
+    for start, end, key in _statements(text):
+        if key == name:
+            changed = "" if literal is None else _with_value(text[start:end], name, literal)
+            return mark + text[:start] + changed + text[end:]
+        tables = start == end
+        last = last if tables else end
+    if literal is None:
+        return mark + text
+    at = last if last or tables else len(text)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    before = newline if at and text[at - 1] != "\n" else ""
+    return f"{mark}{text[:at]}{before}{name} = {literal}{newline}{text[at:]}"
+
+
+def _with_value(statement: str, name: str, literal: str) -> str:
+    """A statement with another value, its spaces and its comment kept."""
+    import re
+    import tomllib
+
+    head = re.match(rf"""[ \t]*(?:{name}|"{name}"|'{name}')[ \t]*=[ \t]*""", statement)
+    if head is None:
+        return statement
+    rest = statement[head.end() :]
+    for end in (*(match.start() for match in re.finditer("#", rest)), len(rest)):
+        old = rest[:end].rstrip()
+        with suppress(tomllib.TOMLDecodeError):
+            tomllib.loads(f"value = {old}")
+            return head[0] + literal + rest[len(old) :]
+    return statement
+
+
+def _replace(path: Path, text: str) -> None:
+    import tempfile
+
+    make_private(path.parent)
+    try:
+        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with open(handle, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(made, path)
+        except BaseException:
+            os.unlink(made)
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
