@@ -97,8 +97,10 @@ class Settings:
         chosen = found.get("constellation") or Setting("constellation", "default", "default", False)
         if "url" in found:
             self.url = found["url"].value
-            self.constellation = _constellation_of(self.url, places)
-            found["constellation"] = Setting("constellation", self.constellation, found["url"].source, False)
+            self.constellation = name = _constellation_of(self.url, places)
+            secret = name is not None and found["url"].secret
+            found["constellation"] = Setting("constellation", name, found["url"].source, secret)
+            self._shown["constellation"] = "***"
         else:
             self.constellation = chosen.value
             self.url = _database_url(constellation_folder(places, chosen.value))
@@ -213,7 +215,7 @@ def _constellation_of(url: str, places: Places) -> str | None:
     """The constellation that a URL means, if it is the database of one."""
     if not url.startswith("sqlite:///"):
         return None
-    path = Path(os.path.abspath(url.removeprefix("sqlite:///")))
+    path = Path(os.path.normpath(url.removeprefix("sqlite:///")))
     inside = path.name == DATABASE and path.parent.parent == places.data / "constellations"
     return path.parent.name if inside and _fault("constellation", path.parent.name) is None else None
 
@@ -258,10 +260,10 @@ def _make_private_file(path: Path) -> None:
     It gets its name after it was closed: closing a database in a process drops the locks that SQLite
     holds there.
     """
-    import tempfile
-
     if os.path.lexists(path):
         return
+    import tempfile
+
     # Where links are not possible, the folder keeps others out.
     with suppress(OSError):
         handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -300,20 +302,21 @@ def load(
 ) -> Settings:
     """Find every setting, by the order above. Reads files, and makes nothing.
 
-    `config` is another file in place of the user's own, `environment` stands for the process's, and
-    the project is looked for from `cwd` upward.
+    `config` is another file in place of the user's own, `environment` and `cwd` stand for the process's
+    environment and folder. The project is looked for from that folder upward.
     """
     env = os.environ if environment is None else environment
     where = places(environment)
     search = _Search(env)
     search.take_arguments({"url": url, "constellation": constellation, "strict": strict})
     search.take_environment()
-    project = _project(cwd, _home(environment), search.problems)
+    here = _here(cwd)
+    project = _project(here, _home(environment), search.problems)
     if project is not None:
         search.take_file(project / ".dgent" / "config.toml", "project", project)
         search.take_catalog(project / ".dgent" / "catalog.json")
     given = config if config is not None else env.get("DGENT_CONFIG") or None
-    user = Path(os.path.abspath(given)) if given is not None else where.config / "config.toml"
+    user = here / given if given is not None else where.config / "config.toml"
     if given is not None and not os.path.lexists(user):
         if config is not None:
             raise ConfigError(f"{user} is not there", hint="name a settings file that exists")
@@ -329,12 +332,15 @@ def load(
     return settings
 
 
-def _project(cwd: str | Path | None, home: Path | None, problems: list[str]) -> Path | None:
-    """The nearest folder from `cwd` upward with a `.dgent`, below the home folder or beside it."""
+def _here(cwd: str | Path | None) -> Path:
     try:
-        start = Path(os.path.abspath(cwd if cwd is not None else os.getcwd()))
+        return Path(os.path.abspath(os.getcwd() if cwd is None else cwd))
     except OSError:  # the folder we are in was removed
-        return None
+        return Path(os.sep)
+
+
+def _project(start: Path, home: Path | None, problems: list[str]) -> Path | None:
+    """The nearest folder from `start` upward with a `.dgent`, below the home folder or beside it."""
     ends = {Path(start.anchor)}
     for end in () if home is None else (home, Path(os.path.realpath(home))):
         ends |= {end, *end.parents}
@@ -751,3 +757,14 @@ def _replace(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+
+# -- the terminal -------------------------------------------------------------------------
+
+
+def wants_color(setting: str, terminal: bool, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether to colour: as the setting says; `auto` on a terminal, unless NO_COLOR is set or it is dumb."""
+    if setting != "auto":
+        return setting == "always"
+    env = os.environ if environment is None else environment
+    return terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"

@@ -380,8 +380,9 @@ def test_another_user_file(house: House, tmp_path: Path, monkeypatch: pytest.Mon
     assert settings.values["author"][1:3] == ("bob", f"user {other}")
     assert (settings.url, settings.user) == (f"sqlite:///{tmp_path}/x.db", other)
     assert house.load(config=other).author == house.load(config=str(other)).author == "bob"
+    assert house.load(DGENT_CONFIG="other.toml", cwd=tmp_path).author == "bob"
     monkeypatch.chdir(tmp_path)
-    assert house.load(DGENT_CONFIG="other.toml").author == "bob"
+    assert config.load(config="other.toml", environment=house.environment).author == "bob"
     assert house.load(DGENT_CONFIG=os.devnull).author == "system"
     assert house.load(DGENT_CONFIG=os.devnull).warnings == ()
 
@@ -457,6 +458,10 @@ def test_a_constellation_from_a_variable(house: House) -> None:
     assert "hidden" not in repr(settings)
     assert settings.listed()[0].value == house.store("${WHICH}")
     assert "Hidden" not in house.load(WHICH="Hidden").warnings[0]
+    house.user('url = "${WHERE}"\n')
+    settings = house.load(WHERE=house.store("hidden"))
+    assert settings.constellation == "hidden"
+    assert "hidden" not in f"{settings!r} {settings.values}"
 
 
 @pytest.mark.parametrize(
