@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -19,6 +19,9 @@ from dgent.store.ledger import Ledger, Prepared
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
+
+if TYPE_CHECKING:
+    from dgent.store.upkeep import Upkeep
 
 R = TypeVar("R")
 
@@ -186,6 +189,12 @@ class SQLiteBackend(EmbeddedBackend):
         shared = self._opened()
         assert self._loop is not None
         return await self._loop.run_in_executor(None, shared.scrub)
+
+    def upkeep(self) -> Upkeep:
+        """What inspects and copies this store."""
+        from dgent.store.sqlite.upkeep import SQLiteUpkeep  # loads when it is used
+
+        return SQLiteUpkeep(self)
 
     # -- what `stats` tells ---------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Whole stores in and out: backups of a constellation, and records as lines of JSON."""

@@ -1,0 +1,276 @@
+"""Backups of a constellation: a folder with a copy of every file, and a manifest that proves them.
+
+A constellation is a folder with `membrane.db`, and maybe `blobs/` and `telemetry.db`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dgent.errors import (
+    Busy,
+    Conflict,
+    Corrupt,
+    InputError,
+    NoBackendAvailable,
+)
+from dgent.exchange import manifest, place
+from dgent.exchange.manifest import BLOBS, DATABASE, MANIFEST, TELEMETRY, File, Manifest, manifest_of
+from dgent.store.sqlite import upkeep as sqlite
+from dgent.store.sqlite.upkeep import Forgotten, Stopped, in_thread
+from dgent.store.upkeep import Contents, Pace, Progress, upkeep_of
+from dgent.universe.universe import Universe, open
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """A backup: of what, as of when, and what it holds."""
+
+    path: str
+    seq: int
+    records: int
+    size_bytes: int
+    created_at: datetime
+    universe_id: str
+    files: tuple[str, ...]
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restore came to; `kept` is where the replaced constellation is now."""
+
+    path: str
+    seq: int
+    records: int
+    kept: str | None
+    forgotten: int
+
+
+# -- backup -------------------------------------------------------------------------------
+
+
+async def backup(
+    universe: Universe, folder: Path | None, target: Path, *, progress: Progress | None = None
+) -> Backup:
+    """Copy a constellation as of one moment, while others use it, into a new folder.
+
+    `folder` is the constellation's, for what lies beside the database. The copy is checked before it
+    gets its name; a backup that fails or is killed leaves nothing under that name.
+    """
+    await universe.seq()  # a closed handle says so
+    upkeep = upkeep_of(universe.backend)
+    target = Path(os.path.abspath(target))
+    _check_target(target, folder)
+    place.make_folders(target.parent)
+    with place.unfinished(target.with_name(target.name + ".partial")) as new:
+        pace = Pace(progress)
+        early = await _in_thread(lambda stopped: _copy_blobs(folder, new, {}, pace, stopped))
+        await upkeep.copy_to(str(new / DATABASE), progress)
+        made = await _in_thread(lambda stopped: _complete(folder, new, early, pace, stopped))
+        place.put(new, target)
+    return _described(made, target)
+
+
+def _check_target(target: Path, folder: Path | None) -> None:
+    if os.path.lexists(target) and (not target.is_dir() or target.is_symlink() or os.listdir(target)):
+        raise Conflict(f"{target} exists already", hint="give a path where nothing is yet")
+    if folder is not None and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
+        raise InputError(
+            f"{target} is inside the constellation", hint="keep backups elsewhere, best on another disk"
+        )
+
+
+def _copy_blobs(
+    folder: Path | None, new: Path, known: dict[str, File], pace: Pace, stopped: Stopped
+) -> dict[str, File]:
+    """The blobs that are not copied yet."""
+    found = dict(known)
+    if folder is not None and (folder / BLOBS).is_dir():
+        for path in place.plain_files(folder / BLOBS):
+            name = path.relative_to(folder).as_posix()
+            if name not in found:
+                try:
+                    found[name] = File(name, *place.copy(path, new / name, pace, stopped))
+                except NoBackendAvailable:
+                    if path.exists():
+                        raise
+                    # Removed meanwhile, so nothing refers to it any more.
+    return found
+
+
+def _complete(
+    folder: Path | None, new: Path, early: dict[str, File], pace: Pace, stopped: Stopped
+) -> Manifest:
+    """Copy the rest, and write down what the backup holds."""
+    # Blobs came before the database, so that none it names can have been removed since, and come
+    # once more after it, so that none it names can be missing.
+    files = _copy_blobs(folder, new, early, pace, stopped)
+    if folder is not None and (folder / TELEMETRY).is_file():
+        sqlite.copy_database(str(folder / TELEMETRY), str(new / TELEMETRY), Pace(None), stopped)
+        sqlite.sync(str(new / TELEMETRY))
+    for name in (TELEMETRY, DATABASE):
+        if (new / name).exists():
+            files = {name: File(name, *place.digest(new / name, pace, stopped)), **files}
+    made = manifest_of(sqlite.check_copy(str(new / DATABASE)), tuple(files.values()))
+    manifest.write(new / MANIFEST, made)
+    place.sync_folders(new)
+    return made
+
+
+def _described(made: Manifest, path: Path) -> Backup:
+    size = sum(file.size for file in made.files)
+    names = tuple(file.name for file in made.files)
+    return Backup(str(path), made.seq, made.records, size, made.created_at, made.universe, names)
+
+
+# -- looking at a backup ------------------------------------------------------------------
+
+
+def inspect_backup(source: Path) -> Backup:
+    """What a backup holds, after every byte of it was checked; Corrupt when anything is not as it was."""
+    made = manifest.checked(Path(source), Pace(None), Stopped())
+    return _described(made, Path(os.path.abspath(source)))
+
+
+# -- restore ------------------------------------------------------------------------------
+
+
+async def restore(
+    source: Path, folder: Path, *, replace: bool = False, progress: Progress | None = None
+) -> Restored:
+    """Put a backup in the place of a constellation, after checking all of it.
+
+    It is built beside the place and opened once; only then the two trade places, in one step. What
+    was there is kept under another name. Never over a store that anyone has open: Busy names who.
+    What the replaced store has forgotten since the backup is forgotten in the restored one too.
+    """
+    source, folder = Path(os.path.abspath(source)), Path(os.path.realpath(folder))
+    await _in_thread(lambda _: _check_place(folder, replace))
+    pace = Pace(progress)
+    made = await _in_thread(lambda stopped: manifest.checked(source, pace, stopped, passes=2))
+    place.make_folders(folder.parent)
+    with place.unfinished(folder.with_name(folder.name + ".restoring")) as new:
+        await _in_thread(lambda stopped: _copy_back(source, new, made, pace, stopped))
+        await _prove(new, made)
+        # Once before the old store is held, because it may take long; and once more for good.
+        count = await _forget_again(new, *await _in_thread(lambda _: _forgotten(folder, made)))
+        kept, more, found = await _take_place(new, folder, made, replace)
+    pace.end()
+    return Restored(str(folder), found.seq, found.records, kept, count + more)
+
+
+def refuse_live(folder: Path) -> None:
+    """Raise Busy, naming the process, when anyone has the constellation in a folder open."""
+    for name in (DATABASE, TELEMETRY):
+        path = Path(folder) / name
+        if not _holds_something(path):
+            continue
+        try:
+            with sqlite.alone(str(path)):
+                pass
+        except Corrupt:
+            # Nobody can open it any more, but somebody may have had it open when it was damaged.
+            if (pid := sqlite.holder(str(path))) is not None:
+                raise Busy(f"{path} is in use by process {pid}", pid=pid) from None
+
+
+def _check_place(folder: Path, replace: bool) -> None:
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder", hint="give the folder of a constellation")
+    if os.listdir(folder) and not replace:
+        raise Conflict(
+            f"{folder} exists already", hint="restore elsewhere, or say replace; the old one is then kept"
+        )
+    refuse_live(folder)
+
+
+def _copy_back(source: Path, new: Path, made: Manifest, pace: Pace, stopped: Stopped) -> None:
+    for file in made.files:
+        name = manifest.safe(file.name)
+        if place.copy(source / name, new / name, pace, stopped) != (file.size, file.sha256):
+            raise manifest.damaged(source, file.name)
+    place.sync_folders(new)
+
+
+async def _prove(new: Path, made: Manifest) -> None:
+    """Open what was copied, as its user will."""
+    wanted = Contents(made.universe, 0, made.seq, made.records)
+    found = await _in_thread(lambda _: sqlite.check_copy(str(new / DATABASE)))
+    async with open(f"sqlite:///{new / DATABASE}") as universe:
+        seq, records = await universe.seq(), await universe.count()
+    if msgspec.structs.replace(found, format=0) != wanted or (seq, records) != (made.seq, made.records):
+        raise Corrupt(f"{DATABASE} holds {found}, and the manifest says {wanted}")
+
+
+def _forgotten(folder: Path, made: Manifest) -> tuple[bytes | None, Forgotten]:
+    """What the store that is there has forgotten, if it is of the same universe."""
+    path = folder / DATABASE
+    if not _holds_something(path):
+        return None, {}
+    try:
+        with sqlite.alone(str(path)) as connection:
+            return sqlite.forgotten_in(connection, made.universe)
+    except Corrupt as error:
+        raise Corrupt(
+            f"what {path} has forgotten since the backup cannot be read: {error.message}",
+            hint="rename its folder and restore again; what was forgotten since the backup comes back then",
+        ) from error
+
+
+def _holds_something(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+async def _forget_again(new: Path, salt: bytes | None, forgotten: Forgotten) -> int:
+    """Forget in a restored store what the one it replaces has forgotten."""
+    path = str(new / DATABASE)
+    if salt is not None:
+        found = await _in_thread(lambda _: sqlite.forgotten_since(path, salt, forgotten))
+    else:
+        found = []
+    if found:
+        async with open(f"sqlite:///{path}") as universe:
+            owners = {schema.name: schema.owner for schema in await universe.schemas()}
+            rooms: dict[str | None, list[str]] = {}
+            for id, schema in found:
+                rooms.setdefault(owners.get(schema), []).append(id)
+            for room, ids in rooms.items():
+                await (universe if room is None else universe.for_room(room)).forget(*ids)
+    await _in_thread(lambda _: sqlite.settle_restored(path, salt, forgotten))
+    return len(found)
+
+
+async def _take_place(
+    new: Path, folder: Path, made: Manifest, replace: bool
+) -> tuple[str | None, int, Contents]:
+    """Let the restored folder and what is at its place trade places, while nobody can open either."""
+    path, more = folder / DATABASE, 0
+    with ExitStack() as held:
+        if _holds_something(path):
+            connection = await _in_thread(lambda _: held.enter_context(sqlite.alone(str(path))))
+            found = await _in_thread(lambda _: sqlite.forgotten_in(connection, made.universe))
+            more = await _forget_again(new, *found)
+            await _in_thread(lambda _: sqlite.retire(connection))
+        holds = await _in_thread(lambda _: sqlite.check_copy(str(new / DATABASE)))
+        return await _in_thread(lambda _: _swap(new, folder, replace)), more, holds
+
+
+def _swap(new: Path, folder: Path, replace: bool) -> str | None:
+    place.sync_folders(new)
+    if not os.path.lexists(folder) or not os.listdir(folder):
+        place.put(new, folder)
+        return None
+    if not replace:
+        raise Conflict(f"{folder} came to be meanwhile", hint="restore elsewhere, or say replace")
+    return str(place.put_instead(new, folder))
+
+
+async def _in_thread(work: Callable[[Stopped], Any]) -> Any:
+    return await in_thread(work)

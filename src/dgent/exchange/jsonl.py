@@ -1,0 +1,281 @@
+"""Records as lines of JSON: out of any store, and into any store, all of them or none.
+
+The first line says what the file is, the last one how many records there are and the SHA-256 of
+every line before it. So a file that was cut, joined or changed is found out before anything is
+stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import msgspec
+
+from dgent import codec
+from dgent.errors import Conflict, Corrupt, Denied, InputError, Unsupported
+from dgent.exchange import lines
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store.backend import Put
+from dgent.store.sqlite.upkeep import disk_errors, in_thread
+from dgent.store.upkeep import Pace, Progress, forgotten_among, upkeep_of
+from dgent.universe.universe import Universe
+from dgent.universe.writing import put_op
+
+ONE_COMMIT = 100_000  # up to so many records, in up to so many bytes, are imported in one commit
+ONE_COMMIT_BYTES = 256 * 1024 * 1024
+WRITE_BYTES = 1 << 18
+
+Existing = Literal["refuse", "skip", "replace"]
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """What an export wrote."""
+
+    records: int
+    seq: int
+    sha256: str
+    size_bytes: int
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What an import came to, or would come to; `seq` is the last commit it made."""
+
+    added: int
+    replaced: int
+    unchanged: int
+    skipped: int
+    seq: int | None
+    dry_run: bool
+
+
+# -- export -------------------------------------------------------------------------------
+
+
+async def export(
+    universe: Universe,
+    write: Callable[[bytes], object],
+    *,
+    query: Query | None = None,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write every live record, or those that match, as of one moment; `write` gets whole lines."""
+    # Content is part of a record, also where a query of other uses leaves it out.
+    wanted = Query(limit=None, descending=False) if query is None else query.replace(content=True)
+    seq = await universe.seq()
+    total = None if progress is None else await universe.count(wanted, as_of=seq)
+    if total is not None and wanted.limit is not None:
+        total = min(total, wanted.limit)
+    pace = Pace(progress, total)
+    out = _Out(write)
+    out.add(lines.header(await _universe_id(universe), seq))
+    records = 0
+    async for datum in universe.iterate(wanted, as_of=seq, raw=True):
+        if datum.problem is not None:
+            raise Corrupt(datum.problem, hint="leave it out by a query, or restore it from a backup")
+        out.add(lines.line_of(datum))
+        records += 1
+        pace.at(records)
+    sha256 = out.digest()
+    out.add(lines.footer(records, sha256))
+    out.flush()
+    pace.end()
+    return Exported(records, seq, sha256, out.size)
+
+
+class _Out:
+    """Hands lines on in large pieces, and counts and hashes them."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self.size = 0
+        self._write = write
+        self._hash = hashlib.sha256()
+        self._waiting = bytearray()
+
+    def add(self, line: bytes) -> None:
+        self._waiting += line
+        self._waiting += b"\n"
+        if len(self._waiting) >= WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        piece = bytes(self._waiting)
+        self._waiting.clear()
+        self._hash.update(piece)
+        self.size += len(piece)
+        self._write(piece)
+
+    def digest(self) -> str:
+        self.flush()
+        return self._hash.hexdigest()
+
+
+async def _universe_id(universe: Universe) -> str | None:
+    try:
+        return await upkeep_of(universe.backend).universe_id()
+    except Unsupported:
+        return None
+
+
+# -- import -------------------------------------------------------------------------------
+
+
+async def import_(
+    universe: Universe,
+    path: Path,
+    *,
+    existing: Existing = "refuse",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Imported:
+    """Store the records of a file; a file that is damaged anywhere stores nothing.
+
+    `existing` says what happens to records whose id is there with other content: all of it is
+    refused, they are skipped, or replaced. Ids that were forgotten here stay forgotten and count as
+    skipped. More than 100,000 records go in several commits; the same import may simply be repeated
+    after a crash, since what is stored already counts as unchanged.
+    """
+    if existing not in ("refuse", "skip", "replace"):
+        raise InputError(f"existing is {existing!r}; it is refuse, skip or replace", field="existing")
+    await universe.seq()  # a closed handle says so
+    with disk_errors(str(path)), open(path, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise InputError(f"{path} is not a plain file", hint="it is read twice", field="path")
+        pace = Pace(progress, 2 * os.fstat(file.fileno()).st_size)
+        checked = await in_thread(lambda stopped: lines.check(file, pace, stopped))
+        owned = await _owned(universe)
+        _refuse_owned(owned, checked.schemas)
+        plan = _Import(universe, file, checked, existing, owned, pace)
+        if existing == "refuse":
+            await plan.refuse_others()
+        done = await plan.run(dry_run)
+    pace.end()
+    return done
+
+
+async def _owned(universe: Universe) -> dict[str, str]:
+    """The schemas that only a room writes, and which."""
+    rooms = {schema.name: schema.owner for schema in await universe.schemas()}
+    return {name: room for name, room in rooms.items() if room is not None and room != universe._room}
+
+
+def _refuse_owned(owned: dict[str, str], schemas: dict[str, int]) -> None:
+    named = [f"{name!r} of {owned[name]} in line {line}" for name, line in schemas.items() if name in owned]
+    if named:
+        raise Denied(
+            f"only their rooms write these schemas: {', '.join(named[: lines.NAMED])}",
+            hint="leave them out of the export by a query",
+        )
+
+
+class _Import:
+    """The second pass over a checked file: what to do about each record, and doing it."""
+
+    def __init__(
+        self,
+        universe: Universe,
+        file: BinaryIO,
+        checked: lines.Checked,
+        existing: Existing,
+        owned: dict[str, str],
+        pace: Pace,
+    ) -> None:
+        self.universe, self.file, self.checked, self.existing = universe, file, checked, existing
+        self.owned, self.pace = owned, pace
+        self.whole = checked.records <= ONE_COMMIT and checked.size <= ONE_COMMIT_BYTES
+        self.counts = {"added": 0, "replaced": 0, "unchanged": 0, "skipped": 0}
+
+    async def run(self, dry_run: bool) -> Imported:
+        """Commit what is new or replaces something, in one commit if it is not too much."""
+        start = await self.universe.seq()
+        last: int | None = None
+        number = 0
+        async for part in self._parts(self.pace):
+            ops = await self._ops(part)
+            number += 1
+            if ops and not dry_run:
+                # For a reply that gets lost; another run begins at another seq and makes another key.
+                key = f"import/{self.checked.sha256}/{start}/{number}"
+                note = f"import {self.checked.sha256[:12]}"
+                last = (await self.universe.commit(ops, key=key, note=note)).seq
+        return Imported(**self.counts, seq=last, dry_run=dry_run)
+
+    async def refuse_others(self) -> None:
+        """Raise before anything is written when an id is there with other content."""
+        if self.whole:
+            return  # the look before the one commit is enough
+        async for part in self._parts(Pace(None)):
+            await self._ops(part)
+        self.counts = dict.fromkeys(self.counts, 0)
+
+    async def _parts(self, pace: Pace) -> AsyncIterator[list[Datum]]:
+        parts = lines.parts(self.file, self.checked, self.whole, pace)
+        while (part := await in_thread(lambda _: next(parts, None))) is not None:
+            yield part
+
+    async def _ops(self, part: list[Datum]) -> list[Put]:
+        ops: list[Put] = []
+        others: list[str] = []
+        for start in range(0, len(part), 500):
+            some = [_authored(datum, self.universe.author) for datum in part[start : start + 500]]
+            ids = [datum.id for datum in some]
+            stored = await self.universe.get_many(ids, raw=True)
+            absent = [id for id, there in zip(ids, stored, strict=True) if there is None]
+            gone = await forgotten_among(self.universe.backend, absent) if absent else frozenset()
+            for datum, there in zip(some, stored, strict=True):
+                what = self._verdict(datum, there, gone)
+                if what == "other":
+                    others.append(datum.id)
+                    continue
+                self.counts[what] += 1
+                if what in ("added", "replaced"):
+                    expect = 0 if there is None else there.rev
+                    ops.append(put_op(self.universe.contracts, datum, expect))
+            await asyncio.sleep(0)
+        if others:
+            named = ", ".join(repr(id) for id in others[: lines.NAMED])
+            raise Conflict(
+                f"{len(others)} records are there already with other content: {named}",
+                hint="say what to do with existing records: skip or replace",
+                ids=others[: lines.NAMED],
+            )
+        return ops
+
+    def _verdict(self, datum: Datum, there: Datum | None, gone: frozenset[str]) -> str:
+        if there is None:
+            return "skipped" if datum.id in gone else "added"
+        if _same(datum, there):
+            return "unchanged"
+        if self.existing == "replace" and there.schema in self.owned:
+            room = self.owned[there.schema]
+            raise Denied(f"{datum.id!r} belongs to the room {room!r}", hint="skip existing records")
+        return {"refuse": "other", "skip": "skipped", "replace": "replaced"}[self.existing]
+
+
+def _authored(datum: Datum, author: str) -> Datum:
+    return datum if datum.author is not None else datum.replace(author=author)
+
+
+def _same(new: Datum, stored: Datum) -> bool:
+    """Whether a put would change nothing: the creation time belongs to the record, and stays."""
+    return stored.problem is None and _compared(new) == _compared(stored)
+
+
+def _compared(datum: Datum) -> tuple[Any, ...]:
+    return (
+        datum.schema,
+        datum.schema_version,
+        datum.tags,
+        datum.author,
+        datum.source,
+        datum.parent_id,
+        datum.content,
+        codec.canonical(datum.data),
+        codec.canonical(datum.extra or {}),
+    )

@@ -1,0 +1,250 @@
+"""The lines of an export: what each holds, and a file of them checked from end to end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, BinaryIO, Literal
+
+import msgspec
+
+from dgent import clock
+from dgent.errors import Corrupt, DgentError, FormatTooNew, InputError
+from dgent.model.datum import Datum
+from dgent.store.row import draft
+from dgent.store.sqlite.upkeep import Stopped
+from dgent.store.upkeep import Pace
+
+FORMAT = 1
+# A record of the greatest size a store takes fits, its content written as base64.
+MAX_LINE_BYTES = 96 * 1024 * 1024
+PART, PART_BYTES = 10_000, 64 * 1024 * 1024  # so much of a file is taken at a time
+NAMED = 20  # so many wrong lines are named
+NOTHING = "nothing was imported"
+
+
+class _Header(msgspec.Struct, frozen=True):
+    dgent: str
+    format: int
+    universe: str | None
+    seq: int
+    created_at: datetime
+
+
+class _Footer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    end: Literal[True]
+    records: int
+    sha256: str
+
+
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One line. `rev` and `seq` say where it came from; the store it goes to gives its own."""
+
+    id: str
+    created_at: datetime
+    schema: str | None = None
+    schema_version: int | None = None
+    tags: list[str] = []
+    author: str | None = None
+    source: str | None = None
+    parent_id: str | None = None
+    data: dict[str, Any] = {}
+    content: bytes = b""
+    rev: int | None = None
+    seq: int | None = None
+    extra: dict[str, Any] | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_record = msgspec.json.Decoder(_Record)
+_footer = msgspec.json.Decoder(_Footer)
+_DAMAGE = (msgspec.MsgspecError, ValueError, RecursionError, OverflowError)
+
+
+# -- writing ------------------------------------------------------------------------------
+
+
+def header(universe_id: str | None, seq: int) -> bytes:
+    """The first line."""
+    return _encode(_Header("export", FORMAT, universe_id, seq, clock.now()))
+
+
+def footer(records: int, sha256: str) -> bytes:
+    """The last line."""
+    return _encode(_Footer(True, records, sha256))
+
+
+def line_of(datum: Datum) -> bytes:
+    """The line of a record."""
+    line = _encode(
+        _Record(
+            datum.id,
+            datum.created_at,
+            datum.schema,
+            datum.schema_version,
+            sorted(datum.tags),
+            datum.author,
+            datum.source,
+            datum.parent_id,
+            datum.data,
+            datum.content,
+            datum.rev,
+            datum.seq,
+            datum.extra,
+        )
+    )
+    if len(line) > MAX_LINE_BYTES:
+        raise InputError(f"{datum.id!r} needs a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are read")
+    return line
+
+
+# -- reading ------------------------------------------------------------------------------
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What the first pass over a file found, all of it being well."""
+
+    sha256: str
+    records: int
+    size: int
+    schemas: dict[str, int]  # the first line that has each
+
+
+def _read_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, none longer than what is read; the last one may lack its end."""
+    file.seek(0)
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        yield line
+
+
+def check(file: BinaryIO, pace: Pace, stopped: Stopped) -> Checked:
+    """Look at every line; raises, naming what is wrong, when the file cannot be imported whole."""
+    hashed, seen = hashlib.sha256(), set[bytes]()
+    wrong: list[str] = []
+    schemas: dict[str, int] = {}
+    found: _Footer | None = None
+    size = number = 0
+    for number, line in enumerate(_read_lines(file), 1):
+        if stopped():
+            raise Corrupt("the import was stopped")
+        size += len(line)
+        pace.at(size)
+        if found is not None:
+            raise Corrupt(f"line {number}: the file goes on after its end", hint=NOTHING)
+        if len(line) > MAX_LINE_BYTES:
+            raise InputError(f"line {number} is longer than {MAX_LINE_BYTES} bytes", hint=NOTHING)
+        if not line.endswith(b"\n"):
+            raise Corrupt(f"line {number} has no end: the file was cut", hint=NOTHING)
+        if number == 1:
+            _check_header(line)
+        elif line.startswith(b'{"end":'):
+            found = _read_footer(line, number)
+            continue
+        else:
+            problem = _problem(line, seen, schemas, number)
+            if problem is not None:
+                wrong.append(f"line {number}: {problem}")
+        hashed.update(line)
+    if found is None:
+        raise Corrupt(f"the file ends after line {number} without its last line", hint=NOTHING)
+    whole = found.sha256 == hashed.hexdigest() and found.records == number - 2
+    if wrong or not whole:
+        raise _refusal(wrong, whole)
+    return Checked(found.sha256, found.records, size, schemas)
+
+
+def _refusal(wrong: list[str], whole: bool) -> DgentError:
+    named = f": {'; '.join(wrong[:NAMED])}" if wrong else ""
+    more = f"; and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+    if whole:
+        text = f"{len(wrong)} lines cannot be stored{named}{more}"
+        return InputError(text, hint=NOTHING, lines=wrong[:NAMED])
+    text = f"the file is not what was exported, its checksum differs{named}{more}"
+    return Corrupt(text, hint=NOTHING, lines=wrong[:NAMED])
+
+
+def _check_header(line: bytes) -> None:
+    try:
+        said: Any = msgspec.json.decode(line)
+        if said["dgent"] != "export":
+            raise ValueError
+        number = said["format"]
+        if type(number) is int and number > FORMAT:
+            raise FormatTooNew(f"the export has format {number}; this dgent reads up to {FORMAT}")
+        msgspec.convert(said, _Header)
+    except (*_DAMAGE, LookupError, TypeError):
+        raise InputError("this is not an export of dgent", hint="its first line says what it is") from None
+
+
+def _read_footer(line: bytes, number: int) -> _Footer:
+    try:
+        return _footer.decode(line)
+    except _DAMAGE:
+        raise Corrupt(f"line {number}, the last one, is damaged", hint=NOTHING) from None
+
+
+def _problem(line: bytes, seen: set[bytes], schemas: dict[str, int], number: int) -> str | None:
+    """Why a line cannot be stored; None when it can."""
+    try:
+        datum = _datum(line)
+        draft(datum, "import")
+    except DgentError as error:
+        return error.message
+    except _DAMAGE as error:
+        return f"it is no record: {error}"
+    mark = hashlib.blake2b(datum.id.encode(), digest_size=16).digest()
+    if mark in seen:
+        return f"the id {datum.id!r} is there twice"
+    seen.add(mark)
+    if datum.schema is not None:
+        schemas.setdefault(datum.schema, number)
+    return None
+
+
+def _datum(line: bytes) -> Datum:
+    found = _record.decode(line)
+    return Datum(
+        found.id,
+        found.created_at,
+        found.data,
+        found.content,
+        frozenset(found.tags),
+        found.author,
+        found.source,
+        found.parent_id,
+        found.schema,
+        found.schema_version,
+        extra=found.extra,
+    )
+
+
+def parts(file: BinaryIO, checked: Checked, whole: bool, pace: Pace) -> Iterator[list[Datum]]:
+    """The records of a checked file, so many at a time; the file must still be the one that was checked."""
+    hashed = hashlib.sha256()
+    part: list[Datum] = []
+    size = inside = 0
+    for number, line in enumerate(_read_lines(file), 1):
+        size += len(line)
+        pace.at(checked.size + size)
+        if number == checked.records + 2:
+            break
+        hashed.update(line)
+        if number == 1:
+            continue
+        try:
+            part.append(_datum(line))
+        except _DAMAGE:
+            raise _changed() from None
+        inside += len(line)
+        if not whole and (len(part) == PART or inside >= PART_BYTES):
+            yield part
+            part, inside = [], 0
+    if size != checked.size or hashed.hexdigest() != checked.sha256:
+        raise _changed()
+    if part:
+        yield part
+
+
+def _changed() -> Corrupt:
+    return Corrupt("the file changed while it was being imported", hint="import it again")

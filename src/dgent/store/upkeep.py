@@ -1,0 +1,121 @@
+"""Looking after a store: what an inspection finds, what a copy holds, and who can do either."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from dgent.errors import Unsupported
+from dgent.store.backend import Backend
+from dgent.store.embedded import EmbeddedBackend
+from dgent.store.kernel import Reading
+
+Progress: TypeAlias = Callable[[int, int | None], None]
+"""Told how much is done and of how much (None: not known), about ten times a second, on any thread."""
+
+Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
+
+TICK_S = 0.1
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing an inspection looked at; `fixable` if `fix=True` would mend it, `fixed` if it did."""
+
+    level: Level
+    subject: str
+    message: str
+    hint: str = ""
+    fixable: bool = False
+    fixed: bool = False
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """A copy of a store as of one moment."""
+
+    path: str
+    seq: int
+    records: int
+    size_bytes: int
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What a store's file says of itself."""
+
+    universe_id: str
+    format: int
+    seq: int
+    records: int
+
+
+@runtime_checkable
+class Upkeep(Protocol):
+    """What can be done for a store besides reading and writing it; others may go on using it."""
+
+    async def inspect(
+        self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
+    ) -> list[Finding]:
+        """Look for what is wrong; `deep` looks at every record, `fix` mends what is safe to mend."""
+        ...
+
+    async def copy_to(self, path: str, progress: Progress | None = None) -> Copied:
+        """Write a copy of one moment to a new file, checked before this returns."""
+        ...
+
+    async def universe_id(self) -> str:
+        """The id that the store got when it was made; copies have the same."""
+        ...
+
+
+def upkeep_of(backend: Backend) -> Upkeep:
+    """What looks after a backend's store; Unsupported where the engine has nothing to look after."""
+    make = getattr(backend, "upkeep", None)
+    if make is None:
+        raise Unsupported(
+            f"the {backend.name} engine can neither be inspected nor copied", hint="the sqlite engine can"
+        )
+    made: Upkeep = make()
+    return made
+
+
+async def forgotten_among(backend: Backend, ids: Sequence[str]) -> frozenset[str]:
+    """Those of some ids that were forgotten at some time, as far as the engine can tell."""
+    if not isinstance(backend, EmbeddedBackend):
+        return frozenset()
+
+    def work(reading: Reading) -> frozenset[str]:
+        reading.refresh()
+        return frozenset(id for id in ids if reading.forgotten_rev(id))
+
+    return await backend._read(work)
+
+
+class Pace:
+    """Passes progress on about ten times a second, and the end of it always."""
+
+    def __init__(self, progress: Progress | None, total: int | None = None) -> None:
+        self.total = total
+        self._progress = progress
+        self._done = 0
+        self._due = 0.0
+
+    def add(self, done: int) -> None:
+        """So much more is done."""
+        self.at(self._done + done)
+
+    def at(self, done: int) -> None:
+        """So much is done in all."""
+        self._done = done
+        if self._progress is None:
+            return
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + TICK_S
+            self._progress(done, self.total)
+
+    def end(self) -> None:
+        """All is done."""
+        if self._progress is not None:
+            self._progress(self._done, self.total)

@@ -1,0 +1,266 @@
+"""A backup holds one moment of a constellation, proves itself, and is there whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+import dgent
+from dgent.errors import Conflict, Corrupt, FormatTooNew, InputError, NotFound, StorageFull, Unsupported
+from dgent.exchange.backup import Backup, backup, inspect_backup, restore
+from dgent.exchange.manifest import Manifest, _sum
+from tests.exchange import worker
+from tests.exchange.constellation import everything, make, url
+from tests.fault.check import check_store
+from tests.fault.known_gaps import skip
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> Path:
+    await make(tmp_path / "home")
+    return tmp_path / "home"
+
+
+async def back_up(folder: Path, target: Path) -> Backup:
+    async with dgent.open(url(folder)) as u:
+        return await backup(u, folder, target)
+
+
+async def test_holds_everything(folder: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    async with dgent.open(url(folder)) as u:
+        made = await backup(u, folder, tmp_path / "deep" / "b", progress=lambda *at: told.append(at))
+    assert made.path == str(tmp_path / "deep" / "b")
+    assert made.records == 50 and made.seq == 2 and told
+    assert set(made.files) == {"membrane.db", "telemetry.db", "blobs/ab/abcd", "blobs/empty"}
+    assert inspect_backup(tmp_path / "deep" / "b") == made
+    assert sorted(os.listdir(made.path)) == ["blobs", "manifest.json", "membrane.db", "telemetry.db"]
+    assert os.listdir(tmp_path / "deep") == ["b"]
+    done = await restore(Path(made.path), tmp_path / "new")
+    assert (done.seq, done.records, done.kept, done.forgotten) == (2, 50, None, 0)
+    assert await everything(tmp_path / "new") == await everything(folder)
+    for name in ("blobs/ab/abcd", "blobs/empty"):
+        assert (tmp_path / "new" / name).read_bytes() == (folder / name).read_bytes()
+    async with dgent.open(f"sqlite:///{tmp_path / 'new' / 'telemetry.db'}") as u:
+        assert await u.exists("span")
+    check_store(str(tmp_path / "new" / "membrane.db"))
+
+
+async def test_is_for_its_owner_only(folder: Path, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        await back_up(folder, tmp_path / "b")
+        await restore(tmp_path / "b", tmp_path / "new")
+    finally:
+        os.umask(before)
+    for top in (tmp_path / "b", tmp_path / "new"):
+        assert stat.S_IMODE(top.stat().st_mode) == 0o700
+        for path in top.rglob("*"):
+            assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+async def test_target_must_be_new(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for name in ("full", "file"):
+        with pytest.raises(Conflict, match="exists already"):
+            await back_up(folder, tmp_path / name)
+    with pytest.raises(InputError, match="inside the constellation"):
+        await back_up(folder, folder / "backups" / "b")
+    await back_up(folder, tmp_path / "empty")
+    assert inspect_backup(tmp_path / "empty").records == 50
+
+
+async def test_memory_has_nothing_to_copy(tmp_path: Path) -> None:
+    async with dgent.open("memory:") as u:
+        with pytest.raises(Unsupported) as caught:
+            await backup(u, None, tmp_path / "b")
+    assert "sqlite" in caught.value.hint and not (tmp_path / "b").exists()
+
+
+async def test_leftovers_of_a_crash_are_cleared_and_finished_ones_kept(folder: Path, tmp_path: Path) -> None:
+    partial = tmp_path / "b.partial"
+    partial.mkdir()
+    (partial / ".dgent-unfinished").touch()
+    (partial / "membrane.db").touch()
+    await back_up(folder, tmp_path / "b")
+    assert not partial.exists()
+    partial = tmp_path / "c.partial"
+    partial.mkdir()
+    (partial / "mine").touch()
+    await back_up(folder, tmp_path / "c")
+    (left,) = tmp_path.glob("c.left-*")
+    assert (left / "mine").exists()
+
+
+async def test_only_what_is_in_the_way_of_a_blob_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "blobs" / "link").symlink_to("/etc/passwd")
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        await back_up(folder, tmp_path / "b")
+    assert sorted(os.listdir(tmp_path)) == ["home"]
+
+
+async def test_forgotten_bytes_are_in_no_backup(folder: Path, tmp_path: Path) -> None:
+    """Also while a reader keeps the source from being erased."""
+    reader = apsw.Connection(str(folder / "membrane.db"))
+    async with dgent.open(url(folder)) as u:
+        await u.put(dgent.Datum(id="secret", data={"text": "the-secret-itself"}))
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM datum").fetchall()
+        assert not (await u.forget("secret")).erased
+        await backup(u, folder, tmp_path / "b")
+        reader.close()
+    raw = (tmp_path / "b" / "membrane.db").read_bytes()
+    assert b"the-secret-itself" not in raw and b"erasing" not in raw
+
+
+# -- damage -------------------------------------------------------------------------------
+
+
+async def test_one_flipped_byte_anywhere(folder: Path, tmp_path: Path) -> None:
+    made = await back_up(folder, tmp_path / "b")
+    for name in (*made.files, "manifest.json"):
+        path = tmp_path / "b" / name
+        raw = path.read_bytes()
+        for at in range(0, len(raw), max(1, len(raw) // 7)):
+            path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+            with pytest.raises(Corrupt):
+                inspect_backup(tmp_path / "b")
+        path.write_bytes(raw + b" " if name == "manifest.json" else raw[:-1])
+        if name != "manifest.json" and raw:
+            with pytest.raises(Corrupt):
+                await restore(tmp_path / "b", tmp_path / "new")
+        path.write_bytes(raw)
+    inspect_backup(tmp_path / "b")
+    assert not (tmp_path / "new").exists() and not (tmp_path / "new.restoring").exists()
+
+
+async def test_a_missing_file(folder: Path, tmp_path: Path) -> None:
+    made = await back_up(folder, tmp_path / "b")
+    for name in made.files:
+        shutil.copytree(tmp_path / "b", tmp_path / "less")
+        (tmp_path / "less" / name).unlink()
+        with pytest.raises(Corrupt, match="missing"):
+            inspect_backup(tmp_path / "less")
+        shutil.rmtree(tmp_path / "less")
+    (tmp_path / "b" / "manifest.json").unlink()
+    with pytest.raises(NotFound, match="not a backup"):
+        inspect_backup(tmp_path / "b")
+
+
+def rewrite(target: Path, **changes: object) -> None:
+    """A manifest with other content and a fitting sum: hostile, not damaged."""
+    path = target / "manifest.json"
+    said = {**json.loads(path.read_bytes()), **changes}
+    said["sum"] = _sum(msgspec.convert(said, Manifest, strict=False))
+    path.write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../x", "/etc/passwd", "blobs/../../x", "blobs//x", "blobs", "x", "blobs\\..\\x", "blobs/a\0b", ""],
+)
+async def test_names_that_lead_elsewhere(folder: Path, tmp_path: Path, name: str) -> None:
+    await back_up(folder, tmp_path / "b")
+    files = json.loads((tmp_path / "b" / "manifest.json").read_bytes())["files"]
+    rewrite(tmp_path / "b", files=[*files, {"name": name, "size": 0, "sha256": "e3b0"}])
+    for call in (inspect_backup, lambda b: asyncio.run(restore(b, tmp_path / "new"))):
+        with pytest.raises(Corrupt):
+            await asyncio.to_thread(call, tmp_path / "b")
+    assert sorted(os.listdir(tmp_path)) == ["b", "home"]
+
+
+async def test_a_newer_format(folder: Path, tmp_path: Path) -> None:
+    await back_up(folder, tmp_path / "b")
+    (tmp_path / "b" / "manifest.json").write_text('{"dgent": "backup", "format": 2, "else": 1}')
+    with pytest.raises(FormatTooNew):
+        inspect_backup(tmp_path / "b")
+    for odd in ("[]", "{}", '{"dgent": "backup"}', "[" * 5000, '{"dgent":"backup","format":1e999}', ""):
+        (tmp_path / "b" / "manifest.json").write_text(odd)
+        with pytest.raises(Corrupt):
+            inspect_backup(tmp_path / "b")
+
+
+async def test_a_manifest_that_lies_about_the_store(folder: Path, tmp_path: Path) -> None:
+    await back_up(folder, tmp_path / "b")
+    rewrite(tmp_path / "b", seq=7)
+    inspect_backup(tmp_path / "b")
+    with pytest.raises(Corrupt, match="manifest says"):
+        await restore(tmp_path / "b", tmp_path / "new")
+    assert sorted(os.listdir(tmp_path)) == ["b", "home"]
+
+
+# -- while others write -------------------------------------------------------------------
+
+
+async def test_eight_writers(tmp_path: Path) -> None:
+    """Each writer counts up in order, so a copy of one moment holds a run from the start of each."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    async with dgent.open(url(folder)) as u:
+        await u.put_many([dgent.Datum(id=f"pad{i}", data={"x": "y" * 500}) for i in range(3000)])
+        writers = [worker.start("write", folder, f"w{n}") for n in range(8)]
+        try:
+            made = [await backup(u, folder, tmp_path / f"b{n}") for n in range(3)]
+        finally:
+            worker.end(*writers)
+        whole = {change.seq: change.items for change in await u.changes(limit=None)}
+    assert made[0].seq < made[1].seq < made[2].seq, "writers went on meanwhile"
+    for each in made:
+        done = await restore(Path(each.path), tmp_path / f"new{each.seq}")
+        assert done.seq == each.seq
+        check_store(str(tmp_path / f"new{each.seq}" / "membrane.db"))
+        async with dgent.open(url(tmp_path / f"new{each.seq}")) as copy:
+            copied = {change.seq: change.items for change in await copy.changes(limit=None)}
+        assert copied == {seq: items for seq, items in whole.items() if seq <= each.seq}
+
+
+async def test_a_cancelled_backup_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    async with dgent.open(url(folder)) as u:
+        await u.put_many([dgent.Datum(id=f"pad{i}", content=os.urandom(100_000)) for i in range(200)])
+        for pause in (0, 0.005, 0.02, 0.05):
+            task = asyncio.create_task(backup(u, folder, tmp_path / "b"))
+            await asyncio.sleep(pause)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert sorted(os.listdir(tmp_path)) == ["home"]
+        await backup(u, folder, tmp_path / "b")
+    inspect_backup(tmp_path / "b")
+
+
+async def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "dgent-full", str(disk)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        skip("mount")
+    try:
+        async with dgent.open(url(folder)) as u:
+            await backup(u, folder, disk / "fits")
+            await u.put(dgent.Datum(id="large", content=os.urandom(1_000_000)))
+            with pytest.raises(StorageFull):
+                await backup(u, folder, disk / "b")
+            assert os.listdir(disk) == ["fits"]
+            (folder / "blobs" / "large").write_bytes(os.urandom(1_000_000))
+            await u.forget("large")
+            with pytest.raises(StorageFull):
+                await backup(u, folder, disk / "b")
+            assert os.listdir(disk) == ["fits"]
+        await back_up(folder, tmp_path / "b")
+        with pytest.raises(StorageFull):
+            await restore(tmp_path / "b", disk / "new")
+        assert os.listdir(disk) == ["fits"]
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -1,0 +1,69 @@
+"""What other processes do in these tests: `python -m tests.exchange.worker job argument...`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dgent
+from dgent.exchange.backup import backup, restore
+from tests.exchange.constellation import url
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(job: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """Start a worker; it says a line when it begins to do its job."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [sys.executable, "-m", "tests.exchange.worker", job, *map(str, arguments)]
+    worker = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == b"begin\n"
+    return worker
+
+
+def end(*workers: subprocess.Popen[bytes]) -> None:
+    """Kill workers, without a chance to tidy up."""
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.communicate()
+
+
+async def write(folder: str, name: str) -> None:
+    """Put one record after another until killed."""
+    async with dgent.open(url(Path(folder))) as u:
+        n = 0
+        while True:
+            n += 1
+            await u.put(dgent.Datum(id=f"{name}.{n}", data={"n": n, "x": "y" * 300}))
+            if n == 1:
+                print("begin", flush=True)
+
+
+async def keep_open(folder: str) -> None:
+    """Have the store open, and do nothing with it."""
+    async with dgent.open(url(Path(folder))):
+        print("begin", flush=True)
+        await asyncio.to_thread(time.sleep, 60)
+
+
+async def back_up(folder: str, target: str) -> None:
+    """Make a backup."""
+    async with dgent.open(url(Path(folder))) as u:
+        print("begin", flush=True)
+        await backup(u, Path(folder), Path(target))
+
+
+async def put_back(source: str, folder: str) -> None:
+    """Restore a backup."""
+    print("begin", flush=True)
+    await restore(Path(source), Path(folder), replace=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(globals()[sys.argv[1]](*sys.argv[2:]))
