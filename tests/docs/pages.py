@@ -2,7 +2,7 @@
 
 A page's `python` blocks run in order in one namespace that understands `await`, as they would in
 `python -m asyncio`. A `text` block right under one is what it prints. A block marked
-`python fragment` is not run, only compiled.
+`python fragment` is not run, only compiled. The `sh` blocks are the matter of shell.py.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _FENCE = re.compile(r"^```(.*)$")
 
 
 class Block(NamedTuple):
-    """A fenced block: what follows the fence, its text, its first line, and whether it shows output."""
+    """A fenced block: what follows the fence, its text, its first line, and what it shows the output of."""
 
     info: str
     text: str
     line: int
-    is_output: bool
+    output_of: str
 
 
 def name(page: Path) -> str:
@@ -54,8 +54,8 @@ def blocks(page: Path) -> list[Block]:
         if fence and not inside:
             info, start, inside, body = fence[1].strip(), number + 1, True, []
         elif fence:
-            is_output = info == "text" and above == "python"
-            found.append(Block(info, "\n".join(body) + "\n", start, is_output))
+            output_of = above if info == "text" and above in ("python", "sh") else ""
+            found.append(Block(info, "\n".join(body) + "\n", start, output_of))
             inside, above = False, info
         elif inside:
             body.append(line)
@@ -124,5 +124,5 @@ async def _run_in_loop(page: Path, module: ModuleType, code: dict[Block, CodeTyp
 
 
 def _compare(page: Path, block: Block, printed: str) -> None:
-    if block.is_output:
+    if block.output_of == "python":
         assert printed == block.text, f"{name(page)}:{block.line} prints\n{printed}"

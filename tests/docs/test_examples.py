@@ -1,4 +1,4 @@
-"""The examples run as a user runs them."""
+"""The examples and the demo run as a user runs them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from tests.docs import pages
 LIMIT_S = 20  # each takes about a second; a loaded machine may take longer
 
 
-def _run(example: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+DEMO = ("-c", "from dgent.doors.cli.main import main; main()", "demo")
+
+
+def _run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", str(example)],
+        [sys.executable, "-W", "error", *words],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -28,7 +31,7 @@ def _run(example: Path, folder: Path, **environment: str) -> subprocess.Complete
 
 @pytest.mark.parametrize("example", pages.EXAMPLES, ids=pages.name)
 def test_example_runs(example: Path, tmp_path: Path) -> None:
-    done = _run(example, tmp_path)
+    done = _run(tmp_path, str(example))
     assert done.returncode == 0, done.stderr
     assert done.stdout
     assert not done.stderr
@@ -37,8 +40,11 @@ def test_example_runs(example: Path, tmp_path: Path) -> None:
 
 def test_demo_tells_the_whole_story_without_colour(tmp_path: Path) -> None:
     started = time.monotonic()
-    done = _run(pages.ROOT / "examples" / "demo.py", tmp_path, NO_COLOR="1")
+    done = _run(tmp_path, *DEMO, HOME=str(tmp_path), NO_COLOR="1")
     assert time.monotonic() - started < LIMIT_S
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert not list(tmp_path.iterdir()), "it leaves nothing behind"
     assert "\x1b" not in done.stdout
     assert done.stdout.isascii()
     for word in ("Remember", "Recall", "Steps 1 -> 2 -> 3", "VersionConflict", "Undo", "Forget", "checked"):

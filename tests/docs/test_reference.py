@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+import sys
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -15,13 +17,15 @@ from tests.docs import pages
 
 
 @pytest.fixture(scope="module")
-def generate() -> ModuleType:
+def generate() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(pages.DOCS))  # as `python docs/generate.py` has it
     spec = importlib.util.spec_from_file_location("docs_generate", pages.DOCS / "generate.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    yield module
+    sys.path.remove(str(pages.DOCS))
 
 
 def test_reference_is_not_stale(generate: ModuleType) -> None:

@@ -1,0 +1,41 @@
+"""The pictures of the terminal are what the command line prints, and hold nothing but text."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.docs import pages
+
+SCREENS = sorted((pages.DOCS / "screens").glob("*.svg"))
+
+
+def test_pictures_are_not_stale() -> None:
+    done = subprocess.run(
+        [sys.executable, str(pages.DOCS / "screens.py"), "--check"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_is_a_picture_of_each() -> None:
+    assert {screen.stem for screen in SCREENS} == {"status", "log", "diff", "doctor"}
+    guide = (pages.DOCS / "guides" / "command-line.md").read_text(encoding="utf-8")
+    assert all(f"](../screens/{screen.name})" in guide for screen in SCREENS)
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=pages.name)
+def test_a_picture_is_plain_text(screen: Path) -> None:
+    text = screen.read_text(encoding="utf-8")
+    kinds = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(text).iter()}
+    assert kinds == {"svg", "title", "rect", "g", "text"}
+    assert re.findall(r"\w+://[^\"]*", text) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"href|url\(|@import|\son\w+=|/tmp/|\x1b", text)
+    assert screen.stat().st_size < 20_000
