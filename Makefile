@@ -24,7 +24,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	touch $@
 
 demo: $(VENV)/.installed  ## run the example
-	$(BIN)/python examples/demo.py
+	$(BIN)/dgent demo
 
 # Not -q: that would hide the seed of the random order.
 test: $(VENV)/.installed  ## every test, in parallel and in random order
@@ -51,9 +51,9 @@ bare:  ## dgent works with no extras installed
 	set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(PYTHON) -m venv "$$tmp/venv"; \
 	"$$tmp/venv/bin/python" -m pip install $(PIP_FLAGS) . -c constraints.txt; \
-	cp examples/demo.py "$$tmp/demo.py"; cd "$$tmp"; \
+	cd "$$tmp"; \
 	venv/bin/python -c 'import dgent'; \
-	venv/bin/python demo.py >/dev/null; \
+	venv/bin/dgent demo >/dev/null; \
 	echo "bare: import and demo work with no extras"
 
 clean:  ## remove what the other targets made

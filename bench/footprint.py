@@ -1,4 +1,4 @@
-"""What dgent costs before it does anything: the import, and the memory of an open store."""
+"""What dgent costs before it does anything: the import, a command's start, and an open store's memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bench.plan import Plan, size_text
 from bench.stores import VERSIONED, Stores
 
 _IMPORT_MS = 90.0
+_COMMAND_MS = 120.0
 _MEMORY_MB = 8.0  # "flat": less than half of the 16 MB page cache that one connection may fill
 
 _PROGRAMS = {
@@ -21,7 +22,10 @@ _PROGRAMS = {
     "import": "import dgent",
     "names": "import dgent; [getattr(dgent, name) for name in dgent.__all__]",
     "engine": "import dgent, dgent.universe.universe, dgent.store.sqlite.backend",
+    "help": "from dgent.doors.cli.main import main; main(['--help'])",
+    "get": "from dgent.doors.cli.main import main; main(['get', 'a'])",
 }
+_STORE = "from dgent.doors.cli.main import main; main(['remember', 'hello', '--id', 'a'])"
 
 _OPEN = """
 import asyncio, json, sys
@@ -54,8 +58,10 @@ async def footprint(plan: Plan, stores: Stores) -> list[Row]:
 def _imports(starts: int) -> list[Row]:
     cpu: dict[str, list[float]] = {name: [] for name in _PROGRAMS}
     with tempfile.TemporaryDirectory() as cache:
-        environment = os.environ | {"PYTHONPYCACHEPREFIX": cache}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "DGENT_"))}
+        environment = kept | {"PYTHONPYCACHEPREFIX": cache, "HOME": cache}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed dgent has its bytecode
+        _cpu_ms(_STORE, environment)
         for turn in range(-1, starts):
             for name, program in _PROGRAMS.items():
                 took = _cpu_ms(program, environment)
@@ -66,6 +72,8 @@ def _imports(starts: int) -> list[Row]:
         ("import", "import dgent, CPU over bare Python", _IMPORT_MS),
         ("names", "  and all its public names", _IMPORT_MS),
         ("engine", "  and the SQLite engine", None),
+        ("help", "dgent --help, CPU over bare Python", _COMMAND_MS),
+        ("get", "dgent get, CPU over bare Python", _COMMAND_MS),
     ):
         extra = [ours - base for ours, base in zip(cpu[name], cpu["bare"], strict=True)]
         low, middle, high = quartiles(extra)
@@ -87,7 +95,8 @@ def _imports(starts: int) -> list[Row]:
 
 
 def _cpu_ms(program: str, environment: dict[str, str]) -> float:
-    process = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=quiet, stderr=quiet)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

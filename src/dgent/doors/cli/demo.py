@@ -1,6 +1,6 @@
 """An agent's story, told by dgent on one SQLite file in a temporary folder.
 
-Run it with `make demo`. Every step checks itself, so the story is true each time it is told.
+Run it with `dgent demo`. Every step checks itself, so the story is true each time it is told.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import dgent
+from dgent import config
+from dgent.doors.cli import render
+from dgent.doors.cli.paint import Paint
 from dgent.model import lens
+from dgent.verbs.path import invoke
 
 # -- what the agent keeps -----------------------------------------------------------------
 
@@ -61,30 +66,28 @@ TURNS = 40  # how often each of the two writers spends
 
 # -- telling it ---------------------------------------------------------------------------
 
-PLAIN = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
-step = 0
-
-
-def paint(code: str, text: str) -> str:
-    return text if PLAIN else f"\x1b[{code}m{text}\x1b[0m"
+paint = Paint(config.wants_color("auto", sys.stdout.isatty()))
+chapters = count(1)
 
 
 def chapter(title: str) -> None:
-    global step
-    step += 1
-    print("\n" + paint("1;36", f"{step:>2}. {title}"))
+    """The next part of the story begins."""
+    print("\n" + paint(f"{next(chapters):>2}. {title}", fg="cyan", bold=True))
 
 
 def tell(text: str) -> None:
+    """A sentence of the story."""
     print(f"    {text}")
 
 
 def show(name: str, value: object) -> None:
-    print(f"    {paint('2', name + ' ->')} {paint('32', str(value))}")
+    """Something that the store answered."""
+    print(f"    {paint.dim(name + ' ->')} {paint(value, fg='green')}")
 
 
 def refused(error: dgent.DgentError) -> None:
-    print(f"    {paint('31', type(error).__name__)}: {error}")
+    """Something that the store refused."""
+    print(f"    {paint(type(error).__name__, fg='red')}: {paint(error)}")
 
 
 # -- the story ----------------------------------------------------------------------------
@@ -145,7 +148,7 @@ async def conflict(u: dgent.Universe, id: str) -> None:
 async def two_writers(u: dgent.Universe, url: str) -> None:
     chapter("Two processes write at once")
     budget = await u.remember(Budget(1000), id="budget")
-    command = [sys.executable, __file__, "spend", url]
+    command = [sys.executable, "-m", "dgent.doors.cli.demo", "spend", url]
     writers = [await asyncio.create_subprocess_exec(*command) for _ in range(2)]
     codes = [await writer.wait() for writer in writers]
     left = (await u.get("budget")).value.tokens
@@ -226,6 +229,14 @@ async def feed(u: dgent.Universe) -> None:
     assert by_author["writer"] == 2 * TURNS
 
 
+async def log(u: dgent.Universe) -> None:
+    """The same through a verb, as `dgent log` shows it."""
+    chapter("The log")
+    tell("What `dgent log -n 3` prints, newest first:")
+    for line in render.drawn(await invoke(u, "self.data.log", limit=3), paint):
+        tell(line)
+
+
 async def forget(u: dgent.Universe) -> str:
     chapter("Forget")
     secret = "the-password-is-" + os.urandom(4).hex()
@@ -251,6 +262,7 @@ async def story(folder: Path) -> None:
         before = await undo(u)
         await history(u, id, before)
         await feed(u)
+        await log(u)
         secret = await forget(u)
     # Looked at only now: a second open() of a live SQLite file would drop this process's locks.
     stored = b"".join(part.read_bytes() for part in folder.iterdir())
@@ -258,15 +270,15 @@ async def story(folder: Path) -> None:
     show("its bytes in the file", "none")
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["spend"]:
-        asyncio.run(spend(sys.argv[2]))
-        return
-    print(paint("1", "dgent: an agent's story, on one SQLite file"))
+def play() -> None:
+    """Tell the whole story, on a store of its own."""
+    print(paint.bold("dgent: an agent's story, on one SQLite file"))
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(story(Path(folder)))
-    print("\n" + paint("1;32", "Every step was checked as it was told.") + " Next: docs/start.md")
+    print(
+        "\n" + paint("Every step was checked as it was told.", fg="green", bold=True) + " Next: docs/start.md"
+    )
 
 
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__" and sys.argv[1:2] == ["spend"]:
+    asyncio.run(spend(sys.argv[2]))

@@ -1,0 +1,123 @@
+"""From a verb to a command: its fields become arguments and options, its answer is rendered."""
+
+from __future__ import annotations
+
+import sys
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import click
+import msgspec
+
+from dgent.doors.cli.complete import completer
+from dgent.doors.cli.setting import DOOR, sided
+from dgent.verbs import registry
+from dgent.verbs.registry import Verb
+
+
+def command_of(id: str, name: str) -> click.Command:
+    """The command that calls a verb."""
+    verb = registry.find(id)
+    fields = _fields(verb)
+
+    @click.pass_context
+    def run(ctx: click.Context, /, **given: Any) -> int:
+        from dgent.doors.cli.session import answer
+
+        return answer(ctx, verb, _said(fields, given))
+
+    return click.Command(
+        name=name,
+        callback=run,
+        help=_help(verb, fields),
+        params=[*(field.param() for field in fields), *_looks(verb), *DOOR(hidden=True)],
+        short_help=verb.help,
+    )
+
+
+class Field:
+    """One field of a verb's input, as the command line sees it."""
+
+    def __init__(self, name: str, hint: Any, required: bool, default: Any) -> None:
+        self.name, self.required, self.default = name, required, default
+        plain, meta = get_args(hint)
+        self.help: str = meta.description
+        extra = meta.extra or {}
+        self.place, self.words = extra.get("place", False), extra.get("words", False)
+        self.short, self.complete = extra.get("short", ""), extra.get("complete", "")
+        kinds = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
+        self.kind = next(kind for kind in kinds if kind is not NoneType)
+        self.many = get_origin(plain) is tuple
+        self.choices = [str(each) for each in get_args(plain)] if get_origin(plain) is Literal else []
+
+    def param(self) -> click.Parameter:
+        """The click parameter of this field."""
+        shown = self.name.replace("_", "-")
+        rest: dict[str, Any] = {"shell_complete": completer(self.complete)} if self.complete else {}
+        if self.place:
+            many = self.many or self.words
+            return click.Argument(
+                [self.name],
+                nargs=-1 if many else 1,
+                required=self.required,
+                metavar=self._metavar(many),
+                **rest,
+            )
+        names = [self.name, f"--{shown}", *([f"-{self.short}"] if self.short else [])]
+        if self.kind is bool:
+            return click.Option(names, is_flag=True, help=self.help)
+        kind: Any = click.Choice(self.choices) if self.choices else str
+        told = self.help if self.default in (None, ()) else f"{self.help} [{self.default}]"
+        metavar = (
+            None if self.choices else self.kind.__name__.upper() if self.kind in (int, float) else "TEXT"
+        )
+        return click.Option(
+            names, type=kind, multiple=self.many, required=self.required, help=told, metavar=metavar, **rest
+        )
+
+    def _metavar(self, many: bool) -> str:
+        name = self.name.replace("_", "-").upper() + ("..." if many else "")
+        return name if self.required else f"[{name}]"
+
+
+def _fields(verb: Verb) -> list[Field]:
+    hints = get_type_hints(verb.input, include_extras=True)
+    fields = []
+    for field in msgspec.structs.fields(verb.input):
+        default = (
+            field.default_factory()
+            if field.default is msgspec.NODEFAULT and not field.required
+            else field.default
+        )
+        fields.append(Field(field.name, hints[field.name], field.required, default))
+    return fields
+
+
+def _looks(verb: Verb) -> list[click.Option]:
+    """Options that change what an answer looks like, and not what it is."""
+    return [sided()] if verb.id == "data.diff" else []
+
+
+def _help(verb: Verb, fields: list[Field]) -> str:
+    places = [field for field in fields if field.place]
+    lines = [verb.help]
+    if places:
+        width = max(len(field.name) for field in places) + 2
+        lines += ["", "\b"]
+        lines += [f"{field.name.upper().replace('_', '-'):{width}}{field.help}" for field in places]
+    lines += ["", f"The verb {verb.id}; its effect: {verb.effect}."]
+    return "\n".join(lines)
+
+
+def _said(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
+    """What was given, without what was left out, so that the verb's own defaults hold."""
+    said: dict[str, Any] = {}
+    for field in fields:
+        value = given[field.name]
+        if value is None or value == () or value is False:
+            continue
+        if field.words:
+            value = " ".join(value)
+            value = sys.stdin.read() if value == "-" else value
+        said[field.name] = list(value) if isinstance(value, tuple) else value
+    return said

@@ -1,0 +1,59 @@
+"""What a shell offers at the next press of the key: ids, schemas, constellations, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+MOST = 50
+
+
+def completer(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """The function click asks for one kind of thing."""
+    if kind == "file":
+        return lambda ctx, param, incomplete: [CompletionItem(incomplete, type="file")]
+    return lambda ctx, param, incomplete: offered(kind, ctx, incomplete)
+
+
+def offered(kind: str, ctx: click.Context, incomplete: str) -> list[str]:
+    """What begins so; nothing at all when the store cannot be read: completing must never complain."""
+    with suppress(Exception):
+        from dgent import config
+
+        if kind == "setting":
+            return [name for name in config.KEYS if name.startswith(incomplete)]
+        settings = _settings(ctx)
+        if kind == "constellation":
+            return [name for name in config.constellations(settings.places) if name.startswith(incomplete)]
+        return _stored(kind, settings.url, incomplete)
+    return []
+
+
+def _settings(ctx: click.Context) -> Any:
+    from dgent import config
+    from dgent.doors.cli.setting import said
+
+    chosen = said(ctx)
+    return config.load(url=chosen.url, constellation=chosen.constellation)
+
+
+def _stored(kind: str, url: str, incomplete: str) -> list[str]:
+    import asyncio
+    from pathlib import Path
+
+    from dgent.universe.universe import open as open_universe
+
+    if url.startswith("sqlite:///") and not Path(url[10:]).exists():
+        return []
+
+    async def read() -> list[str]:
+        async with open_universe(url) as u:
+            if kind == "schema":
+                return [each.name for each in await u.schemas() if each.name.startswith(incomplete)]
+            return [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
+
+    return asyncio.run(read())

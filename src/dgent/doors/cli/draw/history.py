@@ -1,0 +1,121 @@
+"""Commits, versions and differences, for people."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+
+from dgent.doors.cli.draw.record import record, summary
+from dgent.doors.cli.paint import Paint, ago, cut, fitted, table
+from dgent.verbs import answer
+
+Lines = list[str]
+
+_OPS = {"put": ("+", "green"), "delete": ("-", "red"), "forget": ("x", "red")}
+
+
+def entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
+    """One commit."""
+    name = paint(f"commit {found.seq}", fg="yellow", bold=True)
+    head = f"{name}  {paint(found.author, fg='cyan')}  {paint.dim(ago(found.at))}"
+    if found.kind != "data":
+        head += "  " + paint(found.kind + (f" of {found.of_seq}" if found.of_seq else ""), fg="magenta")
+    lines = [head]
+    if found.note:
+        lines.append("    " + paint(found.note))
+    first = found.items if whole else found.items[:5]
+    for item in first:
+        sign, color = _OPS[item.op]
+        held = item.record or item.before
+        told = cut(summary(held), 160) if held is not None else ""
+        parts = [f"  {paint(sign, fg=color)} {paint(item.id or 'a forgotten record')}"]
+        parts += [paint.dim(f"rev {item.rev}"), paint(item.schema or "", fg="cyan"), paint(told)]
+        lines.append("  ".join(part for part in parts if part))
+    if len(first) < len(found.items):
+        lines.append(paint.dim(f"    and {len(found.items) - len(first)} more"))
+    return lines
+
+
+def shown(found: Any, paint: Paint) -> Lines:
+    """A commit with its records, or a record."""
+    if found.commit is None:
+        return record(found.record, paint)
+    lines = entry(found.commit, paint)
+    for item in found.commit.items:
+        held = item.record or item.before
+        if held is not None:
+            lines += ["", *record(held, paint)]
+    return lines
+
+
+def log(found: answer.Log, paint: Paint) -> Lines:
+    """Commits, as a version-control log shows them."""
+    if not found.items:
+        return [paint.dim("no commits")]
+    lines: Lines = []
+    for each in found.items:
+        lines += [*entry(each, paint, whole=False), ""]
+    if found.first_seq > 1 and found.items[-1].seq <= found.first_seq:
+        lines.append(paint.dim(f"older commits were compacted away; the first kept is {found.first_seq}"))
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def editions(found: answer.Editions, paint: Paint) -> Lines:
+    """The versions of a record, a line each."""
+    rows = [
+        [
+            paint(f"rev {each.rev}", fg="yellow"),
+            paint.dim(f"commit {each.seq}"),
+            paint.dim(ago(each.at)),
+            paint(each.author or "", fg="cyan"),
+            paint("deleted", fg="red") if each.record is None else paint(cut(summary(each.record), 200)),
+        ]
+        for each in found.items
+    ]
+    return table(paint, ("rev", "commit", "when", "by", "data"), rows)
+
+
+def diff(found: answer.Diff, paint: Paint) -> Lines:
+    """How two versions differ."""
+    revs = paint.dim(f"rev {found.old_rev} -> rev {found.new_rev}")
+    head = f"{paint(found.id, fg='yellow', bold=True)}  {revs}"
+    if not found.differences:
+        return [head, paint.dim("no difference")]
+    lines = found.unified[2:]
+    if paint.sided:
+        return [head, *_sided(lines, paint)]
+    colors = {"+": "green", "-": "red", "@": "cyan"}
+    return [head, *(paint(line, fg=colors[line[0]]) if line[:1] in colors else paint(line) for line in lines)]
+
+
+def _sided(lines: Lines, paint: Paint) -> Lines:
+    """Old on the left, new on the right; a changed line beside what it became."""
+    room = (paint.width - 3) // 2
+    pairs: list[tuple[str, str]] = []
+    old: Lines = []
+    new: Lines = []
+    for line in [*lines, " "]:
+        if line[:1] == "-":
+            old.append(line[1:])
+        elif line[:1] == "+":
+            new.append(line[1:])
+        else:
+            pairs += zip_longest(old, new, fillvalue="")
+            old, new = [], []
+            shown = "" if line[:1] == "@" else line[1:]
+            pairs.append((shown, shown))
+    rows = []
+    for left, right in pairs[1:-1]:
+        changed = left != right
+        here = paint(fitted(left, room), fg="red") if changed else paint(fitted(left, room))
+        there = paint(fitted(right, room), fg="green") if changed else paint(fitted(right, room))
+        rows.append(f"{here} {'|' if changed else ' '} {there}".rstrip())
+    return rows
+
+
+def done(found: answer.Done, paint: Paint) -> Lines:
+    """What a change came to."""
+    if not found.changed:
+        return [paint.dim("nothing to change")]
+    lead = "would change" if found.dry_run else f"commit {found.seq} changed"
+    return [f"{lead} {', '.join(paint(id, fg='yellow') for id in found.changed)}"]

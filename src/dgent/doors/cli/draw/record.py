@@ -1,0 +1,101 @@
+"""Records and what hangs on them, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dgent.doors.cli.paint import Paint, ago, cut, size, table
+from dgent.verbs import answer
+
+Lines = list[str]
+
+
+def as_json(value: Any) -> str:
+    """A value as one line of JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def record(found: answer.Record, paint: Paint) -> Lines:
+    """One record, whole."""
+    head = [paint(found.id, fg="yellow", bold=True)]
+    if found.schema:
+        head.append(paint(f"{found.schema} v{found.version}", fg="cyan"))
+    head.append(paint.dim(f"rev {found.rev}, commit {found.seq}, {ago(found.created_at)}"))
+    lines = ["  ".join(head)]
+    who = [f"by {found.author}" if found.author else "", f"from {found.source}" if found.source else ""]
+    who += [f"caused by {found.parent}" if found.parent else ""]
+    about = [
+        paint.dim(", ".join(each for each in who if each)),
+        *(paint("#" + tag, fg="green") for tag in found.tags),
+    ]
+    if any(about):
+        lines.append("  ".join(each for each in about if each))
+    if found.problem:
+        lines.append(paint(f"! {found.problem}", fg="red"))
+    lines += _body(found.data, paint)
+    if found.content is not None:
+        lines.append(paint.dim(f"and {size(len(found.content))} of content"))
+    return lines
+
+
+def _body(data: dict[str, Any], paint: Paint) -> Lines:
+    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    return [paint(line) for line in text.splitlines()]
+
+
+def records(found: answer.Records, paint: Paint) -> Lines:
+    """Records, a line each."""
+    if not found.items:
+        return [paint.dim("nothing found")]
+    rows = [
+        [
+            paint(each.id, fg="yellow"),
+            paint(each.schema or "-", fg="cyan"),
+            paint.dim(ago(each.created_at)),
+            paint(" ".join("#" + tag for tag in each.tags), fg="green"),
+            paint(cut(summary(each), 200), **({"fg": "red"} if each.problem else {})),
+        ]
+        for each in found.items
+    ]
+    lines = table(paint, ("id", "schema", "made", "tags", "data"), rows)
+    if found.cursor:
+        lines.append(paint.dim(f"there is more: --cursor {found.cursor}"))
+    return lines
+
+
+def summary(record: answer.Record) -> str:
+    """A record on one line."""
+    if record.problem:
+        return record.problem
+    if set(record.data) == {"text"} and isinstance(record.data["text"], str):
+        return record.data["text"]
+    return " ".join(
+        f"{name}={value if isinstance(value, str) else as_json(value)}" for name, value in record.data.items()
+    )
+
+
+def links(found: Any, paint: Paint) -> Lines:
+    """Links, a line each."""
+    rows = [
+        [
+            paint(each.kind, fg="cyan"),
+            paint(each.a, fg="yellow"),
+            paint(each.b, fg="yellow"),
+            f"{each.weight:g}",
+        ]
+        for each in found.items
+    ]
+    return table(paint, ("kind", "from", "to", "weight"), rows) or [paint.dim("no links")]
+
+
+def counted(found: answer.Counted, paint: Paint) -> Lines:
+    """A number."""
+    return [f"{found.count}"]
+
+
+def offers(found: Any, paint: Paint) -> Lines:
+    """Paths, a line each."""
+    rows = [[paint(each.path, fg="cyan"), paint(each.effect), paint(each.help)] for each in found.items]
+    return table(paint, ("path", "effect", "what it does"), rows)

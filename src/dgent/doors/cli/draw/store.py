@@ -1,0 +1,151 @@
+"""The store, its upkeep and its settings, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgent.doors.cli.draw.history import entry
+from dgent.doors.cli.draw.record import as_json
+from dgent.doors.cli.paint import Paint, size, table
+from dgent.store.upkeep import Finding
+
+Lines = list[str]
+
+_LEVELS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "red"}
+
+
+def _findings(findings: list[Finding], paint: Paint) -> Lines:
+    lines = []
+    for each in findings:
+        level = "ok" if each.fixed else each.level
+        sign = paint(f"{level:8}", fg=_LEVELS[level])
+        fixed = paint(" (repaired)", fg="green") if each.fixed else ""
+        lines.append(f"{sign}{paint.bold(each.subject)}: {paint(each.message)}{fixed}")
+        if each.hint and not each.fixed:
+            lines.append(" " * 8 + paint.dim(each.hint))
+    return lines
+
+
+def examined(found: Any, paint: Paint) -> Lines:
+    """What the doctor found."""
+    verdict = (
+        paint("healthy", fg="green", bold=True)
+        if found.healthy
+        else paint("not healthy", fg="red", bold=True)
+    )
+    fixable = sum(each.fixable and not each.fixed for each in found.findings)
+    more = paint.dim(f"; --fix repairs {fixable}") if fixable else ""
+    return [*_findings(found.findings, paint), "", verdict + more]
+
+
+def status(found: Any, paint: Paint) -> Lines:
+    """The store at a glance."""
+    health = paint(found.health, fg="green" if found.health == "ok" else "red")
+    name = f"{found.constellation}, " if found.constellation else ""
+    held = f"{found.records:,} records, {found.seq:,} commits, {size(found.size_bytes)}"
+    lines = [
+        f"{paint.bold(name + found.engine)}  {paint(found.place)}",
+        f"{health}{', degraded' if found.degraded else ''}  {held}",
+        *_findings(found.findings, paint),
+    ]
+    if found.schemas:
+        rows = [
+            [
+                paint(kind.schema or "(no schema)", fg="cyan"),
+                f"{kind.records:,}",
+                paint.dim(", ".join(kind.building)),
+            ]
+            for kind in found.schemas
+        ]
+        lines += ["", *table(paint, ("schema", "records", "being indexed"), rows)]
+    if found.commits:
+        lines.append("")
+    for each in found.commits:
+        lines += entry(each, paint, whole=False)[:2]
+    return lines
+
+
+def exported(found: Any, paint: Paint) -> Lines:
+    """What an export wrote."""
+    return [f"{found.records:,} records as of commit {found.seq:,}, {size(found.size_bytes)}"]
+
+
+def imported(found: Any, paint: Paint) -> Lines:
+    """What an import did."""
+    counts = {name: getattr(found, name) for name in ("added", "replaced", "unchanged", "skipped")}
+    told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "nothing in it"
+    return [("would be: " if found.dry_run else "") + told]
+
+
+def backup(found: Any, paint: Paint) -> Lines:
+    """What a backup holds."""
+    held = f"{found.records:,} records as of commit {found.seq:,}, {size(found.size_bytes)}"
+    return [paint(found.path, fg="cyan"), f"{held}; opened and counted"]
+
+
+def restored(found: Any, paint: Paint) -> Lines:
+    """What a restore did."""
+    lead = "would be restored to" if found.dry_run else "restored to"
+    lines = [f"{lead} {paint(found.path, fg='cyan')}: {found.records:,} records as of commit {found.seq:,}"]
+    if found.forgotten:
+        lines.append(f"{found.forgotten:,} records had been forgotten since, and stay forgotten")
+    if found.kept:
+        lines.append(paint.dim(f"what was there is in {found.kept}"))
+    return lines
+
+
+def forgotten(found: Any, paint: Paint) -> Lines:
+    """What was erased."""
+    lead = "would forget" if found.dry_run else "forgot"
+    lines = [f"{lead} {found.records:,} records with {found.versions:,} versions"]
+    if not found.erased and not found.dry_run:
+        lines.append(
+            paint("a reader still keeps the old bytes alive; `dgent doctor --fix` finishes it", fg="yellow")
+        )
+    return lines
+
+
+def schemas(found: Any, paint: Paint) -> Lines:
+    """Schemas, a line each."""
+    rows = [
+        [
+            paint(each.name or "(no schema)", fg="cyan"),
+            f"{each.records:,}",
+            ", ".join(f"v{version}" for version in each.versions if version) or "-",
+            paint(", ".join(each.indexes) or "-"),
+            paint(each.owner or "-"),
+        ]
+        for each in found.items
+    ]
+    return table(paint, ("schema", "records", "versions", "indexes", "room"), rows) or [paint.dim("none yet")]
+
+
+def configured(found: Any, paint: Paint) -> Lines:
+    """Settings, a line each."""
+    rows = [
+        [paint(each.name, fg="cyan"), paint(_value(each.value)), paint.dim(each.source)]
+        for each in found.settings
+    ]
+    lines = table(paint, ("setting", "value", "from"), rows, last=1)
+    lines += ["", *(f"{paint.dim(name):8}  {paint(place)}" for name, place in found.places.items())]
+    return lines + [paint(f"! {warning}", fg="yellow") for warning in found.warnings]
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else "-" if value is None else as_json(value)
+
+
+def constellations(found: Any, paint: Paint) -> Lines:
+    """Constellations, a line each."""
+    rows = [
+        [
+            paint("*" if each.current else " ", fg="green"),
+            paint(each.name, fg="cyan"),
+            size(each.size_bytes),
+            paint.dim(each.path),
+        ]
+        for each in found.items
+    ]
+    return table(paint, ("", "name", "size", "folder"), rows) or [
+        paint.dim("none yet; `dgent remember something` makes one")
+    ]

@@ -1,0 +1,116 @@
+"""Text for a terminal: colours, columns, times as people say them, and nothing that could drive it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from dgent import clock
+
+# What moves the cursor, hides text or turns its direction: shown as an escape, never sent.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_STYLED = re.compile("\x1b\\[[0-9;]*m")
+_STEPS = ((60, 1, "second"), (3600, 60, "minute"), (86400, 3600, "hour"), (86400 * 30, 86400, "day"))
+
+
+def clean(text: str) -> str:
+    """Text that can only be read: control characters are spelled out."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+class Paint:
+    """Styles that are colours on a terminal and nothing elsewhere."""
+
+    def __init__(self, color: bool, width: int | None = None, sided: bool = False) -> None:
+        self.color, self.sided = color, sided
+        self.width = width or shutil.get_terminal_size((100, 24)).columns
+
+    def __call__(self, text: object, **style: Any) -> str:
+        """A piece of text in a style."""
+        plain = clean(str(text))
+        return click.style(plain, **style) if style and self.color and plain else plain
+
+    def dim(self, text: object) -> str:
+        """Something less important."""
+        return self(text, dim=True)
+
+    def bold(self, text: object) -> str:
+        """Something more important."""
+        return self(text, bold=True)
+
+
+def ago(moment: datetime) -> str:
+    """How long ago, as people say it."""
+    seconds = (clock.now() - moment).total_seconds()
+    if seconds < 0:
+        return "in the future"
+    if seconds < 5:
+        return "just now"
+    for below, unit, name in _STEPS:
+        if seconds < below:
+            number = int(seconds // unit)
+            return f"{number} {name}{'' if number == 1 else 's'} ago"
+    return f"{moment:%Y-%m-%d}"
+
+
+def size(number: int) -> str:
+    """A size in bytes, as people say it."""
+    amount = float(number)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def width(text: str) -> int:
+    """How many columns a text takes."""
+    plain = _STYLED.sub("", text)
+    if plain.isascii():
+        return len(plain)
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in plain)
+    return len(plain) + wide - sum(unicodedata.combining(letter) > 0 for letter in plain)
+
+
+def cut(text: str, most: int) -> str:
+    """A text in at most so many columns, on one line."""
+    line = " ".join(text.split())
+    if width(line) <= most:
+        return line
+    kept = line[: max(most - 3, 0)]
+    while kept and width(kept) > most - 3:
+        kept = kept[:-1]
+    return kept + "..."
+
+
+def fitted(text: str, exactly: int) -> str:
+    """A text in exactly so many columns, its indent kept."""
+    indent = text[: len(text) - len(text.lstrip())]
+    shown = indent + cut(text, exactly - len(indent))
+    return shown + " " * (exactly - width(shown))
+
+
+def table(paint: Paint, heads: Sequence[str], rows: Sequence[Sequence[str]], last: int = 0) -> list[str]:
+    """Columns as wide as what is in them; the one numbered `last` from the end gives way to the width."""
+    if not rows:
+        return []
+    widths = [max(width(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
+    flexible = len(heads) - 1 - last
+    room = paint.width - sum(widths) + widths[flexible] - 2 * (len(heads) - 1)
+    widths[flexible] = min(widths[flexible], max(room, 12))
+    lines = [_line([paint.dim(head) for head in heads], widths, flexible)]
+    return lines + [_line(row, widths, flexible) for row in rows]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], flexible: int) -> str:
+    parts = []
+    for place, (cell, most) in enumerate(zip(cells, widths, strict=True)):
+        shown = cut(cell, most) if place == flexible and width(cell) > most else cell
+        parts.append(shown + " " * (most - width(shown)))
+    return "  ".join(parts).rstrip()

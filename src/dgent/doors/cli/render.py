@@ -1,0 +1,88 @@
+"""Answers for people: one function for each kind of answer."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from dgent import config
+from dgent.doors.cli.draw import history, record, store
+from dgent.doors.cli.draw.record import as_json
+from dgent.doors.cli.paint import Paint, ago
+from dgent.doors.cli.setting import Said
+
+Lines = list[str]
+
+
+def show(found: Any, settings: config.Settings, chosen: Said, page: bool = True) -> None:
+    """Print an answer; a long one goes through a pager when someone is there to turn the pages."""
+    terminal = sys.stdout.isatty()
+    paint = Paint(config.wants_color(chosen.color or settings.color, terminal), sided=chosen.side_by_side)
+    lines = drawn(found, paint)
+    height = shutil.get_terminal_size((100, 24)).lines
+    if page and terminal and settings.pager != "never" and len(lines) >= height:
+        click.echo_via_pager("\n".join(lines) + "\n", color=paint.color)
+    elif lines:
+        click.echo("\n".join(lines), color=paint.color)
+
+
+def drawn(found: Any, paint: Paint) -> Lines:
+    """An answer as lines."""
+    draw = _DRAWN.get(type(found).__name__)
+    return _fields(found, paint) if draw is None else draw(found, paint)
+
+
+def exit_code(found: Any) -> int:
+    """1 when the answer itself says that something is wrong."""
+    return 0 if getattr(found, "healthy", True) else 1
+
+
+def _fields(found: Any, paint: Paint) -> Lines:
+    """Any answer, field by field."""
+    fields = msgspec.structs.asdict(found)
+    most = max(map(len, fields), default=0)
+    return [
+        f"{paint.dim(name.replace('_', ' '))}{' ' * (most - len(name))}  {_told(value, paint)}"
+        for name, value in fields.items()
+    ]
+
+
+def _told(value: Any, paint: Paint) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC, {ago(value)}"
+    return paint(value if isinstance(value, str) else "" if value is None else as_json(value))
+
+
+_DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
+    "Record": record.record,
+    "Records": record.records,
+    "Entry": history.entry,
+    "Log": history.log,
+    "Editions": history.editions,
+    "Diff": history.diff,
+    "Done": history.done,
+    "Counted": record.counted,
+    "Backup": store.backup,
+    "Examined": store.examined,
+    "Exported": store.exported,
+    "Forgotten": store.forgotten,
+    "Imported": store.imported,
+    "Restoring": store.restored,
+    "Status": store.status,
+    "Schemas": store.schemas,
+    "Configured": store.configured,
+    "Shown": history.shown,
+    "Constellations": store.constellations,
+    "Links": record.links,
+    "Offers": record.offers,
+}

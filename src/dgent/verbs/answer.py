@@ -1,0 +1,170 @@
+"""What verbs answer with: plain structs whose JSON is the same at every door."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from dgent.model.datum import Datum
+from dgent.store.backend import Change, Item, Version
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record as it is stored; `problem` says why it cannot be read, if it cannot."""
+
+    id: str
+    schema: str | None
+    version: int | None
+    rev: int | None
+    seq: int | None
+    created_at: datetime
+    author: str | None
+    source: str | None
+    parent: str | None
+    tags: list[str]
+    data: dict[str, Any]
+    content: bytes | None = None
+    problem: str | None = None
+
+
+class Records(msgspec.Struct, frozen=True):
+    """Records in order; `cursor` goes on where they end."""
+
+    items: list[Record]
+    cursor: str | None = None
+    explain: str = ""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """How many there are."""
+
+    count: int
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a change came to: its commit, and the records it touched. `seq` is None after a dry run."""
+
+    seq: int | None
+    changed: list[str]
+    dry_run: bool = False
+
+
+class Edition(msgspec.Struct, frozen=True):
+    """One version of a record in its history; `record` is None for a deletion."""
+
+    id: str
+    rev: int
+    seq: int
+    at: datetime
+    op: Literal["put", "delete"]
+    author: str | None
+    note: str | None
+    record: Record | None
+
+
+class Editions(msgspec.Struct, frozen=True):
+    """The kept versions of a record, newest first."""
+
+    items: list[Edition]
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """One record that a commit changed; `before` is what a deletion removed."""
+
+    op: Literal["put", "delete", "forget"]
+    id: str | None
+    rev: int
+    schema: str | None
+    record: Record | None
+    before: Record | None = None
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One commit in the log."""
+
+    seq: int
+    at: datetime
+    author: str
+    kind: str
+    note: str | None
+    of_seq: int | None
+    items: list[Touched]
+
+
+class Log(msgspec.Struct, frozen=True):
+    """Commits; `first_seq` is the oldest that is still kept."""
+
+    items: list[Entry]
+    first_seq: int = 0
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One place in which two versions differ; what is absent is left out of the JSON."""
+
+    path: str
+    old: Any = msgspec.UNSET
+    new: Any = msgspec.UNSET
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """How two versions of a record differ: place by place, and as text lines."""
+
+    id: str
+    old_rev: int
+    new_rev: int
+    differences: list[Difference]
+    unified: list[str]
+
+
+def record_of(datum: Datum) -> Record:
+    """A datum as doors show it."""
+    return Record(
+        datum.id,
+        datum.schema,
+        datum.schema_version,
+        datum.rev,
+        datum.seq,
+        datum.created_at,
+        datum.author,
+        datum.source,
+        datum.parent_id,
+        sorted(datum.tags),
+        datum.data,
+        datum.content or None,
+        datum.problem,
+    )
+
+
+def edition_of(version: Version) -> Edition:
+    """A version as doors show it."""
+    datum = version.datum
+    record = None if datum is None else record_of(datum)
+    return Edition(
+        version.id,
+        version.rev,
+        version.seq,
+        version.at,
+        version.op,
+        version.author,
+        version.note,
+        record,
+    )
+
+
+def entry_of(change: Change) -> Entry:
+    """A commit as doors show it."""
+    items = [_touched(item) for item in change.items]
+    return Entry(change.seq, change.at, change.author, change.kind, change.note, change.of_seq, items)
+
+
+def _touched(item: Item) -> Touched:
+    record = None if item.datum is None else record_of(_datum(item.datum))
+    before = None if item.last is None else record_of(_datum(item.last))
+    return Touched(item.op, item.id, item.rev, item.schema, record, before)
+
+
+def _datum(thing: Any) -> Datum:
+    found: Datum = thing if isinstance(thing, Datum) else thing.datum
+    return found

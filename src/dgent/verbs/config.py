@@ -1,0 +1,90 @@
+"""Verbs for settings: what they are, and where each comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from dgent import config
+from dgent.errors import ConfigError, InputError
+from dgent.verbs.data import Nothing
+from dgent.verbs.desk import Desk
+from dgent.verbs.registry import Ask, argument, nearest, option, verb
+
+Project = Annotated[bool, option("in the project's file instead of yours")]
+Key = Annotated[str, argument("the setting's name", complete="setting")]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """One setting, its value, and where that comes from."""
+
+    name: str
+    value: Any
+    source: str
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """Every setting, where the files are, and what was wrong with them."""
+
+    settings: list[Known]
+    places: dict[str, str]
+    warnings: list[str]
+
+
+class Set(Ask):
+    """What `config.set` takes."""
+
+    name: Key
+    value: Annotated[str, argument("its new value")]
+    project: Project = False
+
+
+class Unset(Ask):
+    """What `config.unset` takes."""
+
+    name: Key
+    project: Project = False
+
+
+@verb("config.show", effect="read", errors=(ConfigError,), local=True)
+async def show(desk: Desk, ask: Nothing) -> Configured:
+    """Show each setting and where it comes from."""
+    return _shown(desk.settings)
+
+
+@verb("config.set", effect="write", errors=(InputError, ConfigError), local=True)
+async def set_(desk: Desk, ask: Set) -> Configured:
+    """Set one setting in your file, or the project's."""
+    config.write_setting(_file(desk, ask.project), _known(ask.name), ask.value)
+    return _shown(config.load())
+
+
+@verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)
+async def unset(desk: Desk, ask: Unset) -> Configured:
+    """Remove one setting from your file, or the project's."""
+    config.write_setting(_file(desk, ask.project), _known(ask.name), None)
+    return _shown(config.load())
+
+
+def _known(name: str) -> str:
+    if name not in config.KEYS:
+        hint = nearest(name, config.KEYS) or f"there is {', '.join(config.KEYS)}"
+        raise InputError(f"there is no setting {name!r}", hint=hint, field="name")
+    return name
+
+
+def _file(desk: Desk, project: bool) -> Path:
+    settings = desk.settings
+    if not project:
+        return settings.user
+    return (settings.project or Path.cwd()) / ".dgent" / "config.toml"
+
+
+def _shown(settings: config.Settings) -> Configured:
+    places = {name: str(folder) for name, folder in settings.places._asdict().items()}
+    if settings.project is not None:
+        places["project"] = str(settings.project)
+    known = [Known(each.name, each.value, each.source) for each in settings.listed()]
+    return Configured(known, places, list(settings.warnings))

@@ -1,0 +1,299 @@
+"""Verbs for records: put them, find them, let them go."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import msgspec
+
+from dgent.errors import Denied, InputError, NotFound, VersionConflict
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.model.schema import Schema
+from dgent.store.backend import SchemaStats
+from dgent.universe.upgrade import Upgraded
+from dgent.verbs import text
+from dgent.verbs.answer import Counted, Done, Record, Records, record_of
+from dgent.verbs.caller import Effect
+from dgent.verbs.desk import Desk
+from dgent.verbs.registry import Ask, argument, option, verb
+
+SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
+AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
+Note = Annotated[str | None, option("why; kept with the commit", short="m")]
+DryRun = Annotated[bool, option("say what would happen, and change nothing")]
+
+
+class Put(Ask):
+    """What `data.put` takes."""
+
+    data: Annotated[
+        Any, argument('a JSON object, or a text, which is kept as {"text": …}; - reads it', words=True)
+    ]
+    id: Annotated[str | None, option("the record's id; a new one without it", complete="id")] = None
+    schema: Annotated[str | None, option("the name of its schema", short="s", complete="schema")] = None
+    version: Annotated[int | None, option("the schema's version; 1 without it")] = None
+    tag: Annotated[tuple[str, ...], option("a tag; may be given more than once", short="t")] = ()
+    author: Annotated[str | None, option("who made it")] = None
+    source: Annotated[str | None, option("where it came from")] = None
+    parent: Annotated[str | None, option("the id of what caused it", complete="id")] = None
+    expect: Annotated[int | None, option("the rev it must have now; 0: it must not exist")] = None
+    key: Annotated[str | None, option("an idempotency key: the same key twice happens once")] = None
+    note: Note = None
+
+
+def _adds(ask: Put) -> Effect | None:
+    """Without an id, or with one that must be new, it can only add a record, never change one."""
+    return "append" if ask.id is None or ask.expect == 0 else None
+
+
+@verb("data.put", effect="write", errors=(InputError, VersionConflict, Denied), lighter=_adds)
+async def put(desk: Desk, ask: Put) -> Record:
+    """Store a record."""
+    u = await desk.universe()
+    version = 1 if ask.schema is not None and ask.version is None else ask.version
+    fields: dict[str, Any] = {"author": ask.author or desk.caller.agent, "source": ask.source}
+    datum = Datum(
+        ask.id,
+        data=text.data(ask.data),
+        tags=frozenset(ask.tag),
+        parent_id=ask.parent,
+        schema=ask.schema,
+        schema_version=version,
+        **fields,
+    )
+    return record_of(await u.put(datum, expect=ask.expect, key=ask.key, note=ask.note))
+
+
+class Get(Ask):
+    """What `data.get` takes."""
+
+    id: Annotated[str, argument("the record's id, or the beginning of it", complete="id")]
+    as_of: AsOf = None
+
+
+@verb("data.get", effect="read", errors=(NotFound,))
+async def get(desk: Desk, ask: Get) -> Record:
+    """Show a record."""
+    u = await desk.universe()
+    return record_of(await found(u, ask.id, text.point(ask.as_of)))
+
+
+async def found(u: Any, id: str, as_of: Any = None) -> Datum:
+    """The record of an id, or of the only id that begins so."""
+    datum: Datum | None = await u.get(id, as_of=as_of, raw=True)
+    if datum is not None:
+        return datum
+    like = await u.query(prefix=id, limit=2, as_of=as_of, raw=True) if len(id) >= 4 else []
+    if len(like) == 1:
+        return like[0]  # type: ignore[no-any-return]
+    if like:
+        raise NotFound(f"more than one id begins with {id!r}", hint="give more of it", id=id)
+    raise NotFound(f"there is no record {id!r}", hint="`dgent data list` shows what there is", id=id)
+
+
+class Find(Ask):
+    """What `data.query` and `data.count` take."""
+
+    schema: Annotated[str | None, argument("only records of this schema", complete="schema")] = None
+    tag: Annotated[tuple[str, ...], option("with this tag; more than one: with all of them", short="t")] = ()
+    any_tag: Annotated[tuple[str, ...], option("with at least one of these tags")] = ()
+    where: Annotated[
+        tuple[str, ...], option("weight>=3, author=ann, name^=sh, tags~=red, or JSON", short="w")
+    ] = ()
+    author: Annotated[str | None, option("by this author")] = None
+    source: Annotated[str | None, option("from this source")] = None
+    parent: Annotated[str | None, option("caused by this record", complete="id")] = None
+    prefix: Annotated[str | None, option("whose id begins so", complete="id")] = None
+    since: Annotated[str | None, option("made then or later: a time, or 2h for two hours ago")] = None
+    until: Annotated[str | None, option("made before then")] = None
+    as_of: AsOf = None
+
+
+class FindSome(Find):
+    """What `data.query` takes."""
+
+    order_by: Annotated[str, option("created_at, or a path into the data")] = "created_at"
+    ascending: Annotated[bool, option("oldest or smallest first")] = False
+    limit: Annotated[int, option("at most so many", short="n")] = 20
+    offset: Annotated[int, option("leave out so many first")] = 0
+    cursor: Annotated[str | None, option("go on where an earlier answer ended")] = None
+
+
+def query_of(ask: Find) -> Query:
+    """The query that these filters make."""
+    return Query(
+        schema=ask.schema,
+        tags=frozenset(ask.tag),
+        any_tags=frozenset(ask.any_tag),
+        where=text.where(ask.where),
+        author=ask.author,
+        source=ask.source,
+        parent=ask.parent,
+        prefix=ask.prefix,
+        since=None if ask.since is None else text.moment(ask.since, "since"),
+        until=None if ask.until is None else text.moment(ask.until, "until"),
+    )
+
+
+@verb("data.query", effect="read", errors=(InputError,))
+async def query(desk: Desk, ask: FindSome) -> Records:
+    """Find records."""
+    u = await desk.universe()
+    wanted = query_of(ask).replace(
+        order_by=ask.order_by,
+        descending=not ask.ascending,
+        limit=ask.limit,
+        offset=ask.offset,
+        cursor=ask.cursor,
+    )
+    page = await u.page(wanted, as_of=text.point(ask.as_of), raw=True)
+    return Records([record_of(datum) for datum in page.items], page.cursor, page.explain)
+
+
+@verb("data.count", effect="read", errors=(InputError,))
+async def count(desk: Desk, ask: Find) -> Counted:
+    """Count records."""
+    u = await desk.universe()
+    return Counted(await u.count(query_of(ask), as_of=text.point(ask.as_of)))
+
+
+class List(Ask):
+    """What `data.list` takes."""
+
+    prefix: Annotated[str | None, argument("whose id begins so", complete="id")] = None
+    after: Annotated[str | None, option("made after then: a time, or 2h for two hours ago")] = None
+    limit: Annotated[int, option("at most so many", short="n")] = 100
+
+
+@verb("data.list", effect="read", errors=(InputError,))
+async def list_(desk: Desk, ask: List) -> Records:
+    """List records by the beginning of their ids, newest first."""
+    u = await desk.universe()
+    after = None if ask.after is None else text.moment(ask.after, "after")
+    return Records([record_of(datum) for datum in await u.list(ask.prefix, after=after, limit=ask.limit)])
+
+
+class Delete(Ask):
+    """What `data.delete` takes."""
+
+    id: Annotated[str, argument("the record's id", complete="id")]
+    expect: Annotated[int | None, option("the rev it must have now")] = None
+    note: Note = None
+
+
+@verb("data.delete", effect="write", errors=(NotFound, VersionConflict, Denied))
+async def delete(desk: Desk, ask: Delete) -> Done:
+    """Remove a record; its history stays, and undo brings it back."""
+    u = await desk.universe()
+    if not await u.delete(ask.id, expect=ask.expect, note=ask.note):
+        raise NotFound(f"there is no record {ask.id!r}", id=ask.id)
+    return Done(await u.seq(), [ask.id])
+
+
+class Nothing(Ask):
+    """For a verb that takes nothing."""
+
+
+class Schemas(msgspec.Struct, frozen=True):
+    """The schemas a store knows."""
+
+    items: list[SchemaStats]
+
+
+@verb("data.schemas", effect="read")
+async def schemas(desk: Desk, ask: Nothing) -> Schemas:
+    """List the schemas of the stored records."""
+    u = await desk.universe()
+    return Schemas(await u.schemas())
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """What a store holds."""
+
+    engine: str
+    place: str
+    records: int
+    seq: int
+    first_seq: int
+    size_bytes: int
+    schemas: int
+    details: dict[str, Any]
+
+
+@verb("data.stats", effect="read")
+async def stats(desk: Desk, ask: Nothing) -> Stats:
+    """Say how much is stored, and where."""
+    u = await desk.universe()
+    told = await u.stats()
+    return Stats(
+        told.engine,
+        told.place,
+        told.records,
+        told.seq,
+        told.first_seq,
+        told.size_bytes,
+        len(told.schemas),
+        told.details,
+    )
+
+
+class Forget(Ask):
+    """What `data.forget` takes."""
+
+    id: Annotated[tuple[str, ...], argument("the ids of the records", complete="id")]
+    dry_run: DryRun = False
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """What was erased for good; `erased` is False while other readers still keep the old bytes alive."""
+
+    records: int
+    versions: int
+    seq: int | None
+    erased: bool
+    dry_run: bool = False
+
+
+@verb("data.forget", effect="destroy", errors=(InputError, NotFound, Denied))
+async def forget(desk: Desk, ask: Forget) -> Forgotten:
+    """Erase records and all their versions for good."""
+    u = await desk.universe()
+    if ask.dry_run:
+        kept = [await u.history(id) for id in ask.id]
+        for id, versions in zip(ask.id, kept, strict=True):
+            if not versions:
+                raise NotFound(f"there is no record {id!r}", id=id)
+        return Forgotten(len(kept), sum(map(len, kept)), None, False, True)
+    done = await u.forget(*ask.id)
+    return Forgotten(done.records, done.versions, done.seq, done.erased)
+
+
+class Upgrade(Ask):
+    """What `data.upgrade` takes."""
+
+    schema: Annotated[str, argument("the schema's name", complete="schema")]
+    contracts: Annotated[tuple[str, ...], option("a Python module with the schema in it", short="c")] = ()
+    dry_run: DryRun = False
+
+
+@verb("data.upgrade", effect="write", errors=(InputError, NotFound), local=True)
+async def upgrade(desk: Desk, ask: Upgrade) -> Upgraded:
+    """Rewrite old records of a schema in its newest version."""
+    u = await desk.universe()
+    for module in ask.contracts:
+        u.register(*_schemas_in(module))
+    return await u.upgrade_all(ask.schema, dry_run=ask.dry_run, progress=desk.report)
+
+
+def _schemas_in(module: str) -> list[Schema[Any]]:
+    """The schemas that a module has at its top; named by the caller, never by data."""
+    try:
+        loaded = import_module(module)
+    except ImportError as error:
+        raise InputError(f"contracts: {module} does not load: {error}", field="contracts") from None
+    found = [each for each in vars(loaded).values() if isinstance(each, Schema)]
+    if not found:
+        raise InputError(f"contracts: {module} holds no Schema", field="contracts")
+    return found

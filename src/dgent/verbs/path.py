@@ -1,0 +1,81 @@
+"""The path language: `self.data.query` is the verb `data.query`, for agents that speak in paths."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from dgent.errors import InputError, NotFound
+from dgent.universe.universe import Universe
+from dgent.verbs import registry
+from dgent.verbs.caller import HERE, Caller, check
+from dgent.verbs.desk import Desk
+from dgent.verbs.index import MODULES, NOUNS
+
+ROOT = "self"
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """One path and what it does."""
+
+    path: str
+    help: str
+    effect: str
+
+
+class Offers(msgspec.Struct, frozen=True):
+    """What is there, for someone who looks around."""
+
+    items: list[Offer]
+
+
+def verb_of(path: str) -> str:
+    """The verb's id for a path; NotFound lists what is there."""
+    if not isinstance(path, str):
+        raise InputError(f"a path is text, not {type(path).__name__}", field="path")
+    id = path.removeprefix(ROOT + ".")
+    if path != id and id in MODULES:
+        return id
+    known = [f"{ROOT}.{each}" for each in MODULES]
+    noun = id.partition(".")[0]
+    there = [each for each in known if noun in NOUNS and each.startswith(f"{ROOT}.{noun}.")] or known
+    near = registry.nearest(path, known)
+    listed = ", ".join(there)
+    raise NotFound(f"there is no path {path!r}", hint=f"{near} There is {listed}".strip(), path=path)
+
+
+def offers(path: str = ROOT) -> Offers:
+    """The paths below one; `self` and `self.data` are places to look from."""
+    below = [id for id in MODULES if f"{ROOT}.{id}".startswith(path.rstrip(".") + ".")]
+    if not below:
+        verb_of(path)
+    verbs = [registry.find(id) for id in below]
+    return Offers([Offer(f"{ROOT}.{verb.id}", verb.help, verb.effect) for verb in verbs])
+
+
+async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **args: Any) -> Any:
+    """Call the verb at a path; `invoke(u, "self.data.query", schema="witness.mark")`.
+
+    A verb that streams gives an async iterator. The caller's trust is checked at every call; looking
+    around (`self`, `self.data`) is open to everyone.
+    """
+    if path == ROOT or path.removeprefix(ROOT + ".") in NOUNS:
+        check(caller, path, "help")
+        return offers(path)
+    return await dispatch(Desk(lambda: _same(universe), caller=caller), path, args)
+
+
+async def dispatch(desk: Desk, path: str, args: dict[str, Any]) -> Any:
+    """Call the verb at a path with what a door has at hand."""
+    verb = registry.find(verb_of(path))
+    result = registry.call(verb, desk, args)
+    if verb.streams:
+        stream: AsyncIterator[Any] = result
+        return stream
+    return await result
+
+
+async def _same(universe: Universe) -> Universe:
+    return universe

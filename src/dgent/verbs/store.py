@@ -1,0 +1,159 @@
+"""Verbs for the store itself: how it is, and safe copies of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from dgent import clock, config
+from dgent.errors import Busy, Conflict, Corrupt, InputError, NotFound, Unsupported
+from dgent.exchange import backup as backups
+from dgent.store.upkeep import Finding, upkeep_of
+from dgent.universe.universe import Universe
+from dgent.verbs.answer import Entry
+from dgent.verbs.caller import Effect
+from dgent.verbs.data import DryRun, Nothing
+from dgent.verbs.desk import Desk
+from dgent.verbs.history import Back, log
+from dgent.verbs.registry import Ask, argument, option, verb
+
+LAST = 5
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How many records a schema has."""
+
+    schema: str
+    records: int
+    building: list[str]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A store at a glance."""
+
+    place: str
+    engine: str
+    constellation: str | None
+    health: str
+    degraded: bool
+    findings: list[Finding]
+    records: int
+    seq: int
+    size_bytes: int
+    schemas: list[Kind]
+    commits: list[Entry]
+
+
+@verb("store.status", effect="read")
+async def status(desk: Desk, ask: Nothing) -> Status:
+    """Show the store at a glance."""
+    u = await desk.universe()
+    told = await u.stats()
+    findings = [each for each in await _inspected(u) if each.level in ("warning", "problem")]
+    kinds = [Kind(each.name, each.records, list(each.building)) for each in told.schemas]
+    return Status(
+        told.place,
+        told.engine,
+        desk.constellation,
+        "problem" if any(each.level == "problem" for each in findings) else "ok",
+        False,
+        findings,
+        told.records,
+        told.seq,
+        told.size_bytes,
+        sorted(kinds, key=lambda kind: -kind.records),
+        (await log(desk, Back(limit=LAST))).items,
+    )
+
+
+async def _inspected(u: Universe) -> list[Finding]:
+    try:
+        return await upkeep_of(u.backend).inspect()
+    except Unsupported:
+        return []
+
+
+class Doctor(Ask):
+    """What `store.doctor` takes."""
+
+    deep: Annotated[bool, option("look at every record and every index entry")] = False
+    fix: Annotated[bool, option("repair what can be repaired safely")] = False
+
+
+def _only_looks(ask: Doctor) -> Effect | None:
+    return None if ask.fix else "read"
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """What was looked at, and what was found."""
+
+    healthy: bool
+    findings: list[Finding]
+
+
+@verb("store.doctor", effect="write", lighter=_only_looks, errors=(Corrupt,), local=True)
+async def doctor(desk: Desk, ask: Doctor) -> Examined:
+    """Look for what is wrong with the store, and repair what is safe to repair."""
+    u = await desk.universe()
+    findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=desk.report)
+    bad = [each for each in findings if each.level == "problem" and not each.fixed]
+    return Examined(not bad, findings)
+
+
+class Backup(Ask):
+    """What `store.backup` takes."""
+
+    to: Annotated[str | None, argument("a new folder; without it one under the data folder")] = None
+
+
+@verb("store.backup", effect="read", errors=(InputError, Conflict, Unsupported), local=True)
+async def backup(desk: Desk, ask: Backup) -> backups.Backup:
+    """Copy the whole constellation while it is in use, and prove that the copy opens."""
+    u = await desk.universe()
+    return await backups.backup(u, desk.folder, _target(desk, ask.to), progress=desk.report)
+
+
+def _target(desk: Desk, to: str | None) -> Path:
+    if to is not None:
+        return Path(to)
+    name = desk.constellation or "store"
+    folder = desk.settings.places.data / "backups"
+    config.make_private(folder)
+    return folder / f"{name}-{clock.now():%Y%m%dT%H%M%SZ}-{os.getpid()}"
+
+
+class Restore(Ask):
+    """What `store.restore` takes."""
+
+    source: Annotated[str, argument("the folder of a backup", complete="file")]
+    to: Annotated[str | None, option("another constellation", complete="constellation")] = None
+    replace: Annotated[bool, option("put it in the place of what is there, which is kept aside")] = False
+    dry_run: DryRun = False
+
+
+class Restoring(msgspec.Struct, frozen=True):
+    """What was restored, and where what was there before is kept."""
+
+    path: str
+    seq: int
+    records: int
+    kept: str | None
+    forgotten: int
+    dry_run: bool = False
+
+
+@verb("store.restore", effect="destroy", errors=(Busy, Conflict, Corrupt, NotFound), local=True)
+async def restore(desk: Desk, ask: Restore) -> Restoring:
+    """Bring a backup back, beside what is there first, then in its place."""
+    name = ask.to or desk.constellation
+    if name is None:
+        raise InputError("restore brings back constellations", hint="name one with --to", field="to")
+    folder = config.constellation_folder(desk.settings.places, name)
+    found = backups.inspect_backup(Path(ask.source))
+    if ask.dry_run:
+        return Restoring(str(folder), found.seq, found.records, None, 0, True)
+    done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=desk.report)
+    return Restoring(done.path, done.seq, done.records, done.kept, done.forgotten)

@@ -1,0 +1,96 @@
+"""What people type, read into values: moments, conditions, data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dgent import clock
+from dgent.errors import InputError
+
+_AGO = re.compile(r"(\d+)\s*(s|m|h|d|w)(?: ago)?", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_CONDITION = re.compile(r"(?s)([^=!<>^~]+)(!=|>=|<=|\^=|~=|=|>|<)(.*)")
+_OPERATORS = {
+    "=": "$eq",
+    "!=": "$ne",
+    ">": "$gt",
+    ">=": "$gte",
+    "<": "$lt",
+    "<=": "$lte",
+    "^=": "$prefix",
+    "~=": "$contains",
+}
+
+
+def moment(text: str, field: str) -> datetime:
+    """A time such as 2026-01-31, 2026-01-31T12:00Z, or 90m, 2h, 3d, 1w for that long ago."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        try:
+            return clock.now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        except OverflowError:
+            raise InputError(f"{field}: {text} is too long ago", field=field) from None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        hint = "write 2026-01-31, 2026-01-31T12:00Z, or 2h for two hours ago"
+        raise InputError(f"{field}: {text!r} is no time", hint=hint, field=field) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def point(text: str | None, field: str = "as_of") -> int | datetime | None:
+    """A moment to read at: the number of a commit, or a time."""
+    if text is None:
+        return None
+    return int(text) if text.isascii() and text.isdigit() else moment(text, field)
+
+
+def value(text: str) -> Any:
+    """A JSON value, or the text itself when it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+
+
+def where(conditions: Sequence[str]) -> dict[str, Any] | None:
+    """Conditions such as weight>=3, author=ann or tags~=red, or a whole `where` as JSON; all must hold."""
+    parts: list[dict[str, Any]] = []
+    for condition in conditions:
+        if condition.lstrip().startswith("{"):
+            parts.append(mapping(condition, "where"))
+            continue
+        found = _CONDITION.fullmatch(condition)
+        if found is None:
+            hint = "write path=value; also != > >= < <= ^= (starts with) ~= (contains)"
+            raise InputError(f"where: {condition!r} is no condition", hint=hint, field="where")
+        path, operator, operand = found.groups()
+        parts.append({path.strip(): {_OPERATORS[operator]: value(operand.strip())}})
+    return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
+
+
+def mapping(text: str, field: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise InputError(f"{field} is no JSON: {error}", field=field) from None
+    if not isinstance(found, dict):
+        raise InputError(f"{field} must be a JSON object", field=field)
+    return found
+
+
+def data(given: Any) -> dict[str, Any]:
+    """The data of a record: a map, a JSON object as text, or any other text, which is kept as `text`."""
+    if isinstance(given, dict):
+        return given
+    if not isinstance(given, str):
+        raise InputError(f"data must be a map or text, not {type(given).__name__}", field="data")
+    if not given.strip():
+        raise InputError("there is nothing to store", hint="give a text, or a JSON object", field="data")
+    return mapping(given, "data") if given.lstrip().startswith("{") else {"text": given}

@@ -1,0 +1,225 @@
+"""What is printed: for people, for programs, and when nobody reads on."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+
+from dgent.doors.cli import paint
+from dgent.doors.cli.progress import line
+from dgent.errors import DgentError
+from dgent.verbs.outcome import TABLE, outcome_of
+from tests.cli.terminal import Terminal
+
+COMMAND = [sys.executable, "-c", "from dgent.doors.cli.main import main; main()"]
+
+
+def test_json_is_one_object_and_errors_go_to_standard_error(dgent_: Terminal) -> None:
+    dgent_("remember", "x", "--id", "a")
+    told = dgent_("get", "a", "--json")
+    assert told.out.count("\n") == 1 and told.err == ""
+    assert set(msgspec.json.decode(told.out)) == {"ok", "data"}
+    wrong = dgent_("get", "b", "--json")
+    assert wrong.out == "" and wrong.error["code"] == "not_found" and wrong.code == 4
+    assert dgent_("nonsense", "--json").error["code"] == "input"
+    assert dgent_("get", "--json").error["code"] == "input"
+
+
+def test_jsonl_is_one_record_a_line(dgent_: Terminal) -> None:
+    for n in range(3):
+        dgent_("remember", f"x{n}")
+    lines = dgent_("recall", "--jsonl").out.splitlines()
+    assert [msgspec.json.decode(each)["data"]["text"] for each in lines] == ["x2", "x1", "x0"]
+
+
+def test_exit_codes_are_told_apart() -> None:
+    def below(kind: type[DgentError]) -> list[type[DgentError]]:
+        return [kind, *(each for sub in kind.__subclasses__() for each in below(sub))]
+
+    for kind in below(DgentError):
+        error = kind("x")
+        assert 1 <= outcome_of(error).exit <= 11
+        assert 400 <= outcome_of(error).http <= 599
+        assert outcome_of(error).mcp < -32000
+    assert outcome_of(ZeroDivisionError()).exit == 70
+    assert outcome_of(KeyboardInterrupt()).exit == 130
+    kinds = [kind for kind, _ in TABLE]
+    for place, kind in enumerate(kinds):
+        assert not any(issubclass(kind, earlier) for earlier in kinds[:place]), (
+            "a row that can never be reached"
+        )
+
+
+def test_a_destructive_verb_asks(dgent_: Terminal) -> None:
+    dgent_("remember", "x", "--id", "a")
+    told = dgent_("forget", "a")
+    assert told.code == 2 and "--yes" in told.err
+    assert dgent_("get", "a").code == 0
+    assert dgent_("forget", "a", "--dry-run", "--json").data["versions"] == 1
+    assert dgent_("get", "a").code == 0
+    assert dgent_("forget", "a", "--yes").code == 0
+    assert dgent_("get", "a").code == 4
+
+
+def on_a_terminal(
+    words: list[str], answer: bytes = b"", size: tuple[int, int] = (24, 100)
+) -> tuple[int, str]:
+    """Run `dgent` on a terminal of its own and answer what it asks."""
+    parent, child = pty.openpty()
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**env, "TERM": "xterm", "PAGER": "cat"},
+    )
+    os.close(child)
+    if answer:
+        os.write(parent, answer)
+    seen = b""
+    while True:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(parent)
+    return process.wait(30), seen.decode()
+
+
+@pytest.mark.parametrize(("answer", "gone"), [(b"n\n", False), (b"y\n", True)])
+def test_a_person_is_asked(dgent_: Terminal, answer: bytes, gone: bool) -> None:
+    dgent_("remember", "x", "--id", "a")
+    code, seen = on_a_terminal(["forget", "a"], answer)
+    assert "Erase records and all their versions for good: a?" in seen
+    assert code == (0 if gone else 130)
+    assert (dgent_("get", "a").code == 4) is gone
+
+
+def test_colours_on_a_terminal_only(dgent_: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    dgent_("remember", "x", "--id", "a")
+    assert "\x1b[" in on_a_terminal(["get", "a"])[1]
+    assert "\x1b[" not in dgent_("get", "a").out
+    assert "\x1b[" in dgent_("get", "a", "--color", "always").out
+    assert "\x1b[" not in on_a_terminal(["get", "a", "--color", "never"])[1]
+
+
+def test_a_long_answer_goes_through_a_pager(dgent_: Terminal) -> None:
+    for n in range(30):
+        dgent_("remember", f"x{n}", "--id", f"a{n}")
+    code, seen = on_a_terminal(["log", "-n", "30"], size=(10, 100))
+    assert code == 0 and "commit 30" in seen and "commit 1\x1b" in seen
+
+
+def test_stored_text_cannot_drive_the_terminal(dgent_: Terminal) -> None:
+    evil = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe \x9b31m"
+    dgent_("remember", msgspec.json.encode({"text": evil}).decode(), "--id", "a", "-t", "t\x1b[31m")
+    for words in (["get", "a"], ["recall"], ["log"], ["history", "a"], ["show", "1"]):
+        told = dgent_(*words, "--color", "never")
+        assert told.code == 0
+        assert not set(told.out) & set("\x1b\x07\x9b\u202e"), words
+    assert dgent_("get", "a", "--json").data["data"]["text"] == evil
+
+
+def test_nobody_reads_on(dgent_: Terminal) -> None:
+    dgent_("remember", "x")
+    process = dgent_.start("recall")
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+    process.wait(30)
+
+
+def test_watch_follows_other_processes_until_interrupted(dgent_: Terminal) -> None:
+    dgent_("remember", "before", "--id", "a")
+    process = dgent_.start("watch", "--from-seq", "0", "--jsonl")
+    assert process.stdout is not None and process.stderr is not None
+    first = msgspec.json.decode(process.stdout.readline())
+    assert first["items"][0]["id"] == "a"
+    dgent_("remember", "after", "--id", "b", "-t", "x")
+    second = msgspec.json.decode(process.stdout.readline())
+    assert (second["seq"], second["items"][0]["record"]["tags"]) == (2, ["x"])
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert process.stderr.read().strip() == ""
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_paths_from_the_terminal(dgent_: Terminal) -> None:
+    dgent_("remember", '{"n": 3}', "--id", "a", "-s", "thing", "-t", "x", "-t", "y")
+    told = dgent_("invoke", "self.data.query", "schema=thing", "tag=x", "tag=y", "where=n>=3", "--json")
+    assert [each["id"] for each in told.data["items"]] == ["a"]
+    assert dgent_("invoke", "self", "--json").data["items"]
+    assert "self.data.query" in dgent_("invoke", "self.data").out
+    assert dgent_("invoke", "self.data.forget", "id=a").code == 2, "a path asks before it destroys too"
+    assert dgent_("invoke", "self.data.query", "oops").code == 2
+
+
+def test_two_versions_side_by_side(dgent_: Terminal) -> None:
+    dgent_("remember", '{"name": "shoe", "weight": 3}', "--id", "a")
+    dgent_("remember", '{"name": "shoe", "weight": 5, "size": 44}', "--id", "a")
+    told = dgent_("diff", "a", "--side-by-side")
+    (changed,) = [line for line in told.out.splitlines() if '"weight": 3' in line]
+    assert '"weight": 3' in changed.partition("|")[0]
+    assert any('"weight": 5' in line.partition("|")[2] for line in told.out.splitlines())
+    assert any(line.count('"name": "shoe"') == 2 for line in told.out.splitlines())
+    assert all(len(line) <= 120 for line in told.out.splitlines())
+    assert "+" in dgent_("diff", "a").out
+
+
+def test_progress_says_how_long() -> None:
+    assert (
+        line("import", 500, 1000, 2.0)
+        == "import ############............  50%  500 of 1,000  250/s  2 s left"
+    )
+    assert "nearly done" in line("import", 1000, 1000, 2.0)
+    assert line("export", 10, None, 0.0) == "export 10  0/s"
+    assert "h left" in line("x", 1, 10**6, 1.0)
+
+
+def test_words_for_times_and_sizes() -> None:
+    from datetime import timedelta
+
+    from dgent import clock
+
+    now = clock.now()
+    told = {1: "just now", 61: "1 minute ago", 7300: "2 hours ago", 3 * 86400: "3 days ago"}
+    assert {seconds: paint.ago(now - timedelta(seconds=seconds)) for seconds in told} == told
+    assert paint.ago(now + timedelta(days=1)) == "in the future"
+    assert [paint.size(n) for n in (0, 999, 1000, 1234567)] == ["0 B", "999 B", "1.0 KB", "1.2 MB"]
+
+
+def test_columns_keep_to_the_width() -> None:
+    rows = [["a", "日本語" * 40, "z"], ["b" * 10, "short", "y"]]
+    lines = paint.table(paint.Paint(False, 60), ("one", "two", "three"), rows, last=1)
+    assert all(paint.width(each) <= 60 for each in lines)
+    assert paint.cut("x\ny  z", 10) == "x y z"
+
+
+def test_two_processes_and_the_last_word(dgent_: Terminal) -> None:
+    started = time.monotonic()
+    writers = [dgent_.start("remember", f"from {n}", "--id", f"w{n}") for n in range(6)]
+    assert [process.wait(60) for process in writers] == [0] * 6, [
+        process.communicate() for process in writers
+    ]
+    for process in writers:
+        process.communicate()
+    assert dgent_("data", "count", "--json").data == {"count": 6}
+    assert time.monotonic() - started < 60

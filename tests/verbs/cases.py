@@ -1,0 +1,121 @@
+"""One call of each verb, as a program and as the command line would say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dgent
+
+
+class Case(NamedTuple):
+    """What to ask, by name and by words; `{new}` is a path that does not exist yet."""
+
+    args: dict[str, Any]
+    words: list[str]
+    error: str | None = None  # the code of the error that is expected
+
+
+CASES: dict[str, list[Case]] = {
+    "data.put": [
+        Case(
+            {"data": {"n": 9}, "id": "new", "tag": ("x", "y")},
+            ['{"n": 9}', "--id", "new", "-t", "x", "-t", "y"],
+        ),
+        Case({"data": "just words", "id": "words"}, ["just", "words", "--id", "words"]),
+        Case(
+            {"data": {"n": 1}, "id": "a", "expect": 7},
+            ['{"n": 1}', "--id", "a", "--expect", "7"],
+            "version_conflict",
+        ),
+        Case({"data": '{"n"'}, ['{"n"'], "input"),
+    ],
+    "data.get": [
+        Case({"id": "a"}, ["a"]),
+        Case({"id": "a", "as_of": "1"}, ["a", "--as-of", "1"]),
+        Case({"id": "nobody"}, ["nobody"], "not_found"),
+        Case({"id": "a", "as_of": "soon"}, ["a", "--as-of", "soon"], "input"),
+    ],
+    "data.query": [
+        Case({"schema": "note", "where": ("n>=2",)}, ["note", "-w", "n>=2"]),
+        Case({"tag": ("t",), "limit": 1}, ["-t", "t", "-n", "1"]),
+        Case({"where": ('{"n": {"$wat": 1}}',)}, ["-w", '{"n": {"$wat": 1}}'], "query"),
+        Case({"limit": 0}, ["-n", "0"], "query"),
+    ],
+    "data.count": [Case({"schema": "note"}, ["note"])],
+    "data.list": [Case({"prefix": "b", "limit": 5}, ["b", "-n", "5"])],
+    "data.delete": [Case({"id": "a"}, ["a"]), Case({"id": "nobody"}, ["nobody"], "not_found")],
+    "data.schemas": [Case({}, [])],
+    "data.stats": [Case({}, [])],
+    "data.forget": [
+        Case({"id": ("a", "b")}, ["a", "b", "--yes"]),
+        Case({"id": ("a",), "dry_run": True}, ["a", "--dry-run"]),
+    ],
+    "data.upgrade": [
+        Case(
+            {"schema": "note", "contracts": ("tests.verbs.contracts",), "dry_run": True},
+            ["note", "-c", "tests.verbs.contracts", "--dry-run"],
+        ),
+        Case({"schema": "note", "contracts": ("no.such",)}, ["note", "-c", "no.such"], "input"),
+    ],
+    "data.export": [Case({"schema": "note", "to": "{new}"}, ["note", "-o", "{new}"])],
+    "data.import": [
+        Case({"path": "{exported}", "existing": "skip"}, ["{exported}", "--existing", "skip"]),
+        Case({"path": "{new}"}, ["{new}"], "not_found"),
+    ],
+    "data.history": [Case({"id": "a"}, ["a"]), Case({"id": "nobody"}, ["nobody"], "not_found")],
+    "data.diff": [Case({"id": "a"}, ["a"]), Case({"id": "a", "old": 9}, ["a", "9"], "not_found")],
+    "data.log": [Case({"limit": 2}, ["-n", "2"]), Case({"id": "a"}, ["--id", "a"])],
+    "data.show": [
+        Case({"target": "1"}, ["1"]),
+        Case({"target": "a"}, ["a"]),
+        Case({"target": "99"}, ["99"], "not_found"),
+    ],
+    "data.changes": [Case({"since": 1}, ["1"])],
+    "data.undo": [
+        Case({}, []),
+        Case({"seq": 1}, ["1"], "undo_conflict"),
+        Case({"dry_run": True}, ["--dry-run"]),
+    ],
+    "data.watch": [],  # tests/cli/test_watch.py: it never ends by itself
+    "data.compact": [Case({"versions": 0}, ["--versions", "0", "--yes"]), Case({}, ["--yes"], "input")],
+    "data.associate": [Case({"a": "a", "b": "b", "kind": "near"}, ["a", "b", "-k", "near"])],
+    "data.associated": [Case({"id": "a"}, ["a"])],
+    "data.chain": [Case({"id": "b"}, ["b"])],
+    "constellation.list": [Case({}, [])],
+    "constellation.create": [Case({"name": "fresh"}, ["fresh"]), Case({"name": "../x"}, ["../x"], "input")],
+    "constellation.copy": [Case({"name": "default", "to": "twin"}, ["default", "twin"])],
+    "constellation.delete": [
+        Case({"name": "default", "dry_run": True}, ["default", "--dry-run"]),
+        Case({"name": "nobody"}, ["nobody", "--yes"], "not_found"),
+    ],
+    "config.show": [Case({}, [])],
+    "config.set": [
+        Case({"name": "author", "value": "ann"}, ["author", "ann"]),
+        Case({"name": "auther", "value": "x"}, ["auther", "x"], "input"),
+    ],
+    "config.unset": [Case({"name": "author"}, ["author"])],
+    "store.status": [Case({}, [])],
+    "store.doctor": [Case({}, []), Case({"deep": True}, ["--deep"])],
+    "store.backup": [Case({"to": "{new}"}, ["{new}"])],
+    "store.restore": [
+        Case({"source": "{backup}", "to": "other"}, ["{backup}", "--to", "other", "--yes"]),
+        Case({"source": "{new}", "to": "other"}, ["{new}", "--to", "other", "--yes"], "not_found"),
+    ],
+}
+
+
+async def fill(path: Path) -> None:
+    """The store that every case starts from."""
+    async with dgent.open(f"sqlite:///{path}", author="ann") as u:
+        await u.put(
+            dgent.Datum(id="a", data={"n": 1}, schema="note", schema_version=1, tags=frozenset({"t"}))
+        )
+        await u.put(
+            dgent.Datum(
+                id="b", data={"n": 2}, schema="note", schema_version=1, tags=frozenset({"t"}), parent_id="a"
+            )
+        )
+        await u.put(
+            dgent.Datum(id="a", data={"n": 3}, schema="note", schema_version=1, tags=frozenset({"t"}))
+        )

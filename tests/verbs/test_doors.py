@@ -1,0 +1,201 @@
+"""Every verb is at every door, says the same there, and fails by the one table."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import dgent
+from dgent import config
+from dgent.errors import DgentError
+from dgent.exchange import backup, jsonl
+from dgent.verbs import path as paths
+from dgent.verbs import registry
+from dgent.verbs.caller import ALLOWED, Caller
+from dgent.verbs.desk import Desk
+from dgent.verbs.index import MODULES, NOUNS, SHORT
+from dgent.verbs.outcome import outcome_of
+from tests.cli.terminal import Terminal
+from tests.verbs.cases import CASES, Case, fill
+
+EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+class Stage:
+    """A home with a filled default constellation, an export of it and a backup of it, for each door anew."""
+
+    def __init__(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.base = base
+        self.terminal = Terminal(base / "home", monkeypatch)
+        self.made = 0
+
+    def fresh(self) -> dict[str, str]:
+        """Everything as at the start; what stands for the names in a case."""
+        self.made += 1
+        home = self.base / "home"
+        shutil.rmtree(home)
+        home.mkdir()
+        config.make_private(self.terminal.store.parent)
+        side = self.base / f"side{self.made}"
+        side.mkdir()
+        asyncio.run(self._fill(side))
+        return {name: str(side / name) for name in ("new", "exported", "backup")}
+
+    async def _fill(self, side: Path) -> None:
+        await fill(self.terminal.store)
+        async with dgent.open(f"sqlite:///{self.terminal.store}") as u:
+            lines: list[bytes] = []
+            await jsonl.export(u, lines.append)
+            (side / "exported").write_bytes(b"".join(lines))
+            await backup.backup(u, self.terminal.store.parent, side / "backup")
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path, monkeypatch)
+
+
+def named(value: Any, names: dict[str, str]) -> Any:
+    """A case with its paths filled in."""
+    if isinstance(value, str):
+        return value.format(**names) if value.startswith("{") and value.strip("{}") in names else value
+    if isinstance(value, dict):
+        return {key: named(item, names) for key, item in value.items()}
+    return type(value)(named(item, names) for item in value) if isinstance(value, list | tuple) else value
+
+
+def plain(answer: Any, base: Path) -> Any:
+    """An answer without what differs from run to run: times, and where the test's folders are."""
+    text = msgspec.json.encode(answer).decode()
+    text = _TIME.sub("T", text).replace(str(base), "BASE")
+    text = re.sub(r"side\d+", "side", text)
+    text = re.sub(r'"(size_bytes|wal_bytes)":\d+', r'"\1":0', text)
+    text = re.sub(r'"(sha256|cursor)":"[\w=-]+"', r'"\1":""', text)
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
+    # Free space and the size of the log are said in words.
+    text = re.sub(r"\d[\d.,]* (B|bytes|KB|MB|GB|TB|KiB|MiB|GiB|TiB|%|pages?)", "SIZE", text)
+    return msgspec.json.decode(text)
+
+
+@asynccontextmanager
+async def desk_at(stage: Stage, caller: Caller | None = None) -> AsyncIterator[Desk]:
+    async with dgent.open(f"sqlite:///{stage.terminal.store}") as u:
+
+        async def same() -> dgent.Universe:
+            return u
+
+        out: list[bytes] = []
+        yield Desk(
+            same, settings=config.load(), caller=caller or Caller("test", None, "partner"), out=out.append
+        )
+
+
+def by_call(stage: Stage, id: str, args: dict[str, Any]) -> Any:
+    async def call() -> Any:
+        async with desk_at(stage) as desk:
+            return await registry.call(registry.find(id), desk, args)
+
+    return asyncio.run(call())
+
+
+def by_path(stage: Stage, id: str, args: dict[str, Any]) -> Any:
+    async def call() -> Any:
+        async with desk_at(stage) as desk:
+            return await paths.dispatch(desk, f"self.{id}", args)
+
+    return asyncio.run(call())
+
+
+def test_every_verb_has_cases_and_a_noun() -> None:
+    assert set(CASES) == set(MODULES)
+    assert {id.partition(".")[0] for id in MODULES} == set(NOUNS)
+
+
+def test_every_short_command_says_what_its_verb_says() -> None:
+    assert {name: help for name, (_, help) in SHORT.items()} == {
+        name: registry.find(id).help for name, (id, _) in SHORT.items()
+    }
+
+
+@pytest.mark.parametrize("verb", registry.every(), ids=lambda verb: verb.id)
+def test_a_verb_is_whole(verb: registry.Verb, stage: Stage) -> None:
+    assert verb.help.endswith(".") and len(verb.help) < 100
+    assert verb.effect in ALLOWED["partner"]
+    fields = {field.name: field for field in msgspec.structs.fields(verb.input)}
+    hints = msgspec.json.schema(verb.input)["$defs"][verb.input.__name__]["properties"]
+    assert all(hints[name].get("description") for name in fields), "each field is explained"
+    assert msgspec.json.schema(verb.output), "its answer has a JSON schema"
+    assert all(issubclass(error, DgentError) for error in verb.errors)
+    noun, _, name = verb.id.partition(".")
+    told = stage.terminal(noun, name, "--help")
+    assert told.code == 0 and verb.help.split()[0] in told.out
+    assert all(f"--{field.replace('_', '-')}" in told.out or field.upper() in told.out for field in fields)
+
+
+@pytest.mark.parametrize(("id", "case"), EACH)
+def test_the_same_at_every_door(id: str, case: Case, stage: Stage) -> None:
+    answers: list[Any] = []
+    for door in (by_call, by_path):
+        names = stage.fresh()
+        try:
+            answers.append(plain(door(stage, id, named(case.args, names)), stage.base))
+        except DgentError as error:
+            assert error.code == case.error, error
+            answers.append([error.code, outcome_of(error).exit])
+    names = stage.fresh()
+    told = stage.terminal(*id.split("."), *named(case.words, names), "--json")
+    if case.error is None:
+        assert told.code == 0, told.err
+        answers.append(plain(told.data, stage.base))
+    else:
+        assert not told.out
+        answers.append([told.error["code"], told.code])
+    assert answers[0] == answers[1] == answers[2]
+    assert (case.error is None) == isinstance(answers[0], dict)
+
+
+@pytest.mark.parametrize(("id", "case"), [param for param in EACH if param.values[1].error is None])
+def test_people_get_an_answer_too(id: str, case: Case, stage: Stage) -> None:
+    names = stage.fresh()
+    told = stage.terminal(*id.split("."), *named(case.words, names))
+    assert told.code == 0, told.err
+    assert told.out.strip()
+    assert "\x1b" not in told.out, "no colours when nobody watches"
+    assert told.out.isascii()
+
+
+@pytest.mark.parametrize("trust", ALLOWED)
+@pytest.mark.parametrize("id", MODULES)
+def test_trust_is_enforced_at_the_call(id: str, trust: Any, stage: Stage) -> None:
+    verb = registry.find(id)
+
+    async def call(case: Case, names: dict[str, str]) -> str:
+        async with desk_at(stage, Caller("visitor", "eve", trust)) as desk:
+            args = registry.asked(verb, named(case.args, names))
+            effect = verb.effect_of(args)
+            try:
+                await registry.call(verb, desk, args)
+            except dgent.Denied as error:
+                assert effect not in ALLOWED[trust], error
+                return "denied"
+            assert effect in ALLOWED[trust], f"{trust} must not {effect}"
+            return "done"
+
+    for case in CASES[id]:
+        if case.error is None:
+            names = stage.fresh()
+            ended = asyncio.run(call(case, names))
+            assert ended == ("done" if _covers(trust, verb, case, names) else "denied")
+
+
+def _covers(trust: Any, verb: registry.Verb, case: Case, names: dict[str, str]) -> bool:
+    return verb.effect_of(registry.asked(verb, named(case.args, names))) in ALLOWED[trust]

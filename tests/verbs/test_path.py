@@ -1,0 +1,132 @@
+"""The path language: paths resolve to verbs, and the caller's trust holds there too."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import dgent
+from dgent.verbs.caller import ALLOWED, Caller
+from dgent.verbs.index import MODULES, NOUNS
+from dgent.verbs.path import Offers, invoke, verb_of
+
+EVE = Caller("mail", "eve", "untrusted")
+
+
+async def test_a_path_is_a_verb() -> None:
+    async with dgent.open("memory:", author="ann") as u:
+        stored = await invoke(u, "self.data.put", data={"n": 1}, schema="note", tag=["t"])
+        assert (stored.rev, stored.author, stored.tags) == (1, "ann", ["t"])
+        found = await invoke(u, "self.data.query", schema="note", limit="5")
+        assert [each.id for each in found.items] == [stored.id]
+        assert (await invoke(u, "self.data.count")).count == 1
+
+
+async def test_looking_around_lists_what_is_there() -> None:
+    async with dgent.open("memory:") as u:
+        everything = await invoke(u, "self", caller=EVE)
+        assert isinstance(everything, Offers)
+        assert [offer.path for offer in everything.items] == [f"self.{id}" for id in MODULES]
+        for noun in NOUNS:
+            offers = await invoke(u, f"self.{noun}", caller=EVE)
+            assert offers.items and all(offer.path.startswith(f"self.{noun}.") for offer in offers.items)
+
+
+@pytest.mark.parametrize(
+    "path", ["self.data.qeury", "data.query", "", "self.", "self.nope", "world.data.get", "self.data.get.x"]
+)
+async def test_an_unknown_path_lists_what_is_there(path: str) -> None:
+    async with dgent.open("memory:") as u:
+        with pytest.raises(dgent.NotFound) as caught:
+            await invoke(u, path)
+    assert "self.data.query" in caught.value.hint
+    if path == "self.data.qeury":
+        assert "did you mean self.data.query?" in caught.value.hint
+        assert "self.config" not in caught.value.hint
+
+
+def test_a_path_is_text() -> None:
+    with pytest.raises(dgent.InputError):
+        verb_of(3)  # type: ignore[arg-type]
+
+
+async def test_arguments_are_checked() -> None:
+    async with dgent.open("memory:") as u:
+        with pytest.raises(dgent.InputError, match="did you mean schema"):
+            await invoke(u, "self.data.query", shema="x")
+        with pytest.raises(dgent.InputError, match="limit"):
+            await invoke(u, "self.data.query", limit="many")
+        with pytest.raises(dgent.InputError, match="it needs `id`"):
+            await invoke(u, "self.data.get")
+        with pytest.raises(dgent.Unsupported):
+            await invoke(u, "self.config.show")
+
+
+@pytest.mark.parametrize("trust", ALLOWED)
+async def test_trust_at_a_path(trust: str) -> None:
+    caller = Caller("mail", "eve", trust)  # type: ignore[arg-type]
+    wanted = {
+        "self.data.count": ("read", {}),
+        "self.data.put": ("append", {"data": "hello"}),
+        "self.data.delete": ("write", {"id": "a"}),
+        "self.data.forget": ("destroy", {"id": ["a"]}),
+    }
+    async with dgent.open("memory:") as u:
+        await u.put(dgent.Datum(id="a"))
+        for path, (effect, args) in wanted.items():
+            if effect in ALLOWED[trust]:  # type: ignore[index]
+                await invoke(u, path, caller=caller, **args)
+            else:
+                with pytest.raises(dgent.Denied, match="eve"):
+                    await invoke(u, path, caller=caller, **args)
+
+
+async def test_a_conversant_may_add_and_not_change() -> None:
+    friendly = Caller("mail", "eve", "conversant")
+    async with dgent.open("memory:") as u:
+        await invoke(u, "self.data.put", data={"n": 1}, id="mine", expect=0, caller=friendly)
+        assert (await u.get("mine", raw=True)).author == "eve"
+        for args in ({"id": "mine"}, {"id": "mine", "expect": 1}):
+            with pytest.raises(dgent.Denied):
+                await invoke(u, "self.data.put", data={"n": 2}, caller=friendly, **args)
+        with pytest.raises(dgent.VersionConflict):
+            await invoke(u, "self.data.put", data={"n": 2}, id="mine", expect=0, caller=friendly)
+        assert (await u.get("mine", raw=True)).data == {"n": 1}
+
+
+async def test_no_data_verb_writes_what_a_room_owns() -> None:
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Crumb:
+        name: str
+
+    async with dgent.open("memory:") as u:
+        room = u.for_room("cupboard")
+        room.register(dgent.Schema("cupboard.crumb", contract=Crumb, owner="cupboard"))
+        crumb = await room.remember(Crumb("x"), id="crumb")
+        assert (await invoke(u, "self.data.get", id="crumb")).data == {"name": "x"}
+        for path, args in {
+            "self.data.put": {"data": {"name": "y"}, "id": "crumb", "schema": "cupboard.crumb"},
+            "self.data.delete": {"id": "crumb"},
+            "self.data.undo": {"seq": crumb.seq},
+        }.items():
+            with pytest.raises(dgent.Denied):
+                await invoke(u, path, **args)
+
+
+async def test_a_stream_is_an_iterator() -> None:
+    async with dgent.open("memory:") as u:
+        await u.put(dgent.Datum(id="a", data={"n": 1}))
+        stream = await invoke(u, "self.data.watch", from_seq=0)
+        entry = await anext(stream)
+        assert [item.id for item in entry.items] == ["a"]
+        await stream.aclose()
+
+
+def test_every_trust_covers_the_ones_below() -> None:
+    levels = list(ALLOWED.values())
+    assert all(more > less for more, less in itertools.pairwise(levels))
+    with pytest.raises(dgent.InputError):
+        Caller("x", None, "admin")  # type: ignore[arg-type]

@@ -1,0 +1,89 @@
+"""What people type."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dgent
+from dgent.verbs import text
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("weight>=3", {"weight": {"$gte": 3}}),
+        ("weight > 3", {"weight": {"$gt": 3}}),
+        ("a.b<=1.5", {"a.b": {"$lte": 1.5}}),
+        ("name=ann", {"name": {"$eq": "ann"}}),
+        ('name="3"', {"name": {"$eq": "3"}}),
+        ("name!=null", {"name": {"$ne": None}}),
+        ("name^=sh", {"name": {"$prefix": "sh"}}),
+        ("tags~=red", {"tags": {"$contains": "red"}}),
+        ("done=true", {"done": {"$eq": True}}),
+        ("empty=", {"empty": {"$eq": ""}}),
+        ("note=a=b", {"note": {"$eq": "a=b"}}),
+        ('{"n": {"$in": [1, 2]}}', {"n": {"$in": [1, 2]}}),
+    ],
+)
+def test_conditions(typed: str, meant: Any) -> None:
+    assert text.where([typed]) == meant
+    assert dgent.Query(where=text.where([typed])).filter.parts
+
+
+def test_several_conditions_all_hold() -> None:
+    assert text.where(["a>1", "a<5"]) == {"$and": [{"a": {"$gt": 1}}, {"a": {"$lt": 5}}]}
+    assert text.where([]) is None
+
+
+@pytest.mark.parametrize("typed", ["", "weight", ">=3", "{", "[1]x", '{"a"}'])
+def test_no_condition(typed: str) -> None:
+    with pytest.raises(dgent.InputError):
+        text.where([typed])
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_condition_or_refused(typed: str) -> None:
+    try:
+        meant = text.where([typed])
+        dgent.Query(where=meant)
+    except dgent.InputError:
+        return
+    assert isinstance(meant, dict)
+
+
+@pytest.mark.parametrize(
+    ("typed", "ago"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("15m", timedelta(minutes=15)),
+        ("2h ago", timedelta(hours=2)),
+        ("3d", timedelta(days=3)),
+        ("1w", timedelta(weeks=1)),
+    ],
+)
+def test_long_ago(typed: str, ago: timedelta) -> None:
+    assert abs(datetime.now(UTC) - ago - text.moment(typed, "since")) < timedelta(seconds=5)
+
+
+def test_moments() -> None:
+    assert text.moment("2026-01-31", "since") == datetime(2026, 1, 31, tzinfo=UTC)
+    assert text.moment("2026-01-31T12:00+02:00", "since") == datetime(2026, 1, 31, 10, tzinfo=UTC)
+    assert text.point("12") == 12
+    assert text.point(None) is None
+    for wrong in ("soon", "31.1.2026", "", "99999999999999d", "٣d"):
+        with pytest.raises(dgent.InputError, match="since"):
+            text.moment(wrong, "since")
+
+
+def test_data() -> None:
+    assert text.data("ship it") == {"text": "ship it"}
+    assert text.data(' {"a": 1}') == {"a": 1}
+    assert text.data({"a": 1}) == {"a": 1}
+    for wrong in ("{a}", "{", '{"a": 1} x', 3, None, "", " "):
+        with pytest.raises(dgent.InputError):
+            text.data(wrong)
