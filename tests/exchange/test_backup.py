@@ -18,6 +18,7 @@ import dgent
 from dgent.errors import Conflict, Corrupt, FormatTooNew, InputError, NotFound, StorageFull, Unsupported
 from dgent.exchange.backup import Backup, backup, inspect_backup, restore
 from dgent.exchange.manifest import Manifest, _sum
+from dgent.store.sqlite import shared
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
@@ -111,8 +112,11 @@ async def test_only_what_is_in_the_way_of_a_blob_is_refused(folder: Path, tmp_pa
     assert sorted(os.listdir(tmp_path)) == ["home"]
 
 
-async def test_forgotten_bytes_are_in_no_backup(folder: Path, tmp_path: Path) -> None:
+async def test_forgotten_bytes_are_in_no_backup(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also while a reader keeps the source from being erased."""
+    monkeypatch.setattr(shared, "SCRUB_S", 0.3)
     reader = apsw.Connection(str(folder / "membrane.db"))
     async with dgent.open(url(folder)) as u:
         await u.put(dgent.Datum(id="secret", data={"text": "the-secret-itself"}))

@@ -38,7 +38,7 @@ async def inspect(backend: SQLiteBackend, deep: bool, fix: bool, pace: Pace) -> 
     path = backend.path
     seen, strays = await in_thread(lambda stopped: _look(path, deep, pace, stopped))
     found: list[Finding] = []
-    for finding, mend in [*seen, *_mendable(backend, strays), *_around(backend)]:
+    for finding, mend in [*seen, *await _mendable(backend, strays), *_around(backend)]:
         if mend is not None:
             finding = await _mended(finding, mend) if fix else _changed(finding, fixable=True)
         found.append(finding)
@@ -125,8 +125,8 @@ def _integrity(connection: apsw.Connection, deep: bool) -> Finding:
 # -- what can be mended -------------------------------------------------------------------
 
 
-def _mendable(backend: SQLiteBackend, strays: Strays) -> Seen:
-    seen = [*_log(backend), *_forgetting(backend), *_indexes(backend)]
+async def _mendable(backend: SQLiteBackend, strays: Strays) -> Seen:
+    seen = [*_log(backend), *await _forgetting(backend), *await _indexes(backend)]
     if strays:
         finding = Finding("problem", "entries", strays.describe(), "run it again with fix")
         seen.append((finding, lambda: mend_strays(backend, strays)))
@@ -148,10 +148,10 @@ def _log(backend: SQLiteBackend) -> Seen:
     return [(Finding("warning", "log", f"the log has {size:,} bytes", hint), fold)]
 
 
-def _forgetting(backend: SQLiteBackend) -> Seen:
+async def _forgetting(backend: SQLiteBackend) -> Seen:
     shared = backend._opened()
-    erasing = shared.read(lambda _: shared._reader().own._all("SELECT 1 FROM meta WHERE name = 'erasing'"))
-    if not erasing:
+    ask = "SELECT 1 FROM meta WHERE name = 'erasing'"
+    if not await backend._read(lambda _: shared._reader().own._all(ask)):
         return [(Finding("ok", "forgetting", "nothing forgotten is left in the files"), None)]
 
     async def scrub() -> str | None:
@@ -161,7 +161,7 @@ def _forgetting(backend: SQLiteBackend) -> Seen:
     return [(Finding("warning", "forgetting", message, "readers or a crash prevented the erasing"), scrub)]
 
 
-def _indexes(backend: SQLiteBackend) -> Seen:
+async def _indexes(backend: SQLiteBackend) -> Seen:
     shared = backend._opened()
 
     def work(reading: Any) -> list[tuple[SchemaState, int, bool]]:
@@ -169,7 +169,7 @@ def _indexes(backend: SQLiteBackend) -> Seen:
         return [(state, *_behind(shared._reader().own, state)) for state in reading.states()]
 
     seen: Seen = []
-    for state, lagging, mixed in shared.read(work):
+    for state, lagging, mixed in await backend._read(work):
         if state.fill is not None or state.stale:
             seen.append(_filling(backend, state, mixed))
         if lagging:
