@@ -244,6 +244,15 @@ async def test_a_cancelled_backup_leaves_nothing(folder: Path, tmp_path: Path) -
     inspect_backup(tmp_path / "b")
 
 
+async def test_a_fork_while_it_runs(folder: Path, tmp_path: Path) -> None:
+    """The child has SQLite's table of locks without the locks, so it must not open that store."""
+    other = worker.start("fork_inside", folder, tmp_path / "b")
+    said, _ = other.communicate(timeout=30)
+    assert (said, other.returncode) == (b"[7]\n", 0)
+    assert "goes on" in (await everything(folder))["records"]
+    inspect_backup(tmp_path / "b")
+
+
 async def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

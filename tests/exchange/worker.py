@@ -10,7 +10,10 @@ import time
 from pathlib import Path
 
 import dgent
+from dgent.errors import Closed
 from dgent.exchange.backup import backup, restore
+from dgent.store.kernel import unwrapped
+from dgent.store.sqlite.shared import share
 from tests.exchange.constellation import url
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +66,28 @@ async def put_back(source: str, folder: str) -> None:
     """Restore a backup."""
     print("begin", flush=True)
     await restore(Path(source), Path(folder), replace=True)
+
+
+async def fork_inside(folder: str, target: str) -> None:
+    """Fork while a backup reads the store on another thread; say what the child may do with the store."""
+    codes: list[int] = []
+
+    def fork(done: int, total: int | None) -> None:
+        if not codes and done:
+            child = os.fork()
+            if not child:
+                try:
+                    share(f"{folder}/membrane.db", "full", unwrapped)
+                except Closed:
+                    os._exit(7)
+                os._exit(1)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    async with dgent.open(url(Path(folder))) as u:
+        print("begin", flush=True)
+        await backup(u, None, Path(target), progress=fork)
+        await u.put(dgent.Datum(id="goes on"))
+    print(codes, flush=True)
 
 
 if __name__ == "__main__":

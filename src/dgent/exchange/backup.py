@@ -23,8 +23,10 @@ from dgent.errors import (
 )
 from dgent.exchange import manifest, place
 from dgent.exchange.manifest import BLOBS, DATABASE, MANIFEST, TELEMETRY, File, Manifest, manifest_of
+from dgent.store.sqlite import retire
 from dgent.store.sqlite import upkeep as sqlite
-from dgent.store.sqlite.upkeep import Forgotten, Stopped, in_thread
+from dgent.store.sqlite.retire import Forgotten
+from dgent.store.sqlite.upkeep import Stopped, in_thread
 from dgent.store.upkeep import Contents, Pace, Progress, upkeep_of
 from dgent.universe.universe import Universe, open
 
@@ -68,11 +70,14 @@ async def backup(
     _check_target(target, folder)
     place.make_folders(target.parent)
     with place.unfinished(target.with_name(target.name + ".partial")) as new:
-        pace = Pace(progress)
+        # The database is read twice: to copy it, and to hash the copy.
+        pace = Pace(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(folder))
         early = await _in_thread(lambda stopped: _copy_blobs(folder, new, {}, pace, stopped))
-        await upkeep.copy_to(str(new / DATABASE), progress)
+        start = pace.done
+        await upkeep.copy_to(str(new / DATABASE), lambda done, _: pace.at(start + done))
         made = await _in_thread(lambda stopped: _complete(folder, new, early, pace, stopped))
         place.put(new, target)
+    pace.end()
     return _described(made, target)
 
 
@@ -83,6 +88,12 @@ def _check_target(target: Path, folder: Path | None) -> None:
         raise InputError(
             f"{target} is inside the constellation", hint="keep backups elsewhere, best on another disk"
         )
+
+
+def _blob_bytes(folder: Path | None) -> int:
+    if folder is None or not (folder / BLOBS).is_dir():
+        return 0
+    return sum(path.stat().st_size for path in place.plain_files(folder / BLOBS) if path.exists())
 
 
 def _copy_blobs(
@@ -171,11 +182,11 @@ def refuse_live(folder: Path) -> None:
         if not _holds_something(path):
             continue
         try:
-            with sqlite.alone(str(path)):
+            with retire.alone(str(path)):
                 pass
         except Corrupt:
             # Nobody can open it any more, but somebody may have had it open when it was damaged.
-            if (pid := sqlite.holder(str(path))) is not None:
+            if (pid := retire.holder(str(path))) is not None:
                 raise Busy(f"{path} is in use by process {pid}", pid=pid) from None
 
 
@@ -215,8 +226,8 @@ def _forgotten(folder: Path, made: Manifest) -> tuple[bytes | None, Forgotten]:
     if not _holds_something(path):
         return None, {}
     try:
-        with sqlite.alone(str(path)) as connection:
-            return sqlite.forgotten_in(connection, made.universe)
+        with retire.alone(str(path)) as connection:
+            return retire.forgotten_in(connection, made.universe)
     except Corrupt as error:
         raise Corrupt(
             f"what {path} has forgotten since the backup cannot be read: {error.message}",
@@ -232,7 +243,7 @@ async def _forget_again(new: Path, salt: bytes | None, forgotten: Forgotten) -> 
     """Forget in a restored store what the one it replaces has forgotten."""
     path = str(new / DATABASE)
     if salt is not None:
-        found = await _in_thread(lambda _: sqlite.forgotten_since(path, salt, forgotten))
+        found = await _in_thread(lambda _: retire.forgotten_since(path, salt, forgotten))
     else:
         found = []
     if found:
@@ -243,7 +254,7 @@ async def _forget_again(new: Path, salt: bytes | None, forgotten: Forgotten) -> 
                 rooms.setdefault(owners.get(schema), []).append(id)
             for room, ids in rooms.items():
                 await (universe if room is None else universe.for_room(room)).forget(*ids)
-    await _in_thread(lambda _: sqlite.settle_restored(path, salt, forgotten))
+    await _in_thread(lambda _: retire.settle_restored(path, salt, forgotten))
     return len(found)
 
 
@@ -254,10 +265,10 @@ async def _take_place(
     path, more = folder / DATABASE, 0
     with ExitStack() as held:
         if _holds_something(path):
-            connection = await _in_thread(lambda _: held.enter_context(sqlite.alone(str(path))))
-            found = await _in_thread(lambda _: sqlite.forgotten_in(connection, made.universe))
+            connection = await _in_thread(lambda _: held.enter_context(retire.alone(str(path))))
+            found = await _in_thread(lambda _: retire.forgotten_in(connection, made.universe))
             more = await _forget_again(new, *found)
-            await _in_thread(lambda _: sqlite.retire(connection))
+            await _in_thread(lambda _: retire.retire(connection))
         holds = await _in_thread(lambda _: sqlite.check_copy(str(new / DATABASE)))
         return await _in_thread(lambda _: _swap(new, folder, replace)), more, holds
 

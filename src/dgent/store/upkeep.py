@@ -98,16 +98,16 @@ class Pace:
     def __init__(self, progress: Progress | None, total: int | None = None) -> None:
         self.total = total
         self._progress = progress
-        self._done = 0
+        self.done = 0
         self._due = 0.0
 
     def add(self, done: int) -> None:
         """So much more is done."""
-        self.at(self._done + done)
+        self.at(self.done + done)
 
     def at(self, done: int) -> None:
         """So much is done in all."""
-        self._done = done
+        self.done = done
         if self._progress is None:
             return
         now = time.monotonic()
@@ -116,6 +116,6 @@ class Pace:
             self._progress(done, self.total)
 
     def end(self) -> None:
-        """All is done."""
+        """All is done, also where the total was a guess."""
         if self._progress is not None:
-            self._progress(self._done, self.total)
+            self._progress(self.done, self.done)

@@ -1,0 +1,130 @@
+"""Taking a SQLite store out of use, to put another in its place; and what must outlive that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import apsw
+
+from dgent.errors import Busy, Corrupt
+from dgent.store.sqlite.connection import connect, translated
+from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.sqlite.upkeep import looking, one, unforkable
+
+_SALT = "SELECT value FROM meta WHERE name = 'forget_salt'"
+_KEEP = (
+    "INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)"
+    " ON CONFLICT (h) DO UPDATE SET last_rev = max(last_rev, excluded.last_rev)"
+)
+
+Forgotten = Mapping[bytes, tuple[int, int]]
+"""Salted hash of a forgotten id: its last rev, and the seq of the forget."""
+
+
+@contextmanager
+def alone(path: str) -> Iterator[apsw.Connection]:
+    """Have a store to oneself; Busy, naming the process, when anyone has it open, be it idle.
+
+    In WAL mode every connection keeps a shared lock on the file as long as it is open, also between
+    transactions. A connection in SQLite's exclusive mode needs that lock for itself, and while it has
+    it nobody else can open the store. It never folds or removes the log, which may have moved.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE
+    with unforkable(path), translated(path), closing(apsw.Connection(path, flags=flags)) as connection:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except (apsw.BusyError, apsw.LockedError):
+            connection.close()  # or its own lock would be among those that `holder` sees
+            pid = holder(path)
+            who = "this process" if pid == os.getpid() else f"process {pid}" if pid else "another process"
+            raise Busy(
+                f"{path} is in use by {who}", hint="end or close what uses it, then try again", pid=pid
+            ) from None
+        yield connection
+
+
+def retire(connection: apsw.Connection) -> None:
+    """Fold the log of a store that one has alone, and make it a file that stands alone.
+
+    Whoever waits to open it has the file already and will look for its log beside the path, where
+    another store's may be by then. Without a log there is none to mistake, and SQLite itself refuses
+    to begin one for a file that was moved.
+    """
+    with translated(connection.filename):
+        connection.execute("COMMIT")
+        mode = connection.execute("PRAGMA journal_mode = DELETE").fetchall()[0][0]
+        if mode != "delete":
+            raise Busy(f"{connection.filename} cannot be taken out of use now")
+        # The change itself left a journal, done with and still open; in memory it needs no file.
+        connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
+    with suppress(FileNotFoundError):
+        os.unlink(connection.filename + "-journal")
+
+
+def holder(path: str) -> int | None:
+    """The pid of a process that has the store open, where the system tells."""
+    pids: set[int] = set()
+    try:
+        # stat and /proc only: opening one of SQLite's files here would drop this process's locks.
+        inodes = {os.stat(name).st_ino for name in (path, path + "-shm") if os.path.exists(name)}
+        with open("/proc/locks", encoding="ascii") as locks:
+            for line in locks:
+                parts = line.split()
+                if len(parts) >= 8 and parts[1] != "->" and int(parts[5].rsplit(":", 1)[1]) in inodes:
+                    pids.add(int(parts[4]))
+    except (OSError, ValueError, IndexError):
+        return None
+    others = pids - {os.getpid()}
+    return min(others or pids, default=None)
+
+
+# -- what was forgotten -------------------------------------------------------------------
+
+
+def forgotten_in(connection: apsw.Connection, universe_id: str) -> tuple[bytes | None, Forgotten]:
+    """The salt of a store of this universe, and what it keeps of forgotten ids; nothing of another one."""
+    with translated(connection.filename):
+        try:
+            if one(connection, "SELECT value FROM meta WHERE name = 'universe_id'") != universe_id:
+                return None, {}
+        except (apsw.SQLError, IndexError) as error:
+            raise Corrupt(f"{connection.filename} is not a whole store: {error}") from error
+        return bytes(one(connection, _SALT)), _forgotten(connection)
+
+
+def _forgotten(connection: apsw.Connection) -> Forgotten:
+    rows: Any = connection.execute("SELECT h, last_rev, seq FROM forgotten").fetchall()
+    return {bytes(h): (rev, seq) for h, rev, seq in rows}
+
+
+def forgotten_since(path: str, salt: bytes, forgotten: Forgotten) -> list[tuple[str, str]]:
+    """Id and schema of the records in a store that another one of the same universe has forgotten.
+
+    A record that both forgot alike, and that is there again, was made anew afterwards.
+    """
+    with looking(path) as connection:
+        own_salt, known = bytes(one(connection, _SALT)), _forgotten(connection)
+        news = {h for h, entry in forgotten.items() if known.get(h) != entry}
+        if own_salt != salt or not news:
+            return []
+        reading = SQLiteReading(connection)
+        reading.refresh()
+        sql = "SELECT d.id, n.text FROM datum d JOIN name n ON n.n = d.schema WHERE d.trail = 0"
+        return [(id, schema) for id, schema in connection.execute(sql) if reading._hash(id) in news]
+
+
+def settle_restored(path: str, salt: bytes | None, forgotten: Forgotten) -> None:
+    """Make a restored file a store of its own: old cursors do not fit it, and nothing forgotten is lost."""
+    with translated(path), closing(connect(path, "full", wait=True)) as connection, connection:
+        ask = connection.execute
+        ask("UPDATE meta SET value = ? WHERE name = 'epoch'", (os.urandom(8),))
+        if salt is not None and bytes(one(connection, _SALT)) == salt and forgotten:
+            connection.executemany(_KEEP, [(h, rev, seq) for h, (rev, seq) in forgotten.items()])
+            ask("UPDATE meta SET value = 1 WHERE name = 'forgot'")
+        ask("UPDATE meta SET value = value + 1 WHERE name = 'catalog'")
