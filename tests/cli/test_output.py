@@ -146,6 +146,37 @@ def test_nobody_reads_on(dgent_: Terminal) -> None:
     process.wait(30)
 
 
+def test_export_is_the_file_and_nothing_else(dgent_: Terminal) -> None:
+    dgent_("remember", "x", "--id", "a")
+    for words in ([], ["--json"]):
+        told = dgent_("export", *words)
+        lines = [msgspec.json.decode(line) for line in told.out.splitlines()]
+        assert lines[0]["dgent"] == "export" and lines[-1]["end"] is True and len(lines) == 3
+    assert "1 records" in dgent_("export").err
+    file = dgent_.home / "all.jsonl"
+    file.write_text(dgent_("export").out)
+    assert dgent_("import", str(file), "-C", "new", "--json").data["added"] == 1
+
+
+def test_what_is_wrong_is_said_before_a_question(dgent_: Terminal) -> None:
+    dgent_("remember", "x", "--id", "a")
+    assert dgent_("forget", "nobody", "--json").error["code"] == "not_found"
+    assert dgent_("restore", "nowhere", "--to", "z", "--json").error["code"] == "not_found"
+    assert dgent_("data", "compact", "--json").error["code"] == "input"
+    assert dgent_("constellation", "delete", "nobody", "--json").error["code"] == "not_found"
+
+
+def test_watch_ends_when_nobody_reads(dgent_: Terminal) -> None:
+    dgent_("remember", "x", "--id", "a")
+    process = dgent_.start("watch", "--from-seq", "0")
+    assert process.stdout is not None and process.stderr is not None
+    assert "commit 1" in process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(30) in (0, 141)
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
 def test_watch_follows_other_processes_until_interrupted(dgent_: Terminal) -> None:
     dgent_("remember", "before", "--id", "a")
     process = dgent_.start("watch", "--from-seq", "0", "--jsonl")

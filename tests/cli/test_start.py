@@ -39,7 +39,10 @@ def test_help_names_everything(dgent_: Terminal) -> None:
     told = dgent_("--help")
     assert told.code == 0
     assert all(name in told.out for name in [*SHORT, *NOUNS, "invoke", "demo", "completion"])
-    assert dgent_().code == 2 or "Usage" in dgent_().out
+    for words in ([], ["data"]):
+        bare = dgent_(*words)
+        assert bare.code == 0 and bare.out.startswith("Usage: dgent") and not bare.err
+    assert dgent_("help", "recall", "x").code == 2
     for words in (["help", "recall"], ["help", "data.query"], ["help", "data", "query"], ["recall", "-h"]):
         assert "--where" in dgent_(*words).out
     assert list(dgent_.home.iterdir()) == []
@@ -92,6 +95,7 @@ def test_the_author_is_the_agent(dgent_: Terminal) -> None:
 def test_standard_input(dgent_: Terminal) -> None:
     assert dgent_("remember", "-", "--id", "a", stdin='{"n": 1}').code == 0
     assert dgent_("get", "a", "--json").data["data"] == {"n": 1}
+    assert dgent_("remember", "-", "--json", stdin="two\nlines\n").data["data"] == {"text": "two\nlines"}
 
 
 def test_every_verb_by_noun(dgent_: Terminal) -> None:

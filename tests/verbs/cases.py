@@ -40,7 +40,9 @@ CASES: dict[str, list[Case]] = {
         Case({"schema": "note", "where": ("n>=2",)}, ["note", "-w", "n>=2"]),
         Case({"tag": ("t",), "limit": 1}, ["-t", "t", "-n", "1"]),
         Case({"where": ('{"n": {"$wat": 1}}',)}, ["-w", '{"n": {"$wat": 1}}'], "query"),
-        Case({"limit": 0}, ["-n", "0"], "query"),
+        Case({"limit": 0}, ["-n", "0"], "input"),
+        Case({"schema": "n>1"}, ["n>1"], "input"),
+        Case({"schema": "nope"}, ["nope"]),
     ],
     "data.count": [Case({"schema": "note"}, ["note"])],
     "data.list": [Case({"prefix": "b", "limit": 5}, ["b", "-n", "5"])],
@@ -50,6 +52,7 @@ CASES: dict[str, list[Case]] = {
     "data.forget": [
         Case({"id": ("a", "b")}, ["a", "b", "--yes"]),
         Case({"id": ("a",), "dry_run": True}, ["a", "--dry-run"]),
+        Case({"id": ("nobody",)}, ["nobody", "--yes"], "not_found"),
     ],
     "data.upgrade": [
         Case(
@@ -90,6 +93,7 @@ CASES: dict[str, list[Case]] = {
         Case({"name": "nobody"}, ["nobody", "--yes"], "not_found"),
     ],
     "config.show": [Case({}, [])],
+    "config.get": [Case({"name": "author"}, ["author"]), Case({"name": "nope"}, ["nope"], "input")],
     "config.set": [
         Case({"name": "author", "value": "ann"}, ["author", "ann"]),
         Case({"name": "auther", "value": "x"}, ["auther", "x"], "input"),

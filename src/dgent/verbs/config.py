@@ -33,6 +33,20 @@ class Configured(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
+class Changed(msgspec.Struct, frozen=True):
+    """A setting as a file has it now; None when the file no longer says anything of it."""
+
+    name: str
+    value: str | None
+    file: str
+
+
+class One(Ask):
+    """What `config.get` takes."""
+
+    name: Key
+
+
 class Set(Ask):
     """What `config.set` takes."""
 
@@ -54,18 +68,27 @@ async def show(desk: Desk, ask: Nothing) -> Configured:
     return _shown(desk.settings)
 
 
+@verb("config.get", effect="read", errors=(InputError, ConfigError), local=True)
+async def get(desk: Desk, ask: One) -> Known:
+    """Show one setting and where it comes from."""
+    (found,) = [each for each in _shown(desk.settings).settings if each.name == _known(ask.name)]
+    return found
+
+
 @verb("config.set", effect="write", errors=(InputError, ConfigError), local=True)
-async def set_(desk: Desk, ask: Set) -> Configured:
+async def set_(desk: Desk, ask: Set) -> Changed:
     """Set one setting in your file, or the project's."""
-    config.write_setting(_file(desk, ask.project), _known(ask.name), ask.value)
-    return _shown(config.load())
+    file = _file(desk, ask.project)
+    config.write_setting(file, _known(ask.name), ask.value)
+    return Changed(ask.name, config.mask(ask.value), str(file))
 
 
 @verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)
-async def unset(desk: Desk, ask: Unset) -> Configured:
+async def unset(desk: Desk, ask: Unset) -> Changed:
     """Remove one setting from your file, or the project's."""
-    config.write_setting(_file(desk, ask.project), _known(ask.name), None)
-    return _shown(config.load())
+    file = _file(desk, ask.project)
+    config.write_setting(file, _known(ask.name), None)
+    return Changed(ask.name, None, str(file))
 
 
 def _known(name: str) -> str:

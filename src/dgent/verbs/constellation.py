@@ -37,6 +37,15 @@ class Constellations(msgspec.Struct, frozen=True):
 Name = Annotated[str, argument("its name", complete="constellation")]
 
 
+class Deleted(msgspec.Struct, frozen=True):
+    """A named store that is gone."""
+
+    name: str
+    path: str
+    size_bytes: int
+    dry_run: bool = False
+
+
 class Named(Ask):
     """What `constellation.create` takes."""
 
@@ -99,7 +108,7 @@ async def copy(desk: Desk, ask: Copy) -> Constellation:
 
 
 @verb("constellation.delete", effect="destroy", errors=(NotFound, Conflict), local=True)
-async def delete(desk: Desk, ask: Delete) -> Constellation:
+async def delete(desk: Desk, ask: Delete) -> Deleted:
     """Delete a constellation with everything in it."""
     folder = _folder(desk, ask.name)
     told = _told(desk, ask.name)
@@ -109,7 +118,7 @@ async def delete(desk: Desk, ask: Delete) -> Constellation:
         doomed = folder.with_name(f".{folder.name}.deleting-{os.getpid()}")
         folder.rename(doomed)
         shutil.rmtree(doomed)
-    return told
+    return Deleted(told.name, told.path, told.size_bytes, ask.dry_run)
 
 
 def _folder(desk: Desk, name: str) -> Path:

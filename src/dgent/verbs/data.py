@@ -22,6 +22,7 @@ from dgent.verbs.registry import Ask, argument, option, verb
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
 AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
 Note = Annotated[str | None, option("why; kept with the commit", short="m")]
+LIST = "`dgent data list` shows what there is"
 DryRun = Annotated[bool, option("say what would happen, and change nothing")]
 
 
@@ -33,7 +34,7 @@ class Put(Ask):
     ]
     id: Annotated[str | None, option("the record's id; a new one without it", complete="id")] = None
     schema: Annotated[str | None, option("the name of its schema", short="s", complete="schema")] = None
-    version: Annotated[int | None, option("the schema's version; 1 without it")] = None
+    schema_version: Annotated[int | None, option("the schema's version; 1 without it")] = None
     tag: Annotated[tuple[str, ...], option("a tag; may be given more than once", short="t")] = ()
     author: Annotated[str | None, option("who made it")] = None
     source: Annotated[str | None, option("where it came from")] = None
@@ -52,7 +53,7 @@ def _adds(ask: Put) -> Effect | None:
 async def put(desk: Desk, ask: Put) -> Record:
     """Store a record."""
     u = await desk.universe()
-    version = 1 if ask.schema is not None and ask.version is None else ask.version
+    version = 1 if ask.schema is not None and ask.schema_version is None else ask.schema_version
     fields: dict[str, Any] = {"author": ask.author or desk.caller.agent, "source": ask.source}
     datum = Datum(
         ask.id,
@@ -90,7 +91,7 @@ async def found(u: Any, id: str, as_of: Any = None) -> Datum:
         return like[0]  # type: ignore[no-any-return]
     if like:
         raise NotFound(f"more than one id begins with {id!r}", hint="give more of it", id=id)
-    raise NotFound(f"there is no record {id!r}", hint="`dgent data list` shows what there is", id=id)
+    raise NotFound(f"there is no record {id!r}", hint=LIST, id=id)
 
 
 class Find(Ask):
@@ -123,6 +124,8 @@ class FindSome(Find):
 
 def query_of(ask: Find) -> Query:
     """The query that these filters make."""
+    if ask.schema is not None and any(sign in ask.schema for sign in "=<>"):
+        raise InputError(f"{ask.schema!r} is no schema", hint=f"write --where '{ask.schema}'", field="schema")
     return Query(
         schema=ask.schema,
         tags=frozenset(ask.tag),
@@ -141,6 +144,8 @@ def query_of(ask: Find) -> Query:
 async def query(desk: Desk, ask: FindSome) -> Records:
     """Find records."""
     u = await desk.universe()
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
     wanted = query_of(ask).replace(
         order_by=ask.order_by,
         descending=not ask.ascending,
@@ -149,7 +154,10 @@ async def query(desk: Desk, ask: FindSome) -> Records:
         cursor=ask.cursor,
     )
     page = await u.page(wanted, as_of=text.point(ask.as_of), raw=True)
-    return Records([record_of(datum) for datum in page.items], page.cursor, page.explain)
+    explain = page.explain
+    if not page.items and ask.schema and ask.schema not in [known.name for known in await u.schemas()]:
+        explain = f"there is no schema {ask.schema!r} here"
+    return Records([record_of(datum) for datum in page.items], page.cursor, explain)
 
 
 @verb("data.count", effect="read", errors=(InputError,))
@@ -188,7 +196,7 @@ async def delete(desk: Desk, ask: Delete) -> Done:
     """Remove a record; its history stays, and undo brings it back."""
     u = await desk.universe()
     if not await u.delete(ask.id, expect=ask.expect, note=ask.note):
-        raise NotFound(f"there is no record {ask.id!r}", id=ask.id)
+        raise NotFound(f"there is no record {ask.id!r}", hint=LIST, id=ask.id)
     return Done(await u.seq(), [ask.id])
 
 
@@ -260,11 +268,11 @@ class Forgotten(msgspec.Struct, frozen=True):
 async def forget(desk: Desk, ask: Forget) -> Forgotten:
     """Erase records and all their versions for good."""
     u = await desk.universe()
+    kept = [await u.history(id) for id in ask.id]
+    for id, versions in zip(ask.id, kept, strict=True):
+        if not versions:
+            raise NotFound(f"there is no record {id!r}", hint=LIST, id=id)
     if ask.dry_run:
-        kept = [await u.history(id) for id in ask.id]
-        for id, versions in zip(ask.id, kept, strict=True):
-            if not versions:
-                raise NotFound(f"there is no record {id!r}", id=id)
         return Forgotten(len(kept), sum(map(len, kept)), None, False, True)
     done = await u.forget(*ask.id)
     return Forgotten(done.records, done.versions, done.seq, done.erased)
@@ -284,6 +292,12 @@ async def upgrade(desk: Desk, ask: Upgrade) -> Upgraded:
     u = await desk.universe()
     for module in ask.contracts:
         u.register(*_schemas_in(module))
+    if u.contracts.named(ask.schema) is None:
+        raise InputError(
+            f"the contract of {ask.schema!r} is not known here",
+            hint="name the Python module that has its Schema: --contracts your.module",
+            field="contracts",
+        )
     return await u.upgrade_all(ask.schema, dry_run=ask.dry_run, progress=desk.report)
 
 

@@ -63,9 +63,9 @@ class Import(Ask):
 )
 async def import_(desk: Desk, ask: Import) -> jsonl.Imported:
     """Read records from lines that export wrote; a damaged file imports nothing."""
-    u = await desk.universe()
     if not Path(ask.path).exists():
         raise NotFound(f"there is no file {ask.path}", path=ask.path)
+    u = await desk.universe()
     return await jsonl.import_(
         u, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=desk.report
     )

@@ -11,6 +11,7 @@ import msgspec
 from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
 from dgent.store.backend import Keep, Version
 from dgent.universe.universe import Universe
+from dgent.verbs import text
 from dgent.verbs.answer import (
     Diff,
     Difference,
@@ -27,6 +28,7 @@ from dgent.verbs.data import DryRun, Find, found, query_of
 from dgent.verbs.desk import Desk
 from dgent.verbs.registry import Ask, argument, option, verb
 
+COMMITS = "`dgent log` lists them"
 WINDOW = 200  # commits read at once while going back through the log
 
 
@@ -72,6 +74,9 @@ async def diff(desk: Desk, ask: Between) -> Diff:
             kept = f"kept are {min(versions)} to {newest}"
             raise NotFound(f"{ask.id!r} has no rev {rev}", hint=kept, id=ask.id, rev=rev)
     before, after = _shown(versions[old]), _shown(versions[new])
+    for name in [*before.keys() & after.keys()]:
+        if name != "data" and before[name] == after[name]:
+            del before[name], after[name]
     return Diff(
         versions[new].id,
         old,
@@ -121,6 +126,7 @@ class Back(Ask):
 
     limit: Annotated[int, option("at most so many", short="n")] = 20
     before: Annotated[int | None, option("commits before this one")] = None
+    since: Annotated[str | None, option("then or later: a time, or 2h for two hours ago")] = None
     author: Annotated[str | None, option("by this author")] = None
     id: Annotated[str | None, option("that touched this record", complete="id")] = None
     schema: Annotated[str | None, option("that touched this schema", short="s", complete="schema")] = None
@@ -132,8 +138,11 @@ async def log(desk: Desk, ask: Back) -> Log:
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     u = await desk.universe()
-    first = (await u.stats()).first_seq
+    kept = first = (await u.stats()).first_seq
     end = await u.seq() + 1 if ask.before is None else ask.before
+    if ask.since is not None:
+        # Commit times never go back, so what is older lies before one commit.
+        first = max(first, await u.backend.seq_at(text.moment(ask.since, "since")) + 1)
     entries: list[Entry] = []
     while end > first and len(entries) < ask.limit:
         start = max(first - 1, end - 1 - WINDOW)
@@ -143,7 +152,7 @@ async def log(desk: Desk, ask: Back) -> Log:
             if change.seq < end and _is_wanted(change, ask)
         ]
         end = start + 1
-    return Log(entries[: ask.limit], first)
+    return Log(entries[: ask.limit], kept)
 
 
 def _is_wanted(change: Any, ask: Back) -> bool:
@@ -176,7 +185,7 @@ async def show(desk: Desk, ask: Target) -> Shown:
     seq = int(ask.target)
     changes = await u.changes(seq - 1, limit=1) if seq else []
     if not changes or changes[0].seq != seq:
-        raise NotFound(f"there is no commit {seq}", hint="`dgent log` lists them", seq=seq)
+        raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
     return Shown(commit=entry_of(changes[0]))
 
 
@@ -207,7 +216,10 @@ class Undo(Ask):
 async def undo(desk: Desk, ask: Undo) -> Done:
     """Put back what a commit changed, as a new commit."""
     u = await desk.universe()
-    seq = await u.seq() if ask.seq is None else ask.seq
+    newest = await u.seq()
+    seq = newest if ask.seq is None else ask.seq
+    if not 1 <= seq <= newest:
+        raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
     if ask.dry_run:
         plan = await u.backend.reverted(seq)
         touched = [each.id for each in plan if not ask.only or each.id in ask.only]
@@ -241,6 +253,10 @@ class Compact(Ask):
     days: Annotated[float | None, option("keep what is younger than so many days")] = None
     schema: Annotated[str | None, option("only of this schema", short="s", complete="schema")] = None
 
+    def __post_init__(self) -> None:
+        if (self.versions is None) == (self.days is None):
+            raise ValueError("needs one of --versions 10 and --days 30")
+
 
 class Compacted(msgspec.Struct, frozen=True):
     """What was let go of; `first_seq` is the oldest commit that is still kept."""
@@ -256,8 +272,6 @@ async def compact(desk: Desk, ask: Compact) -> Compacted:
     from dgent import clock
 
     u = await desk.universe()
-    if (ask.versions is None) == (ask.days is None):
-        raise InputError("compact needs one of versions and days", hint="--versions 10, or --days 30")
     after = None if ask.days is None else clock.now() - timedelta(days=ask.days)
     done = await u.compact(Keep(versions=ask.versions, after=after, schema=ask.schema))
     return Compacted(done.versions, done.commits, done.first_seq)

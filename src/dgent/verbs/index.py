@@ -31,6 +31,7 @@ MODULES: dict[str, str] = {
     "constellation.delete": "dgent.verbs.constellation",
     "constellation.copy": "dgent.verbs.constellation",
     "config.show": "dgent.verbs.config",
+    "config.get": "dgent.verbs.config",
     "config.set": "dgent.verbs.config",
     "config.unset": "dgent.verbs.config",
     "store.status": "dgent.verbs.store",

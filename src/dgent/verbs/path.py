@@ -42,8 +42,8 @@ def verb_of(path: str) -> str:
     noun = id.partition(".")[0]
     there = [each for each in known if noun in NOUNS and each.startswith(f"{ROOT}.{noun}.")] or known
     near = registry.nearest(path, known)
-    listed = ", ".join(there)
-    raise NotFound(f"there is no path {path!r}", hint=f"{near} There is {listed}".strip(), path=path)
+    listed = near or "there is " + ", ".join(there)
+    raise NotFound(f"there is no path {path!r}", hint=listed, path=path)
 
 
 def offers(path: str = ROOT) -> Offers:

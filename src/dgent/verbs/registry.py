@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -133,7 +134,13 @@ def _told(error: msgspec.ValidationError) -> str:
     """msgspec's words in the words of a caller: `$.limit` is the field limit."""
     text, _, place = str(error).partition(" - at `$")
     text = text.replace("Object missing required field", "it needs")
-    return f"{place.strip('.`')}: {text}" if place else text
+    wanted = re.match(r"Expected `(\w+)[^`]*`, got", text)
+    if wanted and wanted[1] in _KINDS:
+        text = f"must be {_KINDS[wanted[1]]}"
+    return f"{place.strip('.`')} {text}" if place else text
+
+
+_KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
 
 
 def call(verb: Verb, desk: Desk, given: Mapping[str, Any] | Ask) -> Any:

@@ -118,6 +118,7 @@ def _said(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
             continue
         if field.words:
             value = " ".join(value)
-            value = sys.stdin.read() if value == "-" else value
+            # What echo or an editor puts at the end is no part of the text.
+            value = sys.stdin.read().removesuffix("\n") if value == "-" else value
         said[field.name] = list(value) if isinstance(value, tuple) else value
     return said

@@ -22,6 +22,9 @@ def exit_code(run: Callable[[], Any]) -> int:
         return 130
     except click.exceptions.Exit as ended:
         return ended.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
     except click.ClickException as error:
         return _told(InputError(error.format_message(), hint=_usage(error)))
     except BrokenPipeError:

@@ -79,7 +79,8 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     command: click.Command = root()
     place = click.Context(command, info_name="dgent")
     for name in names:
-        assert isinstance(command, click.Group)
+        if not isinstance(command, click.Group):
+            raise click.UsageError(f"{place.command_path} has nothing below it", place)
         _, found, _ = command.resolve_command(place, [name])
         assert found is not None
         command, place = found, click.Context(found, info_name=name, parent=place)

@@ -20,16 +20,16 @@ from dgent.doors.cli.setting import Said
 Lines = list[str]
 
 
-def show(found: Any, settings: config.Settings, chosen: Said, page: bool = True) -> None:
+def show(found: Any, settings: config.Settings, chosen: Said, page: bool = True, err: bool = False) -> None:
     """Print an answer; a long one goes through a pager when someone is there to turn the pages."""
-    terminal = sys.stdout.isatty()
+    terminal = (sys.stderr if err else sys.stdout).isatty()
     paint = Paint(config.wants_color(chosen.color or settings.color, terminal), sided=chosen.side_by_side)
     lines = drawn(found, paint)
     height = shutil.get_terminal_size((100, 24)).lines
-    if page and terminal and settings.pager != "never" and len(lines) >= height:
+    if page and terminal and not err and settings.pager != "never" and len(lines) >= height:
         click.echo_via_pager("\n".join(lines) + "\n", color=paint.color)
     elif lines:
-        click.echo("\n".join(lines), color=paint.color)
+        click.echo("\n".join(lines), err=err, color=paint.color)
 
 
 def drawn(found: Any, paint: Paint) -> Lines:
@@ -82,6 +82,9 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "Schemas": store.schemas,
     "Configured": store.configured,
     "Shown": history.shown,
+    "Changed": store.changed,
+    "Known": store.known,
+    "Deleted": store.deleted,
     "Constellations": store.constellations,
     "Links": record.links,
     "Offers": record.offers,

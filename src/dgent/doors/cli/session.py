@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import click
 import msgspec
 
 from dgent import config
+from dgent.doors.cli import render
 from dgent.doors.cli.progress import Bar
 from dgent.doors.cli.setting import Said, said
 from dgent.errors import InputError, NotFound
@@ -22,6 +25,7 @@ from dgent.verbs.caller import Caller
 from dgent.verbs.desk import Desk
 from dgent.verbs.registry import Ask, Verb
 
+LOOK_S = 0.5  # how often to look whether anybody still reads
 MAKES = ("append", "write")  # a verb with such an effect may make the store it works on
 
 
@@ -36,11 +40,15 @@ def answer(ctx: click.Context, verb: Verb, given: dict[str, Any]) -> int:
     ask = registry.asked(verb, given)
     effect = verb.effect_of(ask)
     if effect == "destroy" and not chosen.yes:
-        _confirm(verb, ask)
+        _confirm(verb, ask, settings, chosen)
     return asyncio.run(_answer(verb, ask, settings, chosen, makes=effect in MAKES))
 
 
-def _confirm(verb: Verb, ask: Ask) -> None:
+def _confirm(verb: Verb, ask: Ask, settings: config.Settings, chosen: Said) -> None:
+    """Ask before something that cannot be undone; what is wrong with it anyway is said first."""
+    if hasattr(ask, "dry_run"):
+        trial = msgspec.structs.replace(ask, dry_run=True)
+        asyncio.run(_answer(verb, trial, settings, chosen, makes=False, quiet=True))
     given = [value for value in msgspec.structs.asdict(ask).values() if value and value is not True]
     about = ", ".join(str(each) for value in given for each in (value if type(value) is tuple else [value]))
     if not sys.stdin.isatty():
@@ -48,22 +56,67 @@ def _confirm(verb: Verb, ask: Ask) -> None:
     click.confirm(f"{verb.help.rstrip('.')}: {about}?", abort=True, err=True)
 
 
-async def _answer(verb: Verb, ask: Ask, settings: config.Settings, chosen: Said, makes: bool) -> int:
+async def _answer(
+    verb: Verb, ask: Ask, settings: config.Settings, chosen: Said, makes: bool, quiet: bool = False
+) -> int:
     async with AsyncExitStack() as stack:
         bar = stack.enter_context(Bar(verb.id))
         store = Store(stack, settings, chosen.agent, makes)
         caller = Caller("terminal", chosen.agent, "partner")
-        desk = Desk(
-            store.open, settings=settings, caller=caller, report=bar.report, out=sys.stdout.buffer.write
-        )
+        out = Out()
+        desk = Desk(store.open, settings=settings, caller=caller, report=bar.report, out=out.write)
         result = registry.call(verb, desk, ask)
-        if not verb.streams:
-            found = await result
-            bar.close()
-            return printed(found, settings, chosen)
-        async for each in result:
-            _print_one(each, settings, chosen)
-    return 0
+        if verb.streams:
+            await _follow(result, settings, chosen)
+            return 0
+        found = await result
+        bar.close()
+        if quiet:
+            return 0
+        if out.used:
+            # Standard output is the file now, so whatever else there is to say goes beside it.
+            if chosen.output == "human":
+                render.show(found, settings, chosen, err=True)
+            return 0
+        return printed(found, settings, chosen)
+
+
+class Out:
+    """Standard output as a file that a verb writes, and whether it did."""
+
+    def __init__(self) -> None:
+        self.used = False
+
+    def write(self, chunk: bytes) -> None:
+        """Write some of the file."""
+        self.used = True
+        sys.stdout.buffer.write(chunk)
+
+
+async def _follow(stream: AsyncIterator[Any], settings: config.Settings, chosen: Said) -> None:
+    """Print what comes until nobody reads on, which is noticed also while nothing comes."""
+    following = asyncio.ensure_future(_print_each(stream, settings, chosen))
+    while not following.done():
+        await asyncio.wait([following], timeout=LOOK_S)
+        if _nobody_reads():
+            following.cancel()
+            break
+    await asyncio.gather(following, return_exceptions=_nobody_reads())
+
+
+async def _print_each(stream: AsyncIterator[Any], settings: config.Settings, chosen: Said) -> None:
+    async for each in stream:
+        _print_one(each, settings, chosen)
+
+
+def _nobody_reads() -> bool:
+    """Whether the other end of the pipe that standard output is has been closed."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError, ValueError):
+        return False  # no such thing here, or no real file
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 class Store:
@@ -95,17 +148,17 @@ class Store:
             return None
         if not self._makes:
             where = settings.constellation or path
-            raise NotFound(
-                f"there is nothing in {where} yet", hint="`dgent remember something` makes it", path=str(path)
-            )
+            option = "" if settings.constellation == "default" else f"-C {settings.constellation} "
+            option = option if settings.constellation else f"--url {settings.url} "
+            hint = f"`dgent {option}remember something` makes it"
+            raise NotFound(f"there is nothing in {where} yet", hint=hint, path=str(path))
         if settings.folder is not None:
             config.make_private(settings.folder)
         return path
 
 
 def printed(found: Any, settings: config.Settings, chosen: Said) -> int:
-    from dgent.doors.cli import render
-
+    """Print an answer; the exit code."""
     if chosen.output == "human":
         render.show(found, settings, chosen)
     elif chosen.output == "jsonl" and hasattr(found, "items"):
@@ -118,8 +171,6 @@ def printed(found: Any, settings: config.Settings, chosen: Said) -> int:
 
 def _print_one(each: Any, settings: config.Settings, chosen: Said) -> None:
     if chosen.output == "human":
-        from dgent.doors.cli import render
-
         render.show(each, settings, chosen, page=False)
     else:
         _print_json(each)

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import Any
 
 from dgent.doors.cli.draw.record import record, summary
-from dgent.doors.cli.paint import Paint, ago, cut, fitted, table
+from dgent.doors.cli.paint import Paint, ago, cut, fitted, table, width
 from dgent.verbs import answer
 
 Lines = list[str]
@@ -21,16 +21,17 @@ def entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
     if found.kind != "data":
         head += "  " + paint(found.kind + (f" of {found.of_seq}" if found.of_seq else ""), fg="magenta")
     lines = [head]
-    if found.note:
+    if found.note and found.note != f"{found.kind} of {found.of_seq}":
         lines.append("    " + paint(found.note))
     first = found.items if whole else found.items[:5]
     for item in first:
         sign, color = _OPS[item.op]
         held = item.record or item.before
-        told = cut(summary(held), 160) if held is not None else ""
         parts = [f"  {paint(sign, fg=color)} {paint(item.id or 'a forgotten record')}"]
-        parts += [paint.dim(f"rev {item.rev}"), paint(item.schema or "", fg="cyan"), paint(told)]
-        lines.append("  ".join(part for part in parts if part))
+        parts += [paint.dim(f"rev {item.rev}"), paint(item.schema or "", fg="cyan")]
+        line = "  ".join(part for part in parts if part)
+        told = cut(summary(held), max(paint.width - width(line) - 2, 20)) if held is not None else ""
+        lines.append(f"{line}  {paint(told)}" if told else line)
     if len(first) < len(found.items):
         lines.append(paint.dim(f"    and {len(found.items) - len(first)} more"))
     return lines
@@ -64,8 +65,8 @@ def editions(found: answer.Editions, paint: Paint) -> Lines:
     """The versions of a record, a line each."""
     rows = [
         [
-            paint(f"rev {each.rev}", fg="yellow"),
-            paint.dim(f"commit {each.seq}"),
+            paint(each.rev, fg="yellow"),
+            paint.dim(each.seq),
             paint.dim(ago(each.at)),
             paint(each.author or "", fg="cyan"),
             paint("deleted", fg="red") if each.record is None else paint(cut(summary(each.record), 200)),
@@ -79,6 +80,8 @@ def diff(found: answer.Diff, paint: Paint) -> Lines:
     """How two versions differ."""
     revs = paint.dim(f"rev {found.old_rev} -> rev {found.new_rev}")
     head = f"{paint(found.id, fg='yellow', bold=True)}  {revs}"
+    if found.old_rev == found.new_rev:
+        return [head, paint.dim("there is only this version to compare")]
     if not found.differences:
         return [head, paint.dim("no difference")]
     lines = found.unified[2:]

@@ -22,7 +22,7 @@ def record(found: answer.Record, paint: Paint) -> Lines:
     head = [paint(found.id, fg="yellow", bold=True)]
     if found.schema:
         head.append(paint(f"{found.schema} v{found.version}", fg="cyan"))
-    head.append(paint.dim(f"rev {found.rev}, commit {found.seq}, {ago(found.created_at)}"))
+    head.append(paint.dim(f"rev {found.rev}, commit {found.seq}, made {ago(found.created_at)}"))
     lines = ["  ".join(head)]
     who = [f"by {found.author}" if found.author else "", f"from {found.source}" if found.source else ""]
     who += [f"caused by {found.parent}" if found.parent else ""]
@@ -48,7 +48,8 @@ def _body(data: dict[str, Any], paint: Paint) -> Lines:
 def records(found: answer.Records, paint: Paint) -> Lines:
     """Records, a line each."""
     if not found.items:
-        return [paint.dim("nothing found")]
+        why = f"; {found.explain}" if found.explain.startswith("there is no") else ""
+        return [paint.dim("nothing found" + why)]
     rows = [
         [
             paint(each.id, fg="yellow"),

@@ -49,15 +49,17 @@ def status(found: Any, paint: Paint) -> Lines:
         *_findings(found.findings, paint),
     ]
     if found.schemas:
+        building = any(kind.building for kind in found.schemas)
+        heads = ("schema", "records", *(["being indexed"] if building else []))
         rows = [
             [
                 paint(kind.schema or "(no schema)", fg="cyan"),
                 f"{kind.records:,}",
-                paint.dim(", ".join(kind.building)),
+                *([paint.dim(", ".join(kind.building))] if building else []),
             ]
             for kind in found.schemas
         ]
-        lines += ["", *table(paint, ("schema", "records", "being indexed"), rows)]
+        lines += ["", *table(paint, heads, rows)]
     if found.commits:
         lines.append("")
     for each in found.commits:
@@ -128,7 +130,7 @@ def configured(found: Any, paint: Paint) -> Lines:
     ]
     lines = table(paint, ("setting", "value", "from"), rows, last=1)
     lines += ["", *(f"{paint.dim(name):8}  {paint(place)}" for name, place in found.places.items())]
-    return lines + [paint(f"! {warning}", fg="yellow") for warning in found.warnings]
+    return lines
 
 
 def _value(value: Any) -> str:
@@ -149,3 +151,20 @@ def constellations(found: Any, paint: Paint) -> Lines:
     return table(paint, ("", "name", "size", "folder"), rows) or [
         paint.dim("none yet; `dgent remember something` makes one")
     ]
+
+
+def changed(found: Any, paint: Paint) -> Lines:
+    """A setting that was changed."""
+    told = f"{found.name} = {found.value}" if found.value is not None else f"{found.name} is not set any more"
+    return [f"{paint(told)}  {paint.dim('in ' + found.file)}"]
+
+
+def known(found: Any, paint: Paint) -> Lines:
+    """One setting."""
+    return [f"{paint(_value(found.value))}  {paint.dim('from ' + found.source)}"]
+
+
+def deleted(found: Any, paint: Paint) -> Lines:
+    """A constellation that is gone."""
+    lead = "would delete" if found.dry_run else "deleted"
+    return [f"{lead} {paint(found.name, fg='cyan')} with {size(found.size_bytes)}  {paint.dim(found.path)}"]
