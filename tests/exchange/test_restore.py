@@ -8,6 +8,7 @@ import random
 import shutil
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,27 @@ async def test_others_wait_while_it_trades_places(folder: Path, tmp_path: Path, 
         check_store(str(place_ / "membrane.db"))
     assert "later" in (await everything(Path(done.kept)))["records"]
     assert "later" not in (await everything(folder))["records"]
+
+
+async def test_others_come_and_go(folder: Path, tmp_path: Path) -> None:
+    """What others write in between is in the store that was there, whole; nobody meets parts of two stores."""
+    others = [worker.start("come_and_go", folder, f"w{n}") for n in range(3)]
+    said = [asyncio.create_task(asyncio.to_thread(other.communicate)) for other in others]
+    restored = 0
+    while not all(task.done() for task in said):
+        with suppress(Busy):
+            await restore(tmp_path / "b", folder, replace=True)
+            restored += 1
+        await asyncio.sleep(random.uniform(0, 0.01))
+    acknowledged = {id for task in said for id in (await task)[0].decode().split()}
+    assert [other.returncode for other in others] == [0, 0, 0]
+    found: set[str] = set()
+    for each in tmp_path.glob("home*"):
+        check_store(str(each / "membrane.db"))
+        async with dgent.open(url(each)) as u:
+            found |= {datum.id for datum in await u.list(limit=None)}
+    print(f"\n{restored} restores among {len(acknowledged)} writes")
+    assert restored and acknowledged and acknowledged <= found
 
 
 # -- forgotten records --------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import subprocess
 import sys
 import time
@@ -46,6 +47,19 @@ async def write(folder: str, name: str) -> None:
             await u.put(dgent.Datum(id=f"{name}.{n}", data={"n": n, "x": "y" * 300}))
             if n == 1:
                 print("begin", flush=True)
+
+
+async def come_and_go(folder: str, name: str) -> None:
+    """Open the store, put some records and close it, again and again; say what was acknowledged."""
+    print("begin", flush=True)
+    until, n = time.monotonic() + 5, 0
+    while time.monotonic() < until:
+        async with dgent.open(url(Path(folder))) as u:
+            for _ in range(random.randint(1, 4)):
+                n += 1
+                await u.put(dgent.Datum(id=f"{name}.{n}", data={"x": "y" * random.randint(1, 3000)}))
+                print(f"{name}.{n}", flush=True)
+        await asyncio.sleep(random.uniform(0, 0.06))
 
 
 async def keep_open(folder: str) -> None:

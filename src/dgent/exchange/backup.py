@@ -5,6 +5,7 @@ A constellation is a folder with `membrane.db`, and maybe `blobs/` and `telemetr
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,6 +30,8 @@ from dgent.store.sqlite.retire import Forgotten
 from dgent.store.sqlite.upkeep import Stopped, in_thread
 from dgent.store.upkeep import Contents, Pace, Progress, upkeep_of
 from dgent.universe.universe import Universe, open
+
+MOVED_S = 0.1  # many times what a process that waits for a store pauses between two tries
 
 
 class Backup(msgspec.Struct, frozen=True):
@@ -262,15 +265,24 @@ async def _take_place(
     new: Path, folder: Path, made: Manifest, replace: bool
 ) -> tuple[str | None, int, Contents]:
     """Let the restored folder and what is at its place trade places, while nobody can open either."""
-    path, more = folder / DATABASE, 0
-    with ExitStack() as held:
-        if _holds_something(path):
-            connection = await _in_thread(lambda _: held.enter_context(retire.alone(str(path))))
-            found = await _in_thread(lambda _: retire.forgotten_in(connection, made.universe))
-            more = await _forget_again(new, *found)
-            await _in_thread(lambda _: retire.retire(connection))
-        holds = await _in_thread(lambda _: sqlite.check_copy(str(new / DATABASE)))
-        return await _in_thread(lambda _: _swap(new, folder, replace)), more, holds
+    old, path, more = folder / DATABASE, new / DATABASE, 0
+    with ExitStack() as ahead:
+        with ExitStack() as held:
+            if _holds_something(old):
+                connection = await _in_thread(lambda _: held.enter_context(retire.alone(str(old))))
+                found = await _in_thread(lambda _: retire.forgotten_in(connection, made.universe))
+                more = await _forget_again(new, *found)
+                await _in_thread(lambda _: retire.retire(connection))
+            holds = await _in_thread(lambda _: sqlite.check_copy(str(path)))
+            if _holds_something(old):
+                fresh = await _in_thread(lambda _: ahead.enter_context(retire.alone(str(path))))
+                await _in_thread(lambda _: retire.retire(fresh))
+            kept = await _in_thread(lambda _: _swap(new, folder, replace))
+        if kept is not None:
+            # Whoever waited for the old store finds out now that it moved. Were the new one opened
+            # before that, he would take its log for that of the file he has.
+            await asyncio.sleep(MOVED_S)
+    return kept, more, holds
 
 
 def _swap(new: Path, folder: Path, replace: bool) -> str | None:

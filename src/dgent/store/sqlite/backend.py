@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from dgent.errors import Busy, Closed, InputError
+from dgent.errors import Busy, Closed, InputError, StorageError
 from dgent.model.datum import Datum
 from dgent.store.backend import Committed, View
 from dgent.store.check import check_seq
@@ -67,13 +67,25 @@ class SQLiteBackend(EmbeddedBackend):
         if self._shared is not None:
             raise Closed(f"{self.path} is open already", hint="make another backend")
         self._loop = asyncio.get_running_loop()
+        while True:
+            before = _file(self.path)
+            try:
+                self._shared = await self._opening()
+                break
+            except StorageError:
+                # Another store was put in its place while this waited: that is the one to open.
+                if before is None or _file(self.path) in (before, None):
+                    raise
+        self.epoch = self._shared.epoch
+
+    async def _opening(self) -> Shared:
+        assert self._loop is not None
         opening = Opening(self.path, self.durability, self._wrap)
         try:
-            self._shared = await asyncio.shield(self._loop.run_in_executor(None, opening.run))
+            return await asyncio.shield(self._loop.run_in_executor(None, opening.run))
         except asyncio.CancelledError:
             opening.disown()
             raise
-        self.epoch = self._shared.epoch
 
     async def close(self) -> None:
         """Finish what is queued and let go; the last handle folds the log into the file."""
@@ -222,6 +234,15 @@ def _settle(jobs: Sequence[Job]) -> None:
             future.set_exception(job.error)
         else:
             future.set_result(job.result)
+
+
+def _file(path: str) -> tuple[int, int] | None:
+    """Which file is at a path."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _size(path: str) -> int:
