@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dgent import config
+from dgent import config, settingfile
 from dgent.errors import ConfigError, InputError
 from tests.config.house import House
 
@@ -305,7 +305,7 @@ def test_what_is_not_a_file(house: House) -> None:
 
 
 def test_a_file_without_end(house: House) -> None:
-    house.user("#" * (config.MAX_BYTES + 1))
+    house.user("#" * (settingfile.MAX_BYTES + 1))
     assert "more than" in house.load().warnings[0]
 
 

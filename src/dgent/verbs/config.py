@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dgent import config
+from dgent import config, settingfile
 from dgent.errors import ConfigError, InputError
 from dgent.verbs.data import Nothing
 from dgent.verbs.desk import Desk
@@ -80,7 +80,7 @@ async def set_(desk: Desk, ask: Set) -> Changed:
     """Set one setting in your file, or the project's."""
     file = _file(desk, ask.project)
     config.write_setting(file, _known(ask.name), ask.value)
-    return Changed(ask.name, config.mask(ask.value), str(file))
+    return Changed(ask.name, settingfile.mask(ask.value), str(file))
 
 
 @verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)

@@ -1,0 +1,207 @@
+"""A settings file: read within limits, and changed one key at a time."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dgent.errors import ConfigError
+
+MAX_BYTES = 1024 * 1024  # of a settings file or a catalog
+
+
+def mask(text: str) -> str:
+    """The text with every password inside a URL as `***`."""
+    import re
+
+    # A text that is one URL may have anything in its password; a URL within a text ends at a space.
+    scheme = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://"
+    text = re.sub(rf"(?s)\A({scheme}[^/?#@:]*):.*@", r"\1:***@", text)
+    text = re.sub(rf"({scheme}[^\s/?#@:]*):\S*@", r"\1:***@", text)
+    return re.sub(r"(?i)([?&;][^\s=&;]*(?:pass|pwd|token|secret|key)[^\s=&;]*=)[^\s&;]+", r"\1***", text)
+
+
+def _bytes(path: Path) -> bytes:
+    """What a file holds, b"" if there is none; ConfigError if it cannot be read."""
+    try:
+        # Asked first: opening a named pipe would wait for its writer.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            if os.path.realpath(path) == os.devnull:
+                return b""
+            raise ConfigError(f"{path} is not a file")
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError("a path must not contain a NUL character") from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path} has more than {MAX_BYTES} bytes")
+    return data
+
+
+def read(path: Path) -> str:
+    """The text of a file; ConfigError names the line that is none."""
+    data = _bytes(path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}, line {line}: not UTF-8 text") from None
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    """A TOML text as a table; ConfigError names the file, the line and the reason."""
+    import re
+    import tomllib
+
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except RecursionError:
+        raise ConfigError(f"{path}, line 1: nested too deeply") from None
+    except ValueError as error:
+        reason, at, where = str(error).rpartition(" (at ")
+        number = re.search(r"line (\d+)", where)
+        line = int(number[1]) if number else text.rstrip("\n").count("\n") + 1
+        raise ConfigError(f"{path}, line {line}: {mask(reason if at else where)}") from None
+
+
+def table(path: Path) -> dict[str, Any]:
+    """What a TOML file says."""
+    text = read(path)
+    return _parsed(path, text) if text.strip() else {}
+
+
+def agents(path: Path) -> dict[str, Any]:
+    """The agents that a catalog, a JSON file, names."""
+    import json
+
+    text = read(path)
+    if not text:
+        return {}
+    try:
+        catalog = json.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{path}, line 1: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except ValueError:
+        raise ConfigError(f"{path}: a number with too many digits") from None
+    named = catalog.get("agents", {}) if isinstance(catalog, dict) else None
+    if not isinstance(named, dict):
+        raise ConfigError(f'{path} must be an object like {{"agents": {{"scout": {{}}}}}}')
+    return named
+
+
+def change(path: Path, name: str, entry: str | bool | None) -> None:
+    """Set one key, or remove it with None. All else in the file stays, byte for byte.
+
+    The new file takes the old one's place in one step, readable by the user only; if the change cannot
+    be made, nothing changes.
+    """
+    path = Path(os.path.realpath(path))  # a link stays a link
+    old = read(path)
+    table = _parsed(path, old)
+    if table.get(name) == entry and (name in table) == (entry is not None):
+        return
+    new = _changed(old, name, None if entry is None else _literal(entry))
+    try:
+        after = _parsed(path, new)
+    except ConfigError:
+        after = {}
+    # As text, because a value that is no number is not equal to itself.
+    wanted = (entry, repr({key: each for key, each in table.items() if key != name}))
+    if (after.pop(name, None), repr(after)) != wanted:
+        raise ConfigError(f"{name} in {path} is written in a way that only an editor can change")
+    _replace(path, new)
+
+
+def _literal(value: str | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _statements(text: str) -> Iterator[tuple[int, int, str]]:
+    """The statements above the first table, each with its start, its end and its key; the text is valid."""
+    import tomllib
+
+    at, start = 0, -1
+    while at < len(text):
+        end = text.find("\n", at) + 1 or len(text)
+        line = text[at:end].strip()
+        if start < 0 and line.startswith("["):
+            yield at, at, ""
+            return
+        if start >= 0 or (line and not line.startswith("#")):
+            start = at if start < 0 else start
+            # A statement over several lines is whole when it can be read by itself.
+            try:
+                statement = tomllib.loads(text[start:end])
+            except tomllib.TOMLDecodeError:
+                pass
+            else:
+                yield start, end, next(iter(statement))
+                start = -1
+        at = end
+
+
+def _changed(text: str, name: str, literal: str | None) -> str:
+    """The text with one key set, or removed. A new key comes after the last one above the first table."""
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    text = text.removeprefix("\ufeff")
+    last, tables = 0, False
+    for start, end, key in _statements(text):
+        if key == name:
+            changed = "" if literal is None else _with_value(text[start:end], name, literal)
+            return mark + text[:start] + changed + text[end:]
+        tables = start == end
+        last = last if tables else end
+    if literal is None:
+        return mark + text
+    at = last if last or tables else len(text)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    before = newline if at and text[at - 1] != "\n" else ""
+    return f"{mark}{text[:at]}{before}{name} = {literal}{newline}{text[at:]}"
+
+
+def _with_value(statement: str, name: str, literal: str) -> str:
+    """A statement with another value, its spaces and its comment kept."""
+    import re
+    import tomllib
+
+    head = re.match(rf"""[ \t]*(?:{name}|"{name}"|'{name}')[ \t]*=[ \t]*""", statement)
+    if head is None:
+        return statement
+    rest = statement[head.end() :]
+    for end in (*(match.start() for match in re.finditer("#", rest)), len(rest)):
+        old = rest[:end].rstrip()
+        with suppress(tomllib.TOMLDecodeError):
+            tomllib.loads(f"value = {old}")
+            return head[0] + literal + rest[len(old) :]
+    return statement
+
+
+def _replace(path: Path, text: str) -> None:
+    import tempfile
+
+    try:
+        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with open(handle, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(made, path)
+        except BaseException:
+            os.unlink(made)
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
