@@ -147,7 +147,7 @@ async def test_others_wait_while_it_trades_places(folder: Path, tmp_path: Path, 
 
 
 async def test_others_come_and_go(folder: Path, tmp_path: Path) -> None:
-    """What others write in between is in the store that was there, whole; nobody meets parts of two stores."""
+    """What others write in between is in the store that was there; nobody meets parts of two stores."""
     others = [worker.start("come_and_go", folder, f"w{n}") for n in range(3)]
     said = [asyncio.create_task(asyncio.to_thread(other.communicate)) for other in others]
     restored = 0
