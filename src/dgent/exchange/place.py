@@ -30,7 +30,7 @@ CHUNK = 1 << 20
 _AT_FDCWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
 
 
-class Cut(Exception):
+class _Cut(Exception):
     """The caller of work on a thread is gone; never seen outside."""
 
 
@@ -197,7 +197,7 @@ def _pass_through(source: Path, target: Path | None, pace: Pace, stopped: Stoppe
                 write(out, chunk)
                 pace.add(len(chunk))
                 if stopped():
-                    raise Cut
+                    raise _Cut
             if out >= 0:
                 os.fsync(out)
         finally:
