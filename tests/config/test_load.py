@@ -483,5 +483,5 @@ def test_a_constellation_from_a_variable(house: House) -> None:
     ],
 )
 def test_mask(text: str, masked: str) -> None:
-    assert config.mask(text) == masked
-    assert config.mask(masked) == masked
+    assert settingfile.mask(text) == masked
+    assert settingfile.mask(masked) == masked

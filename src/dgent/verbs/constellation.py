@@ -12,7 +12,7 @@ import msgspec
 from dgent import config
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.exchange import backup
-from dgent.store.upkeep import upkeep_of
+from dgent.exchange.manifest import MANIFEST
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.data import Nothing
 from dgent.verbs.desk import Desk
@@ -91,15 +91,11 @@ async def copy(desk: Desk, ask: Copy) -> Constellation:
     target = config.constellation_folder(desk.settings.places, ask.to)
     _check_free(target, ask.to)
     unfinished = target.with_name(f".{target.name}.copying-{os.getpid()}")
-    config.make_private(unfinished)
     try:
+        # A backup is a whole, proven copy; only its manifest has no business in a constellation.
         async with open_universe(_url(source)) as u:
-            await upkeep_of(u.backend).copy_to(str(unfinished / "membrane.db"), desk.report)
-        for beside in ("blobs", "telemetry.db"):
-            if (source / beside).is_dir():
-                shutil.copytree(source / beside, unfinished / beside)
-            elif (source / beside).exists():
-                shutil.copy2(source / beside, unfinished / beside)
+            await backup.backup(u, source, unfinished, progress=desk.report)
+        (unfinished / MANIFEST).unlink()
         unfinished.rename(target)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -96,12 +96,16 @@ class Out:
 async def _follow(stream: AsyncIterator[Any], settings: config.Settings, chosen: Said) -> None:
     """Print what comes until nobody reads on, which is noticed also while nothing comes."""
     following = asyncio.ensure_future(_print_each(stream, settings, chosen))
-    while not following.done():
-        await asyncio.wait([following], timeout=LOOK_S)
-        if _nobody_reads():
-            following.cancel()
-            break
-    await asyncio.gather(following, return_exceptions=_nobody_reads())
+    try:
+        while not following.done():
+            await asyncio.wait([following], timeout=LOOK_S)
+            if _nobody_reads():
+                return
+        following.result()
+    finally:
+        # Before the store is closed under it.
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 async def _print_each(stream: AsyncIterator[Any], settings: config.Settings, chosen: Said) -> None:

@@ -102,7 +102,7 @@ def _settings(mode: str, page_size: int) -> Finding:
 
 
 def _identity(meta: dict[Any, Any]) -> Finding:
-    return Finding("ok", "universe", f"universe {meta.get('universe_id')}")
+    return Finding("ok", "universe", f"its id is {meta.get('universe_id')}")
 
 
 def _format(meta: dict[Any, Any]) -> Finding:
@@ -241,7 +241,7 @@ def _room(backend: SQLiteBackend) -> Seen:
     free, size = place.f_bavail * place.f_frsize, backend._size_bytes()
     level: Level = "problem" if free < NO_ROOM_BYTES else "warning" if free < max(ROOM_BYTES, size) else "ok"
     hint = "" if level == "ok" else "free some: forgetting and backups need as much room as the store has"
-    message = f"{free // MIB:,} MiB free, the store has {size // MIB:,} MiB"
+    message = f"{free // MIB:,} MiB free, the store has {size / MIB:,.1f} MiB"
     return [(Finding(level, "disk", message, hint), None)]
 
 
