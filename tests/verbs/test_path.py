@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +130,42 @@ def test_every_trust_covers_the_ones_below() -> None:
     assert all(more > less for more, less in itertools.pairwise(levels))
     with pytest.raises(dgent.InputError):
         Caller("x", None, "admin")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trust", ["friend", "conversant", "untrusted"])
+async def test_files_and_modules_are_for_partners(
+    trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evilmod.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    caller = Caller("mail", "eve", trust)  # type: ignore[arg-type]
+    async with dgent.open("memory:") as u:
+        for path, args in {
+            "self.data.upgrade": {"schema": "x", "contracts": ["evilmod"], "dry_run": True},
+            "self.data.export": {"to": str(tmp_path / "stolen")},
+            "self.data.import": {"path": "/etc/hostname", "dry_run": True},
+            "self.store.backup": {"to": str(tmp_path / "copy")},
+            "self.config.show": {},
+        }.items():
+            with pytest.raises(dgent.Denied):
+                await invoke(u, path, caller=caller, **args)
+    assert [path.name for path in tmp_path.iterdir()] == ["evilmod.py"]
+
+
+async def test_only_a_partner_writes_as_another() -> None:
+    async with dgent.open("memory:") as u:
+        for trust in ("friend", "conversant"):
+            caller = Caller("mail", "eve", trust)  # type: ignore[arg-type]
+            with pytest.raises(dgent.Denied, match="may not write as 'admin'"):
+                await invoke(u, "self.data.put", data="x", author="admin", caller=caller)
+            assert (await invoke(u, "self.data.put", data="x", author="eve", caller=caller)).author == "eve"
+        assert (await invoke(u, "self.data.put", data="x", author="admin")).author == "admin"
+
+
+async def test_odd_calls() -> None:
+    async with dgent.open("memory:") as u:
+        with pytest.raises(dgent.InputError):
+            await invoke(u, 5)  # type: ignore[arg-type]
+        for trust in ([], {}, None, 3):
+            with pytest.raises(dgent.InputError):
+                Caller("x", None, trust)  # type: ignore[arg-type]

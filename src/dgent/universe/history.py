@@ -19,16 +19,11 @@ ATTEMPTS = 8
 
 async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: bool) -> Committed:
     """Put the records of a commit back to what they were before it, as a new commit."""
-    if type(seq) is not int or seq < 1:
-        raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
     if only is not None and (isinstance(only, str) or not isinstance(only, Iterable)):
         raise InputError(f"only must be a collection of ids, not {type(only).__name__}", field="only")
     wanted = None if only is None else {ids.check_id(id, "only") for id in only}
     for attempt in range(ATTEMPTS):
-        records = await _picked(universe, seq, wanted)
-        changed = [record for record in records if record.now_rev != record.rev]
-        if changed and not force:
-            raise _refusal(seq, changed)
+        records = await revertible(universe, seq, wanted, force)
         try:
             return await universe.commit(
                 _ops(universe, records), kind="undo", of_seq=seq, note=f"undo of {seq}"
@@ -38,6 +33,17 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt raises or returns")
+
+
+async def revertible(universe: Universe, seq: int, wanted: set[str] | None, force: bool) -> list[Reverted]:
+    """The records that undoing a commit would put back; refused where undo would refuse."""
+    if type(seq) is not int or seq < 1:
+        raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
+    records = await _picked(universe, seq, wanted)
+    changed = [record for record in records if record.now_rev != record.rev]
+    if changed and not force:
+        raise _refusal(seq, changed)
+    return records
 
 
 async def _picked(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:

@@ -28,7 +28,7 @@ class Caller(msgspec.Struct, frozen=True):
     trust: Trust = "untrusted"
 
     def __post_init__(self) -> None:
-        if self.trust not in ALLOWED:
+        if not isinstance(self.trust, str) or self.trust not in ALLOWED:
             known = ", ".join(ALLOWED)
             raise InputError(f"{self.trust!r} is no trust", hint=f"use one of {known}", field="trust")
 
@@ -42,8 +42,14 @@ def may(caller: Caller, effect: Effect) -> bool:
     return effect in ALLOWED[caller.trust]
 
 
-def check(caller: Caller, verb: str, effect: Effect) -> None:
-    """Refuse what the caller's trust does not cover."""
+def check(caller: Caller, verb: str, effect: Effect, local: bool = False) -> None:
+    """Refuse what the caller's trust does not cover.
+
+    What works with this machine's files and modules is for partners, whatever its effect on the store.
+    """
+    if local and caller.trust != "partner":
+        who = caller.agent or caller.id
+        raise Denied(f"{verb} works with files of this machine, and {who} is no partner", verb=verb)
     if not may(caller, effect):
         who = caller.agent or caller.id
         enough = [trust for trust, effects in ALLOWED.items() if effect in effects]

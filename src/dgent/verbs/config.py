@@ -105,9 +105,13 @@ def _file(desk: Desk, project: bool) -> Path:
     return (settings.project or Path.cwd()) / ".dgent" / "config.toml"
 
 
+def _masked(value: Any) -> Any:
+    return settingfile.mask(value) if isinstance(value, str) else value
+
+
 def _shown(settings: config.Settings) -> Configured:
     places = {name: str(folder) for name, folder in settings.places._asdict().items()}
     if settings.project is not None:
         places["project"] = str(settings.project)
-    known = [Known(each.name, each.value, each.source) for each in settings.listed()]
+    known = [Known(each.name, _masked(each.value), each.source) for each in settings.listed()]
     return Configured(known, places, list(settings.warnings))

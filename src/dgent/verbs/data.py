@@ -49,12 +49,13 @@ def _adds(ask: Put) -> Effect | None:
     return "append" if ask.id is None or ask.expect == 0 else None
 
 
-@verb("data.put", effect="write", errors=(InputError, VersionConflict, Denied), lighter=_adds)
+@verb("data.put", effect="write", errors=(InputError, VersionConflict, Denied), lighter=_adds, makes=True)
 async def put(desk: Desk, ask: Put) -> Record:
     """Store a record."""
-    u = await desk.universe()
+    if ask.schema is not None and ask.schema.startswith("dgent."):
+        raise Denied(f"{ask.schema!r} is a schema of dgent's own", hint="`data associate` links records")
     version = 1 if ask.schema is not None and ask.schema_version is None else ask.schema_version
-    fields: dict[str, Any] = {"author": ask.author or desk.caller.agent, "source": ask.source}
+    fields: dict[str, Any] = {"author": _author(desk, ask), "source": ask.source}
     datum = Datum(
         ask.id,
         data=text.data(ask.data),
@@ -63,8 +64,23 @@ async def put(desk: Desk, ask: Put) -> Record:
         schema=ask.schema,
         schema_version=version,
         **fields,
-    )
+    ).checked()
+    # Opened only now: what cannot be stored must not make a store either.
+    u = await desk.universe()
     return record_of(await u.put(datum, expect=ask.expect, key=ask.key, note=ask.note))
+
+
+def _author(desk: Desk, ask: Put) -> str | None:
+    """Whom the record names: only a partner may name another than the caller."""
+    caller = desk.caller
+    if caller.trust == "partner":
+        return ask.author or caller.agent
+    stamp = caller.agent or caller.id
+    if ask.author not in (None, stamp):
+        raise Denied(
+            f"{stamp} is {caller.trust} and may not write as {ask.author!r}", hint="leave author out"
+        )
+    return stamp
 
 
 class Get(Ask):
@@ -268,13 +284,14 @@ class Forgotten(msgspec.Struct, frozen=True):
 async def forget(desk: Desk, ask: Forget) -> Forgotten:
     """Erase records and all their versions for good."""
     u = await desk.universe()
-    kept = [await u.history(id) for id in ask.id]
-    for id, versions in zip(ask.id, kept, strict=True):
+    ids = list(dict.fromkeys(ask.id))
+    kept = [await u.history(id) for id in ids]
+    for id, versions in zip(ids, kept, strict=True):
         if not versions:
             raise NotFound(f"there is no record {id!r}", hint=LIST, id=id)
     if ask.dry_run:
         return Forgotten(len(kept), sum(map(len, kept)), None, False, True)
-    done = await u.forget(*ask.id)
+    done = await u.forget(*ids)
     return Forgotten(done.records, done.versions, done.seq, done.erased)
 
 
@@ -305,8 +322,10 @@ def _schemas_in(module: str) -> list[Schema[Any]]:
     """The schemas that a module has at its top; named by the caller, never by data."""
     try:
         loaded = import_module(module)
-    except ImportError as error:
-        raise InputError(f"contracts: {module} does not load: {error}", field="contracts") from None
+    except Exception as error:
+        # It is the caller's program that runs here, so anything may happen.
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"contracts: {module} does not load: {reason}", field="contracts") from None
     found = [each for each in vars(loaded).values() if isinstance(each, Schema)]
     if not found:
         raise InputError(f"contracts: {module} holds no Schema", field="contracts")

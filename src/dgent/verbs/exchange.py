@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
-from dgent.errors import Corrupt, Denied, InputError, NotFound, VersionConflict
+from dgent.errors import Corrupt, Denied, InputError, NotFound, StorageFull, VersionConflict
 from dgent.exchange import jsonl
+from dgent.model.query import Query
+from dgent.universe.universe import Universe
 from dgent.verbs.data import DryRun, Find, query_of
 from dgent.verbs.desk import Desk
 from dgent.verbs.registry import Ask, argument, option, verb
@@ -19,7 +25,7 @@ class Export(Find):
     to: Annotated[str, option("a new file; - writes to standard output", short="o")] = "-"
 
 
-@verb("data.export", effect="read", errors=(InputError,), local=True)
+@verb("data.export", effect="read", errors=(InputError, StorageFull), local=True)
 async def export(desk: Desk, ask: Export) -> jsonl.Exported:
     """Write records as lines of JSON."""
     u = await desk.universe()
@@ -31,21 +37,40 @@ async def export(desk: Desk, ask: Export) -> jsonl.Exported:
             raise InputError("there is no standard output here", hint="name a file", field="to")
         return await jsonl.export(u, desk.out, query=wanted, progress=desk.report)
     target = Path(ask.to)
-    if target.exists():
-        raise InputError(f"{target} exists already", hint="name a new file", field="to")
-    unfinished = target.with_name(target.name + ".partial")
-    # Readable by the user only, and under its own name only when it is whole.
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with _written_here(target):
+        return await _export_to(target, u, wanted, desk)
+
+
+async def _export_to(target: Path, u: Universe, wanted: Query, desk: Desk) -> jsonl.Exported:
+    # Under a name of its own, readable by the user only, until it is whole.
+    handle, unfinished = tempfile.mkstemp(
+        dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".partial"
+    )
     try:
         with os.fdopen(handle, "wb") as file:
             done = await jsonl.export(u, file.write, query=wanted, progress=desk.report)
             file.flush()
             os.fsync(file.fileno())
-        unfinished.rename(target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+        os.link(unfinished, target)  # unlike a rename, this never takes the place of another file
+    finally:
+        os.unlink(unfinished)
     return done
+
+
+@contextmanager
+def _written_here(target: Path) -> Iterator[None]:
+    """Say what is wrong with the place of a file in our own words."""
+    try:
+        str(target).encode()
+        yield
+    except FileExistsError:
+        raise InputError(f"{target} exists already", hint="name a new file", field="to") from None
+    except UnicodeEncodeError:
+        raise InputError("the name of the file is not valid Unicode text", field="to") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(f"there is no room left for {target}") from None
+        raise InputError(f"{target} cannot be written: {error.strerror}", field="to") from None
 
 
 class Import(Ask):
@@ -59,7 +84,11 @@ class Import(Ask):
 
 
 @verb(
-    "data.import", effect="write", errors=(InputError, NotFound, Corrupt, Denied, VersionConflict), local=True
+    "data.import",
+    effect="write",
+    errors=(InputError, NotFound, Corrupt, Denied, VersionConflict),
+    local=True,
+    makes=True,
 )
 async def import_(desk: Desk, ask: Import) -> jsonl.Imported:
     """Read records from lines that export wrote; a damaged file imports nothing."""

@@ -10,6 +10,7 @@ import msgspec
 
 from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
 from dgent.store.backend import Keep, Version
+from dgent.universe.history import revertible
 from dgent.universe.universe import Universe
 from dgent.verbs import text
 from dgent.verbs.answer import (
@@ -139,7 +140,8 @@ async def log(desk: Desk, ask: Back) -> Log:
         raise InputError("limit must be at least 1", field="limit")
     u = await desk.universe()
     kept = first = (await u.stats()).first_seq
-    end = await u.seq() + 1 if ask.before is None else ask.before
+    end = await u.seq() + 1
+    end = end if ask.before is None else min(ask.before, end)
     if ask.since is not None:
         # Commit times never go back, so what is older lies before one commit.
         first = max(first, await u.backend.seq_at(text.moment(ask.since, "since")) + 1)
@@ -180,9 +182,9 @@ class Shown(msgspec.Struct, frozen=True):
 async def show(desk: Desk, ask: Target) -> Shown:
     """Show one commit with what it changed, or a record."""
     u = await desk.universe()
-    if not ask.target.isdigit():
+    if not (ask.target.isascii() and ask.target.isdigit()):
         return Shown(record=record_of(await found(u, ask.target)))
-    seq = int(ask.target)
+    seq = text.number(ask.target, "target")
     changes = await u.changes(seq - 1, limit=1) if seq else []
     if not changes or changes[0].seq != seq:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
@@ -220,11 +222,14 @@ async def undo(desk: Desk, ask: Undo) -> Done:
     seq = newest if ask.seq is None else ask.seq
     if not 1 <= seq <= newest:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
-    if ask.dry_run:
-        plan = await u.backend.reverted(seq)
-        touched = [each.id for each in plan if not ask.only or each.id in ask.only]
-        return Done(None, touched, True)
-    done = await u.undo(seq, only=ask.only or None, force=ask.force)
+    try:
+        if ask.dry_run:
+            planned = await revertible(u, seq, set(ask.only) or None, ask.force)
+            return Done(None, [each.id for each in planned], True)
+        done = await u.undo(seq, only=ask.only or None, force=ask.force)
+    except UndoConflict as error:
+        error.hint = "undo the later commits first, or choose with only, or use force"
+        raise
     return Done(done.seq, [written.id for written in done.written if written.changed])
 
 
@@ -256,6 +261,8 @@ class Compact(Ask):
     def __post_init__(self) -> None:
         if (self.versions is None) == (self.days is None):
             raise ValueError("needs one of --versions 10 and --days 30")
+        if self.days is not None and not 0 <= self.days < 1_000_000:
+            raise ValueError("days must be a number from 0")
 
 
 class Compacted(msgspec.Struct, frozen=True):

@@ -61,7 +61,7 @@ async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **a
     A verb that streams gives an async iterator. The caller's trust is checked at every call; looking
     around (`self`, `self.data`) is open to everyone.
     """
-    if path == ROOT or path.removeprefix(ROOT + ".") in NOUNS:
+    if isinstance(path, str) and (path == ROOT or path.removeprefix(ROOT + ".") in NOUNS):
         check(caller, path, "help")
         return offers(path)
     return await dispatch(Desk(lambda: _same(universe), caller=caller), path, args)

@@ -40,7 +40,8 @@ class Verb(msgspec.Struct, frozen=True):
     """One operation: its id, what goes in, what comes out, what it does to what is there.
 
     `lighter` says when a call does less than the verb can do, such as a dry run: then less trust is
-    enough. A `local` verb touches files of this machine, so only a door of this machine offers it.
+    enough. A `local` verb works with files or modules of this machine: only a door of this machine
+    offers it, and only to partners. One that `makes` may make the store that it works on.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Verb(msgspec.Struct, frozen=True):
     streams: bool = False
     local: bool = False
     lighter: Callable[[Any], Effect | None] | None = None
+    makes: bool = False
 
     def effect_of(self, ask: Ask) -> Effect:
         """What this call does, which may be less than what the verb can do."""
@@ -72,6 +74,7 @@ def verb(
     errors: tuple[type[DgentError], ...] = (),
     local: bool = False,
     lighter: Callable[[Any], Effect | None] | None = None,
+    makes: bool = False,
 ) -> Callable[[F], F]:
     """Enter a function into the list of verbs; its annotations and docstring say the rest."""
 
@@ -90,6 +93,7 @@ def verb(
             streams,
             local,
             lighter,
+            makes,
         )
         return run
 
@@ -128,6 +132,8 @@ def asked(verb: Verb, given: Mapping[str, Any]) -> Ask:
         return msgspec.convert(dict(given), verb.input, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"{verb.id}: {_told(error)}", hint=f"see `dgent help {verb.id}`") from None
+    except UnicodeEncodeError:
+        raise InputError(f"{verb.id}: what was given is not valid Unicode text") from None
 
 
 def _told(error: msgspec.ValidationError) -> str:
@@ -146,7 +152,7 @@ _KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "
 def call(verb: Verb, desk: Desk, given: Mapping[str, Any] | Ask) -> Any:
     """Call a verb: an awaitable, or an async iterator for one that streams. Trust is checked here."""
     ask = given if isinstance(given, Ask) else asked(verb, given)
-    callers.check(desk.caller, verb.id, verb.effect_of(ask))
+    callers.check(desk.caller, verb.id, verb.effect_of(ask), verb.local)
     desk.check_local(verb.id, verb.local)
     result: Awaitable[Any] | AsyncIterator[Any] = verb.run(desk, ask)
     return result

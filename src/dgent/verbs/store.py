@@ -148,7 +148,7 @@ class Restoring(msgspec.Struct, frozen=True):
 @verb("store.restore", effect="destroy", errors=(Busy, Conflict, Corrupt, NotFound), local=True)
 async def restore(desk: Desk, ask: Restore) -> Restoring:
     """Bring a backup back, beside what is there first, then in its place."""
-    name = ask.to or desk.constellation
+    name = desk.constellation if ask.to is None else ask.to
     if name is None:
         raise InputError("restore brings back constellations", hint="name one with --to", field="to")
     folder = config.constellation_folder(desk.settings.places, name)

@@ -12,7 +12,7 @@ import msgspec
 from dgent import clock
 from dgent.errors import InputError
 
-_AGO = re.compile(r"(\d+)\s*(s|m|h|d|w)(?: ago)?", re.ASCII)
+_AGO = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)(?: ago)?", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _CONDITION = re.compile(r"(?s)([^=!<>^~]+)(!=|>=|<=|\^=|~=|=|>|<)(.*)")
 _OPERATORS = {
@@ -47,14 +47,21 @@ def point(text: str | None, field: str = "as_of") -> int | datetime | None:
     """A moment to read at: the number of a commit, or a time."""
     if text is None:
         return None
-    return int(text) if text.isascii() and text.isdigit() else moment(text, field)
+    return number(text, field) if text.isascii() and text.isdigit() else moment(text, field)
+
+
+def number(text: str, field: str) -> int:
+    """The number of a commit."""
+    if len(text) > 18:
+        raise InputError(f"{field}: there are no such commits", field=field)
+    return int(text)
 
 
 def value(text: str) -> Any:
     """A JSON value, or the text itself when it is none."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text
 
 
@@ -80,6 +87,8 @@ def mapping(text: str, field: str) -> dict[str, Any]:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise InputError(f"{field} is no JSON: {error}", field=field) from None
+    except RecursionError:
+        raise InputError(f"{field} is nested too deeply", field=field) from None
     if not isinstance(found, dict):
         raise InputError(f"{field} must be a JSON object", field=field)
     return found

@@ -11,6 +11,7 @@ import msgspec
 
 from dgent.doors.cli.complete import completer
 from dgent.doors.cli.setting import DOOR, sided
+from dgent.errors import InputError
 from dgent.verbs import registry
 from dgent.verbs.registry import Verb
 
@@ -109,6 +110,17 @@ def _help(verb: Verb, fields: list[Field]) -> str:
     return "\n".join(lines)
 
 
+def _read_input() -> str:
+    """What comes on standard input; the line end that echo or an editor adds is no part of it."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed", field="data")
+    try:
+        raw = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode()
+        return raw.decode().removesuffix("\n")
+    except UnicodeDecodeError:
+        raise InputError("standard input is not UTF-8 text", field="data") from None
+
+
 def _said(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
     """What was given, without what was left out, so that the verb's own defaults hold."""
     said: dict[str, Any] = {}
@@ -118,7 +130,6 @@ def _said(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
             continue
         if field.words:
             value = " ".join(value)
-            # What echo or an editor puts at the end is no part of the text.
-            value = sys.stdin.read().removesuffix("\n") if value == "-" else value
+            value = _read_input() if value == "-" else value
         said[field.name] = list(value) if isinstance(value, tuple) else value
     return said

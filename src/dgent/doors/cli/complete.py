@@ -9,6 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from dgent.doors.cli.paint import clean
+
 MOST = 50
 
 
@@ -54,6 +56,7 @@ def _stored(kind: str, url: str, incomplete: str) -> list[str]:
         async with open_universe(url) as u:
             if kind == "schema":
                 return [each.name for each in await u.schemas() if each.name.startswith(incomplete)]
-            return [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
+            found = [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
+            return [id for id in found if clean(id) == id]  # a shell prints what it is given
 
     return asyncio.run(read())

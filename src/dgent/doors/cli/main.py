@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -139,12 +140,20 @@ def _version() -> click.Option:
     )
 
 
+def _prepare_streams() -> None:
+    """A letter that the terminal cannot show is spelled out; what is closed swallows what it gets."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it stays until the end
+        else:
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(args: list[str] | None = None) -> None:
     """Run the command line; ends the process with the exit code of the table."""
     from dgent.doors.cli.failure import exit_code
 
-    for stream in (sys.stdout, sys.stderr):
-        # A letter that the terminal cannot show is spelled out; it must not end the program.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    _prepare_streams()
     with config.private_files():
         sys.exit(exit_code(lambda: root().main(args, prog_name="dgent", standalone_mode=False)))

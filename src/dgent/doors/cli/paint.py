@@ -14,7 +14,7 @@ import click
 from dgent import clock
 
 # What moves the cursor, hides text or turns its direction: shown as an escape, never sent.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _STYLED = re.compile("\x1b\\[[0-9;]*m")
 _STEPS = ((60, 1, "second"), (3600, 60, "minute"), (86400, 3600, "hour"), (86400 * 30, 86400, "day"))
 

@@ -17,7 +17,9 @@ from dgent import config
 from dgent.doors.cli import render
 from dgent.doors.cli.progress import Bar
 from dgent.doors.cli.setting import Said, said
-from dgent.errors import InputError, NotFound
+from dgent.doors.cli.wire import as_json
+from dgent.errors import ConfigError, InputError, NotFound
+from dgent.settingfile import mask
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import registry
@@ -26,7 +28,6 @@ from dgent.verbs.desk import Desk
 from dgent.verbs.registry import Ask, Verb
 
 LOOK_S = 0.5  # how often to look whether anybody still reads
-MAKES = ("append", "write")  # a verb with such an effect may make the store it works on
 
 
 def answer(ctx: click.Context, verb: Verb, given: dict[str, Any]) -> int:
@@ -35,13 +36,17 @@ def answer(ctx: click.Context, verb: Verb, given: dict[str, Any]) -> int:
     settings = config.load(
         url=chosen.url, constellation=chosen.constellation, strict=True if chosen.strict else None
     )
-    for warning in settings.warnings:
+    for warning in settings.warnings if chosen.output == "human" else ():
         click.echo(f"warning: {warning}", err=True)
     ask = registry.asked(verb, given)
     effect = verb.effect_of(ask)
     if effect == "destroy" and not chosen.yes:
         _confirm(verb, ask, settings, chosen)
-    return asyncio.run(_answer(verb, ask, settings, chosen, makes=effect in MAKES))
+    return asyncio.run(_answer(verb, ask, settings, chosen, makes=verb.makes and not _is_trial(ask)))
+
+
+def _is_trial(ask: Ask) -> bool:
+    return bool(getattr(ask, "dry_run", False))
 
 
 def _confirm(verb: Verb, ask: Ask, settings: config.Settings, chosen: Said) -> None:
@@ -51,7 +56,7 @@ def _confirm(verb: Verb, ask: Ask, settings: config.Settings, chosen: Said) -> N
         asyncio.run(_answer(verb, trial, settings, chosen, makes=False, quiet=True))
     given = [value for value in msgspec.structs.asdict(ask).values() if value and value is not True]
     about = ", ".join(str(each) for value in given for each in (value if type(value) is tuple else [value]))
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise InputError(f"{verb.id} cannot be undone", hint="say --yes to do it without being asked")
     click.confirm(f"{verb.help.rstrip('.')}: {about}?", abort=True, err=True)
 
@@ -61,7 +66,7 @@ async def _answer(
 ) -> int:
     async with AsyncExitStack() as stack:
         bar = stack.enter_context(Bar(verb.id))
-        store = Store(stack, settings, chosen.agent, makes)
+        store = Store(stack, settings, chosen, makes)
         caller = Caller("terminal", chosen.agent, "partner")
         out = Out()
         desk = Desk(store.open, settings=settings, caller=caller, report=bar.report, out=out.write)
@@ -126,10 +131,8 @@ def _nobody_reads() -> bool:
 class Store:
     """The store a call works on, opened when the verb asks for it."""
 
-    def __init__(
-        self, stack: AsyncExitStack, settings: config.Settings, agent: str | None, makes: bool
-    ) -> None:
-        self._stack, self._settings, self._agent, self._makes = stack, settings, agent, makes
+    def __init__(self, stack: AsyncExitStack, settings: config.Settings, chosen: Said, makes: bool) -> None:
+        self._stack, self._settings, self._chosen, self._makes = stack, settings, chosen, makes
         self._universe: Universe | None = None
 
     async def open(self) -> Universe:
@@ -137,16 +140,20 @@ class Store:
         if self._universe is None:
             settings = self._settings
             new = self._new()
-            author = self._agent or settings.author
+            author = self._chosen.agent or settings.author
             opening = open_universe(settings.url, author=author, durability=settings.durability)
             self._universe = await self._stack.enter_async_context(opening)
-            if new is not None:
-                click.echo(f"dgent keeps this in {new}", err=True)
+            if new is not None and self._chosen.output == "human":
+                click.echo(f"dgent keeps this in {mask(str(new))}", err=True)
         return self._universe
 
     def _new(self) -> Path | None:
         """The file that is about to be made, with its folder made ready; None when the store is there."""
         settings = self._settings
+        try:
+            settings.url.encode()
+        except UnicodeEncodeError:
+            raise ConfigError("the path of the store is not valid Unicode text") from None
         path = Path(settings.url[10:]) if settings.url.startswith("sqlite:///") else None
         if path is None or path.exists():
             return None
@@ -182,5 +189,5 @@ def _print_one(each: Any, settings: config.Settings, chosen: Said) -> None:
 
 
 def _print_json(value: Any) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.write(as_json(value) + b"\n")
     sys.stdout.buffer.flush()

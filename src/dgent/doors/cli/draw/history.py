@@ -22,7 +22,7 @@ def entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
         head += "  " + paint(found.kind + (f" of {found.of_seq}" if found.of_seq else ""), fg="magenta")
     lines = [head]
     if found.note and found.note != f"{found.kind} of {found.of_seq}":
-        lines.append("    " + paint(found.note))
+        lines += ["    " + paint(line) for line in found.note.splitlines()]
     first = found.items if whole else found.items[:5]
     for item in first:
         sign, color = _OPS[item.op]
