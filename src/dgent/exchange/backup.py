@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from dgent.store.sqlite.upkeep import Stopped, in_thread
 from dgent.store.upkeep import Contents, Pace, Progress, upkeep_of
 from dgent.universe.universe import Universe, open
 
+DAMAGED = 20  # so many damaged records are named
 MOVED_S = 0.1  # many times what a process that waits for a store pauses between two tries
 
 
@@ -44,6 +45,8 @@ class Backup(msgspec.Struct, frozen=True):
     created_at: datetime
     universe_id: str
     files: tuple[str, ...]
+    damaged: tuple[str, ...] = ()
+    """The first ids of records that could not be read when it was made; it holds them as they are."""
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -68,20 +71,33 @@ async def backup(
     gets its name; a backup that fails or is killed leaves nothing under that name.
     """
     await universe.seq()  # a closed handle says so
-    upkeep = upkeep_of(universe.backend)
-    target = Path(os.path.abspath(target))
-    _check_target(target, folder)
-    place.make_folders(target.parent)
-    with place.unfinished(target.with_name(target.name + ".partial")) as new:
-        # The database is read twice: to copy it, and to hash the copy.
-        pace = Pace(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(folder))
-        early = await _in_thread(lambda stopped: _copy_blobs(folder, new, {}, pace, stopped))
-        start = pace.done
-        await upkeep.copy_to(str(new / DATABASE), lambda done, _: pace.at(start + done))
-        made = await _in_thread(lambda stopped: _complete(folder, new, early, pace, stopped))
-        place.put(new, target)
-    pace.end()
+    target = Path(os.path.abspath(place.usable(target, "to")))
+    with place.translated(target):
+        _check_target(target, folder)
+        place.make_folders(target.parent)
+        with place.unfinished(target.with_name(target.name + place.PARTIAL)) as new:
+            made = await _make(universe, folder, new, progress)
+            place.put(new, target)
     return _described(made, target)
+
+
+async def copy_into(universe: Universe, folder: Path, new: Path, *, progress: Progress | None = None) -> None:
+    """Copy a constellation as a backup does, into an empty folder that shall be one itself."""
+    await _make(universe, folder, new, progress)
+    (new / MANIFEST).unlink()
+
+
+async def _make(universe: Universe, folder: Path | None, new: Path, progress: Progress | None) -> Manifest:
+    """Fill the new folder of a backup."""
+    upkeep = upkeep_of(universe.backend)
+    # The database is read twice: to copy it, and to hash the copy.
+    pace = Pace(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(folder))
+    early = await _in_thread(lambda stopped: _copy_blobs(folder, new, {}, pace, stopped))
+    start = pace.done
+    await upkeep.copy_to(str(new / DATABASE), lambda done, _: pace.at(start + done))
+    made: Manifest = await _in_thread(lambda stopped: _complete(folder, new, early, pace, stopped))
+    pace.end()
+    return made
 
 
 def _check_target(target: Path, folder: Path | None) -> None:
@@ -130,7 +146,9 @@ def _complete(
     for name in (TELEMETRY, DATABASE):
         if (new / name).exists():
             files = {name: File(name, *place.digest(new / name, pace, stopped)), **files}
-    made = manifest_of(sqlite.check_copy(str(new / DATABASE)), tuple(files.values()))
+    # The copy was checked when it was made; what is left is to read its records.
+    contents, damaged = sqlite.read_copy(str(new / DATABASE), DAMAGED, stopped)
+    made = manifest_of(contents, tuple(files.values()), damaged)
     manifest.write(new / MANIFEST, made)
     place.sync_folders(new)
     return made
@@ -139,7 +157,8 @@ def _complete(
 def _described(made: Manifest, path: Path) -> Backup:
     size = sum(file.size for file in made.files)
     names = tuple(file.name for file in made.files)
-    return Backup(str(path), made.seq, made.records, size, made.created_at, made.universe, names)
+    damaged = () if made.damaged is msgspec.UNSET else made.damaged
+    return Backup(str(path), made.seq, made.records, size, made.created_at, made.universe, names, damaged)
 
 
 # -- looking at a backup ------------------------------------------------------------------
@@ -147,7 +166,7 @@ def _described(made: Manifest, path: Path) -> Backup:
 
 def inspect_backup(source: Path) -> Backup:
     """What a backup holds, after every byte of it was checked; Corrupt when anything is not as it was."""
-    made = manifest.checked(Path(source), Pace(None), Stopped())
+    made = manifest.checked(place.usable(Path(source), "source"), Pace(None), Stopped())
     return _described(made, Path(os.path.abspath(source)))
 
 
@@ -163,17 +182,19 @@ async def restore(
     was there is kept under another name. Never over a store that anyone has open: Busy names who.
     What the replaced store has forgotten since the backup is forgotten in the restored one too.
     """
-    source, folder = Path(os.path.abspath(source)), Path(os.path.realpath(folder))
-    await _in_thread(lambda _: _check_place(folder, replace))
-    pace = Pace(progress)
-    made = await _in_thread(lambda stopped: manifest.checked(source, pace, stopped, passes=2))
-    place.make_folders(folder.parent)
-    with place.unfinished(folder.with_name(folder.name + ".restoring")) as new:
-        await _in_thread(lambda stopped: _copy_back(source, new, made, pace, stopped))
-        await _prove(new, made)
-        # Once before the old store is held, because it may take long; and once more for good.
-        count = await _forget_again(new, *await _in_thread(lambda _: _forgotten(folder, made)))
-        kept, more, found = await _take_place(new, folder, made, replace)
+    source = Path(os.path.abspath(place.usable(source, "source")))
+    folder = Path(os.path.realpath(place.usable(folder, "to")))
+    with place.translated(folder):
+        await _in_thread(lambda _: _check_place(folder, replace))
+        pace = Pace(progress)
+        made = await _in_thread(lambda stopped: manifest.checked(source, pace, stopped, passes=2))
+        place.make_folders(folder.parent)
+        with place.unfinished(folder.with_name(folder.name + place.RESTORING)) as new:
+            await _in_thread(lambda stopped: _copy_back(source, new, made, pace, stopped))
+            await _prove(new, made)
+            # Once before the old store is held, because it may take long; and once more for good.
+            count = await _forget_again(new, *await _in_thread(lambda _: _forgotten(folder, made)))
+            kept, more, found = await _take_place(new, folder, made, replace)
     pace.end()
     return Restored(str(folder), found.seq, found.records, kept, count + more)
 
@@ -191,6 +212,17 @@ def refuse_live(folder: Path) -> None:
             # Nobody can open it any more, but somebody may have had it open when it was damaged.
             if (pid := retire.holder(str(path))) is not None:
                 raise Busy(f"{path} is in use by process {pid}", pid=pid) from None
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep everybody out of the constellation in a folder, to take it away; Busy when anyone has it open."""
+    refuse_live(folder)
+    with ExitStack() as held:
+        if _holds_something(folder / DATABASE):
+            with suppress(Corrupt):  # nobody can open it
+                retire.retire(held.enter_context(retire.alone(str(folder / DATABASE))))
+        yield
 
 
 def _check_place(folder: Path, replace: bool) -> None:

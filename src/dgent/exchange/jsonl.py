@@ -18,12 +18,12 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 
 from dgent import codec
-from dgent.errors import Conflict, Corrupt, Denied, InputError, Unsupported
-from dgent.exchange import lines
+from dgent.errors import Conflict, Corrupt, Denied, InputError, NotFound, Unsupported
+from dgent.exchange import lines, place
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Put
-from dgent.store.sqlite.upkeep import disk_errors, in_thread
+from dgent.store.sqlite.upkeep import in_thread
 from dgent.store.upkeep import Pace, Progress, forgotten_among, upkeep_of
 from dgent.universe.universe import Universe
 from dgent.universe.writing import put_op
@@ -144,9 +144,7 @@ async def import_(
     if existing not in ("refuse", "skip", "replace"):
         raise InputError(f"existing is {existing!r}; it is refuse, skip or replace", field="existing")
     await universe.seq()  # a closed handle says so
-    with disk_errors(str(path)), open(path, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise InputError(f"{path} is not a plain file", hint="it is read twice", field="path")
+    with place.translated(path), _opened(path) as file:
         pace = Pace(progress, 2 * os.fstat(file.fileno()).st_size)
         checked = await in_thread(lambda stopped: lines.check(file, pace, stopped))
         owned = await _owned(universe)
@@ -157,6 +155,19 @@ async def import_(
         done = await plan.run(dry_run)
     pace.end()
     return done
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A plain file, open for reading; anything else is refused, and never waited for."""
+    place.usable(path, "path")
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise InputError(f"{path} is not a plain file", hint="it is read twice", field="path")
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path}", path=str(path)) from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", field="path") from None
 
 
 async def _owned(universe: Universe) -> dict[str, str]:

@@ -14,7 +14,7 @@ import msgspec
 from dgent import clock
 from dgent.errors import Corrupt, FormatTooNew, NotFound
 from dgent.exchange import place
-from dgent.store.sqlite.upkeep import Stopped, disk_errors
+from dgent.store.sqlite.upkeep import Stopped
 from dgent.store.upkeep import Contents, Pace
 
 FORMAT = 1
@@ -42,18 +42,21 @@ class Manifest(msgspec.Struct, frozen=True):
     created_at: datetime
     files: tuple[File, ...]
     sum: str = ""
+    # Left out where there are none, as in every backup before this was written down.
+    damaged: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
-def manifest_of(contents: Contents, files: tuple[File, ...]) -> Manifest:
+def manifest_of(contents: Contents, files: tuple[File, ...], damaged: tuple[str, ...]) -> Manifest:
     """What is to be written down of a backup."""
     seq, records = contents.seq, contents.records
-    return Manifest("backup", FORMAT, _version(), contents.universe_id, seq, records, clock.now(), files)
+    made = Manifest("backup", FORMAT, _version(), contents.universe_id, seq, records, clock.now(), files)
+    return msgspec.structs.replace(made, damaged=damaged) if damaged else made
 
 
 def write(path: Path, made: Manifest) -> None:
     """Write it down, sealed with its own sum, and wait until it is on the disk."""
     whole = msgspec.structs.replace(made, sum=_sum(made))
-    with disk_errors(str(path)):
+    with place.translated(path):
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
             place.write(handle, msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
@@ -75,14 +78,15 @@ def _version() -> str:
 
 def checked(source: Path, pace: Pace, stopped: Stopped, passes: int = 1) -> Manifest:
     """The manifest of a backup whose every byte is what was written."""
-    made = _read_manifest(source)
-    pace.total = passes * sum(file.size for file in made.files)
-    for file in made.files:
-        path = source / safe(file.name)
-        if not path.is_file():
-            raise Corrupt(f"{file.name} is missing from the backup {source}", hint="take another backup")
-        if path.stat().st_size != file.size or place.digest(path, pace, stopped)[1] != file.sha256:
-            raise damaged(source, file.name)
+    with place.translated(source):
+        made = _read_manifest(source)
+        pace.total = passes * sum(file.size for file in made.files)
+        for file in made.files:
+            path = source / safe(file.name)
+            if not path.is_file():
+                raise Corrupt(f"{file.name} is missing from the backup {source}", hint="take another backup")
+            if path.stat().st_size != file.size or place.digest(path, pace, stopped)[1] != file.sha256:
+                raise damaged(source, file.name)
     return made
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from dgent import config
-from dgent.errors import Conflict, InputError, NotFound
-from dgent.exchange import backup
-from dgent.exchange.manifest import MANIFEST
+from dgent.errors import Conflict, InputError, NotFound, StorageError
+from dgent.exchange import backup, place
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.data import Nothing
 from dgent.verbs.desk import Desk
@@ -78,9 +79,10 @@ async def create(desk: Desk, ask: Named) -> Constellation:
     """Make a new, empty constellation."""
     folder = config.constellation_folder(desk.settings.places, ask.name)
     _check_free(folder, ask.name)
-    config.make_private(folder)
-    async with open_universe(_url(folder)):
-        pass
+    with _making(folder, ask.name) as new:
+        async with open_universe(_url(new)):
+            pass
+        place.put(new, folder)
     return _told(desk, ask.name)
 
 
@@ -90,17 +92,24 @@ async def copy(desk: Desk, ask: Copy) -> Constellation:
     source = _folder(desk, ask.name)
     target = config.constellation_folder(desk.settings.places, ask.to)
     _check_free(target, ask.to)
-    unfinished = target.with_name(f".{target.name}.copying-{os.getpid()}")
-    try:
-        # A backup is a whole, proven copy; only its manifest has no business in a constellation.
-        async with open_universe(_url(source)) as u:
-            await backup.backup(u, source, unfinished, progress=desk.report)
-        (unfinished / MANIFEST).unlink()
-        unfinished.rename(target)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+    with _making(target, ask.to) as new:
+        try:
+            async with open_universe(_url(source)) as u:
+                await backup.copy_into(u, source, new, progress=desk.report)
+        except StorageError:
+            _folder(desk, ask.name)  # deleted meanwhile: say that
+            raise
+        place.put(new, target)
     return _told(desk, ask.to)
+
+
+@contextmanager
+def _making(folder: Path, name: str) -> Iterator[Path]:
+    """A folder beside its place until it is whole; Conflict when somebody else makes one of that name."""
+    with place.translated(folder):
+        config.make_private(folder.parent)
+        with place.unfinished(folder.with_name(f".{name}{place.MAKING}"), Conflict) as new:
+            yield new
 
 
 @verb("constellation.delete", effect="destroy", errors=(NotFound, Conflict), local=True)
@@ -109,25 +118,30 @@ async def delete(desk: Desk, ask: Delete) -> Deleted:
     folder = _folder(desk, ask.name)
     told = _told(desk, ask.name)
     if not ask.dry_run:
-        backup.refuse_live(folder)
         # Out of the way in one step: whoever opens the name meanwhile finds nothing, never half.
-        doomed = folder.with_name(f".{folder.name}.deleting-{os.getpid()}")
-        folder.rename(doomed)
-        shutil.rmtree(doomed)
+        doomed = folder.with_name(f".{ask.name}{place.DELETING}")
+        with place.translated(folder), place.unfinished(doomed, Conflict):
+            _folder(desk, ask.name)
+            with backup.alone(folder):
+                folder.rename(doomed / ask.name)
+            shutil.rmtree(doomed / ask.name)
     return Deleted(told.name, told.path, told.size_bytes, ask.dry_run)
 
 
 def _folder(desk: Desk, name: str) -> Path:
     folder = config.constellation_folder(desk.settings.places, name)
-    if not (folder / "membrane.db").exists():
+    with place.translated(folder):
+        there = (folder / "membrane.db").exists()
+    if not there:
         known = ", ".join(config.constellations(desk.settings.places)) or "none yet"
         raise NotFound(f"there is no constellation {name!r}", hint=f"there is {known}", name=name)
     return folder
 
 
 def _check_free(folder: Path, name: str) -> None:
-    if folder.exists() and any(folder.iterdir()):
-        raise Conflict(f"the constellation {name!r} exists already", hint="choose another name")
+    with place.translated(folder):
+        if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+            raise Conflict(f"the constellation {name!r} exists already", hint="choose another name")
 
 
 def _url(folder: Path) -> str:
@@ -136,5 +150,14 @@ def _url(folder: Path) -> str:
 
 def _told(desk: Desk, name: str) -> Constellation:
     folder = config.constellation_folder(desk.settings.places, name)
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Constellation(name, str(folder), size, name == desk.settings.constellation)
+    return Constellation(name, str(folder), _size(folder), name == desk.settings.constellation)
+
+
+def _size(folder: Path) -> int:
+    """The bytes of a folder; files come and go while a store is in use."""
+    size = 0
+    for inside, _, names in os.walk(folder):
+        for each in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(inside, each)).st_size
+    return size

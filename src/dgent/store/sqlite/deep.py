@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from dgent import codec
 from dgent.store import row as rows
 from dgent.store.catalog import EMPTY, Entry, StreamName
-from dgent.store.kernel import Writing
+from dgent.store.kernel import FORGET, QUIET, SAME, Writing
 from dgent.store.ledger import Ledger
 from dgent.store.row import Row
-from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.sqlite.kernel import SQLiteReading, _ops_decoder
 from dgent.store.upkeep import Finding, Pace
 
 if TYPE_CHECKING:
@@ -20,9 +21,46 @@ if TYPE_CHECKING:
 
 BATCH = 2000
 MEND_BATCH = 500  # so many records are mended in one transaction
+NAMED = 5  # so many commits are named
+
+_NUMBERS = ("rev", "seq", "live", "t", "at", "schema", "sv", "author", "enc")
+_WRONG = " OR ".join(
+    [f"typeof({name}) <> 'integer'" for name in _NUMBERS]
+    + [f"typeof({name}) <> 'text'" for name in ("id", "tags")]
+    + [f"typeof({name}) NOT IN ('blob', 'null')" for name in ("fk", "x", "data", "content")]
+    + ["typeof(source) NOT IN ('integer', 'null')", "typeof(parent) NOT IN ('text', 'null')"]
+)
+# Read as bytes: a text that is damaged cannot be read as one.
+_BYTES = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "tags", "parent"))
+_BODIES = f"SELECT dk, {_BYTES}, t, x, data, {_WRONG} FROM datum WHERE trail = 0 ORDER BY dk"
+# In SQLite's order any text or blob is above any number, so the greatest tells of all of them.
+_SOUND = (
+    f"SELECT id, tags, parent, t, x, data, max({', '.join(_NUMBERS)}, ifnull(source, 0)),"
+    " typeof(content) = 'text' FROM datum WHERE live IS NOT 0 AND trail = 0"
+)
+_WRONG_PAST = f"SELECT count(*) FROM past WHERE typeof(dk) <> 'integer' OR {_WRONG}"
+_BAD = "CREATE TEMP TABLE bad (dk INTEGER PRIMARY KEY)"
 
 _COLUMNS = ", ".join(Row._fields[:-1])  # content is in no index
-_LIVE = f"SELECT {_COLUMNS}, NULL FROM datum WHERE live = 1 AND trail = 0 ORDER BY dk"
+_LIVE = (
+    f"SELECT {_COLUMNS}, NULL FROM datum WHERE live = 1 AND trail = 0 AND dk NOT IN (SELECT dk FROM bad)"
+    " ORDER BY dk"
+)
+_NAMED = "CREATE TEMP TABLE named (dk INTEGER PRIMARY KEY, rev INT NOT NULL, seq INT NOT NULL, twice INT)"
+_NAME = (
+    "INSERT INTO named VALUES (?, ?, ?, 0) ON CONFLICT (dk) DO UPDATE SET"
+    " twice = twice OR (excluded.rev <= rev AND excluded.seq > seq), rev = excluded.rev, seq = excluded.seq"
+)
+_LOST = (
+    "SELECT c.dk, c.seq FROM named c LEFT JOIN datum d ON d.dk = c.dk"
+    " WHERE d.dk IS NULL OR c.twice OR c.rev > d.rev ORDER BY c.seq, c.dk"
+)
+# Forgetting removes a record's entries with it: entries of a record that was there and is not are a trace.
+_TRACED = (
+    "SELECT DISTINCT e.dk FROM entry e LEFT JOIN datum d ON d.dk = e.dk WHERE d.dk IS NULL"
+    " AND e.dk <= (SELECT max(m.value, (SELECT coalesce(max(dk), 0) FROM datum))"
+    " FROM meta m WHERE m.name = 'dk_floor')"
+)
 _WANT = (
     "CREATE TEMP TABLE want (ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL,"
     " PRIMARY KEY (ix, key, t, dk)) WITHOUT ROWID"
@@ -39,6 +77,10 @@ _NOT_LAGGING = (
 )
 _HEADLESS = (
     "SELECT count(*) FROM past p LEFT JOIN datum d ON d.dk = p.dk WHERE d.dk IS NULL OR p.rev >= d.rev"
+)
+_OPS = (
+    "SELECT seq, ops, typeof(max(at, author, kind)) <> 'integer' FROM commits"
+    " WHERE seq > ? AND trail = 0 ORDER BY seq"
 )
 _GAPS = "SELECT coalesce(max(seq) - ?1 - count(*), 0) FROM commits WHERE seq > ?1"
 _NAMELESS = """
@@ -108,22 +150,33 @@ def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[F
     ledger, unsettled = Ledger(_as_writing(kernel)), _Unsettled(kernel)
     pace.total = int(kernel._all("SELECT count(*) FROM datum WHERE live = 1 AND trail = 0")[0][0])
     ask("PRAGMA query_only = OFF")
-    ask(_WANT)
-    damaged: list[int] = []
+    for table in (_WANT, _BAD, _NAMED):
+        ask(table)
+    damaged = {dk for dk, _ in _unsound(connection)}
+    connection.executemany("INSERT INTO bad VALUES (?)", [(dk,) for dk in damaged])
     for batch in _batches(connection):
         wanted: list[Entry] = []
         for row in batch:
-            if _readable(row):
+            try:
                 wanted += unsettled.settled(ledger.entries_of(row), row.schema)
-            else:
-                damaged.append(row.dk)
+            except rows.DAMAGE:
+                damaged.add(row.dk)
         connection.executemany("INSERT OR IGNORE INTO want VALUES (?, ?, ?, ?)", sorted(wanted))
         pace.add(len(batch))
-    strays, skipped = Strays(), set(damaged)
+    unread = _read_log(connection, kernel.floor())
+    lost = dict(_all(connection, _LOST))
+    traced = {dk for (dk,) in _all(connection, _TRACED)} - lost.keys()
+    strays, spared = Strays(), damaged | lost.keys() | traced
     strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
-    strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.streams and e[3] not in skipped]
-    strays.lag = sorted({dk for sql in (_UNLISTED, _NOT_LAGGING) for (dk,) in ask(sql)})
-    return strays, [*_damaged(len(damaged)), *_log_and_history(connection, kernel)]
+    # What still stands in an index of a lost record is the trace of it, and stays.
+    strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.streams and e[3] not in spared]
+    strays.lag = sorted({dk for sql in (_UNLISTED, _NOT_LAGGING) for (dk,) in ask(sql)} - spared)
+    found = [*_damaged(len(damaged)), *_lost(lost, len(traced)), *_log_and_history(kernel, unread)]
+    return strays, found or [Finding("ok", "records", "rows, history, log and names fit together")]
+
+
+def _all(connection: apsw.Connection, sql: str) -> list[Any]:
+    return connection.execute(sql).fetchall()
 
 
 def _as_writing(kernel: Any) -> Writing:
@@ -150,27 +203,125 @@ def _readable(row: Row) -> bool:
     return True
 
 
+# -- records that cannot be read ----------------------------------------------------------
+
+
+def unreadable(connection: apsw.Connection) -> Iterator[str]:
+    """The ids of records whose bytes are not what was written, as far as that shows; in no index order."""
+    if not _sound(connection):
+        for _, id in _unsound(connection):
+            yield id
+
+
+def _sound(connection: apsw.Connection) -> bool:
+    """Whether every live record can be read, found out in one quick pass."""
+    seen: set[str] = set()
+    first, last, decode, cursor = rows.T_FIRST, rows.T_LAST, rows._data_decoder.decode, connection.cursor()
+    try:
+        for id, tags, parent, t, x, data, greatest, odd in cursor.execute(_SOUND):
+            if data is not None:
+                decode(data)
+            if tags not in seen:
+                rows._tags_decoder.decode(tags)
+                seen.add(tags)
+            if x is not None:
+                codec.decode(x)
+            if odd or type(id) is not str or type(greatest) is not int or not first <= t <= last:
+                return False
+            if parent is not None and type(parent) is not str:
+                return False
+    except rows.DAMAGE:
+        return False
+    finally:
+        cursor.close(True)
+    return True
+
+
+def _unsound(connection: apsw.Connection) -> Iterator[tuple[int, str]]:
+    """dk and id, as far as it can be told, of each damaged row."""
+    cursor: Any = connection.cursor().execute(_BODIES)
+    for dk, id, tags, parent, t, x, data, wrong in cursor:
+        try:
+            for text in (id, parent or b""):
+                text.decode()
+            rows._tags_decoder.decode(tags)
+            if x is not None:
+                codec.decode(x)
+            if data is not None:
+                rows._data_decoder.decode(data)
+            fine = not wrong and rows.T_FIRST <= t <= rows.T_LAST
+        except (*rows.DAMAGE, AttributeError):
+            fine = False
+        if not fine:
+            yield dk, id.decode("utf-8", "backslashreplace") if isinstance(id, bytes) else f"#{dk}"
+
+
 def _damaged(count: int) -> list[Finding]:
     if not count:
         return []
     return [Finding("problem", "records", f"{count:,} records are damaged", "restore them from a backup")]
 
 
-def _log_and_history(connection: apsw.Connection, kernel: SQLiteReading) -> list[Finding]:
+# -- records that are not there -----------------------------------------------------------
+
+
+def _read_log(connection: apsw.Connection, floor: int) -> int:
+    """Gather which records the log says there are, and in which version; how many entries are damaged.
+
+    A record that was forgotten is named by the entry of the forget too, which is always kept as long
+    as those of the commits before it.
+    """
+    damaged, some = 0, list[tuple[int, int, int]]()
+
+    def store() -> None:
+        connection.executemany(_NAME, some)
+        some.clear()
+
+    cursor: Any = connection.cursor().execute(_OPS, (floor,))
+    for seq, ops, wrong in cursor:
+        try:
+            decoded = _ops_decoder.decode(ops)
+        except rows.DAMAGE:
+            wrong, decoded = 1, []
+        damaged += wrong
+        for code, dk, rev in decoded:
+            if code & ~QUIET == FORGET:
+                store()
+                connection.execute("DELETE FROM named WHERE dk = ?", (dk,))
+            elif code & ~QUIET != SAME:
+                some.append((dk, rev, seq))
+        if len(some) >= BATCH:
+            store()
+    store()
+    return damaged
+
+
+def _lost(lost: dict[int, int], traced: int) -> list[Finding]:
+    hint = "restore a backup; what is left of them is not touched"
+    found: list[Finding] = []
+    if lost:
+        seqs = sorted(set(lost.values()))
+        named = ", ".join(map(str, seqs[:NAMED])) + (", …" if len(seqs) > NAMED else "")
+        message = f"{len(lost):,} records of commits {named} are missing"
+        found.append(Finding("problem", "missing", message, hint))
+    if traced:
+        message = f"{traced:,} records that stand in an index are missing"
+        found.append(Finding("problem", "missing", message, hint))
+    return found
+
+
+def _log_and_history(kernel: SQLiteReading, unread: int) -> list[Finding]:
     hint = "restore a backup"
     found: list[Finding] = []
-    headless = kernel._all(_HEADLESS)[0][0]
-    if headless:
-        message = f"{headless:,} old versions belong to no record"
-        found.append(Finding("problem", "history", message, hint))
-    gaps = kernel._all(_GAPS, kernel.floor())[0][0]
-    if gaps:
-        found.append(Finding("problem", "commits", f"{gaps:,} commits are missing from the log", hint))
-    nameless = kernel._all(_NAMELESS)[0][0]
-    if nameless:
-        found.append(Finding("problem", "names", f"{nameless:,} names are used and not stored", hint))
-    if not found:
-        found.append(Finding("ok", "records", "rows, history, log and names fit together"))
+    for count, subject, message in (
+        (kernel._all(_HEADLESS)[0][0], "history", "old versions belong to no record"),
+        (kernel._all(_WRONG_PAST)[0][0], "history", "old versions are damaged"),
+        (kernel._all(_GAPS, kernel.floor())[0][0], "commits", "commits are missing from the log"),
+        (unread, "commits", "commits in the log are damaged"),
+        (kernel._all(_NAMELESS)[0][0], "names", "names are used and not stored"),
+    ):
+        if count:
+            found.append(Finding("problem", subject, f"{count:,} {message}", hint))
     return found
 
 

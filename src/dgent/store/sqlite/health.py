@@ -117,7 +117,8 @@ def _integrity(connection: apsw.Connection, deep: bool) -> Finding:
     check = "integrity_check" if deep else "quick_check"
     said = [str(row[0]) for row in connection.execute(f"PRAGMA {check}(20)").fetchall()]
     if said == ["ok"]:
-        return Finding("ok", "integrity", f"SQLite's {check.replace('_', ' ')} found nothing")
+        more = "" if deep else "; --deep reads every record"
+        return Finding("ok", "integrity", f"SQLite's {check.replace('_', ' ')} found nothing{more}")
     message = f"the file is damaged: {'; '.join(said[:3])}"
     return Finding("problem", "integrity", message, "export what can be read, and restore a backup")
 

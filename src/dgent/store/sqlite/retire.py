@@ -115,8 +115,11 @@ def forgotten_since(path: str, salt: bytes, forgotten: Forgotten) -> list[tuple[
             return []
         reading = SQLiteReading(connection)
         reading.refresh()
-        sql = "SELECT d.id, n.text FROM datum d JOIN name n ON n.n = d.schema WHERE d.trail = 0"
-        return [(id, schema) for id, schema in connection.execute(sql) if reading._hash(id) in news]
+        # As bytes: an id that is damaged is none that was forgotten, and hides no other.
+        sql = "SELECT CAST(d.id AS BLOB), n.text FROM datum d JOIN name n ON n.n = d.schema WHERE d.trail = 0"
+        rows: Any = connection.execute(sql)
+        ids = ((id.decode("utf-8", "replace"), schema) for id, schema in rows)
+        return [(id, schema) for id, schema in ids if reading._hash(id) in news]
 
 
 def settle_restored(path: str, salt: bytes | None, forgotten: Forgotten) -> None:

@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 from weakref import WeakSet
@@ -223,14 +224,27 @@ def stand_alone(path: str) -> None:
 
 def check_copy(path: str) -> Contents:
     """What a file that nobody writes holds; Corrupt when SQLite finds it damaged. Changes nothing."""
-    # `immutable` reads the file alone: no log, no locks, nothing beside it is made or removed.
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    with translated(path), closing(apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags)) as peek:
+    with translated(path), _still(path) as peek:
         storage.check(peek, path)
         said = one(peek, "PRAGMA quick_check(1)")
         if said != "ok":
             raise Corrupt(f"{path} is damaged: {said}")
         return contents(peek)
+
+
+def read_copy(path: str, limit: int, stopped: Stopped) -> tuple[Contents, tuple[str, ...]]:
+    """What a checked copy holds, and the first ids of the records in it that cannot be read."""
+    from dgent.store.sqlite.deep import unreadable  # loads when it is used
+
+    with translated(path), _still(path) as peek:
+        peek.set_progress_handler(stopped, INTERRUPT_STEPS)
+        return contents(peek), tuple(islice(unreadable(peek), limit))
+
+
+def _still(path: str) -> closing[apsw.Connection]:
+    # `immutable` reads the file alone: no log, no locks, nothing beside it is made or removed.
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return closing(apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags))
 
 
 def contents(connection: apsw.Connection) -> Contents:
@@ -266,4 +280,6 @@ def _our(error: OSError, place: str) -> DgentError:
         return StorageFull(f"there is no room left for {place}")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR):
         return NoBackendAvailable(text, hint="does the folder exist, and may you read and write there?")
-    return Unavailable(text)
+    if error.errno in (errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE):
+        return Unavailable(text)
+    return NoBackendAvailable(text)
