@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -15,10 +16,21 @@ import msgspec
 import pytest
 
 import dgent
-from dgent.errors import Conflict, Corrupt, FormatTooNew, InputError, NotFound, StorageFull, Unsupported
+from dgent.errors import (
+    Conflict,
+    Corrupt,
+    FormatTooNew,
+    InputError,
+    NoBackendAvailable,
+    NotFound,
+    StorageFull,
+    Unsupported,
+)
+from dgent.exchange import place
 from dgent.exchange.backup import Backup, backup, inspect_backup, restore
 from dgent.exchange.manifest import Manifest, _sum
 from dgent.store.sqlite import shared
+from dgent.store.upkeep import upkeep_of
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
@@ -277,3 +289,151 @@ async def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
         assert os.listdir(disk) == ["fits"]
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+# -- damaged records ----------------------------------------------------------------------
+
+
+def tamper(folder: Path, *sql: str) -> None:
+    """Change the file behind everybody's back."""
+    other = apsw.Connection(str(folder / "membrane.db"))
+    for each in sql:
+        other.execute(each).fetchall()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "data = x'7b226e223a'",
+        "data = x'7b226e223a22ff227d'",
+        "data = 'text'",
+        "tags = '[1]'",
+        "tags = CAST(x'5b22ff225d' AS TEXT)",
+        "rev = 'abc'",
+        "t = 9223372036854775807",
+        "content = 'text'",
+        "x = x'ff'",
+        "parent = x'00'",
+        "live = 'yes'",
+    ],
+)
+async def test_damaged_records_are_named(folder: Path, tmp_path: Path, change: str) -> None:
+    assert (await back_up(folder, tmp_path / "whole")).damaged == ()
+    assert "damaged" not in (tmp_path / "whole" / "manifest.json").read_text()
+    tamper(folder, f"UPDATE datum SET {change} WHERE id = 'n7'")
+    made = await back_up(folder, tmp_path / "b")
+    assert made.damaged == ("n7",)
+    assert inspect_backup(tmp_path / "b") == made
+    done = await restore(tmp_path / "b", tmp_path / "new")
+    assert done.records == made.records
+    async with dgent.open(url(tmp_path / "new")) as u:
+        assert (await u.get("n8")) is not None
+
+
+async def test_a_store_that_lost_records_can_be_restored(folder: Path, tmp_path: Path) -> None:
+    tamper(folder, "DELETE FROM datum WHERE id = 'n7'")
+    assert (await back_up(folder, tmp_path / "b")).records == 49
+    assert (await restore(tmp_path / "b", folder, replace=True)).records == 49
+    async with dgent.open(url(folder)) as u:
+        found = await upkeep_of(u.backend).inspect(deep=True)
+        assert [each.subject for each in found if each.level == "problem"] == ["missing"]
+
+
+async def test_only_the_first_damaged_records_are_named(folder: Path, tmp_path: Path) -> None:
+    tamper(
+        folder, "UPDATE datum SET data = x'ff'", "UPDATE datum SET id = CAST(x'61ff' AS TEXT) WHERE id = 'n0'"
+    )
+    made = await back_up(folder, tmp_path / "b")
+    assert len(made.damaged) == 20 and made.records == 50
+    assert made.damaged[:2] == ("a\\xff", "n1")
+    await restore(tmp_path / "b", tmp_path / "new")
+
+
+async def test_bytes_overwritten_inside_a_page(folder: Path, tmp_path: Path) -> None:
+    """A page whose structure is whole tells SQLite nothing."""
+    async with dgent.open(url(folder)) as u:
+        await u.put(dgent.Datum(id="long", data={"text": "here" * 200}))
+    raw = bytearray((folder / "membrane.db").read_bytes())
+    at = raw.index(b"here" * 100)
+    raw[at + 100 : at + 160] = bytes(range(196, 256))
+    (folder / "membrane.db").write_bytes(raw)
+    assert (await back_up(folder, tmp_path / "b")).damaged == ("long",)
+
+
+# -- paths and disks ----------------------------------------------------------------------
+
+
+async def test_paths_that_are_no_text(folder: Path, tmp_path: Path) -> None:
+    before = sorted(os.listdir(tmp_path))
+    for name in (os.fsdecode(b"b\xff"), "b\0c"):
+        with pytest.raises(InputError, match="UTF-8"):
+            await back_up(folder, tmp_path / name)
+        with pytest.raises(InputError, match="UTF-8"):
+            await restore(tmp_path / name, tmp_path / "new")
+        with pytest.raises(InputError, match="UTF-8"):
+            await restore(tmp_path / "b", tmp_path / name)
+        with pytest.raises(InputError, match="UTF-8"):
+            inspect_backup(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+async def test_a_manifest_that_cannot_be_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await back_up(folder, tmp_path / "b")
+
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(NoBackendAvailable, match="Permission denied"):
+        inspect_backup(tmp_path / "b")
+    with pytest.raises(NoBackendAvailable, match="Permission denied"):
+        await restore(tmp_path / "b", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG]
+)
+@pytest.mark.parametrize("name", ["os.write", "os.fsync", "os.rename", "os.mkdir", "os.open", "os.listdir"])
+async def test_a_disk_that_refuses(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+) -> None:
+    await back_up(folder, tmp_path / "good")
+    (tmp_path / "b").mkdir()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    wanted = StorageFull if number in (errno.ENOSPC, errno.EDQUOT) else NoBackendAvailable
+    async with dgent.open(url(folder)) as u:
+        with monkeypatch.context() as broken:
+            broken.setattr(name, refuse)
+            with pytest.raises(wanted):
+                await backup(u, folder, tmp_path / "b" / "b" if name == "os.mkdir" else tmp_path / "b")
+        assert not any(path.suffix == ".partial" for path in tmp_path.rglob("*"))
+    with monkeypatch.context() as broken:
+        broken.setattr(name, refuse)
+        with pytest.raises(wanted):
+            await restore(tmp_path / "good", tmp_path / "b")
+    assert sorted(os.listdir(tmp_path)) == ["b", "good", "home"]
+
+
+async def test_a_file_on_the_way(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NoBackendAvailable, match="file"):
+        await back_up(folder, tmp_path / "file" / "b")
+    with pytest.raises(NoBackendAvailable, match="long"):
+        await back_up(folder, tmp_path / ("long" * 100))
+
+
+async def test_what_is_translated(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPipeError), place.translated(tmp_path):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    with pytest.raises(StorageFull, match=str(tmp_path)), place.translated(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(Conflict), place.translated(tmp_path):
+        raise Conflict("ours")
+    assert place.usable(tmp_path / "ö", "to") == tmp_path / "ö"

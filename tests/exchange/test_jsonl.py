@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -18,7 +19,15 @@ import apsw
 import pytest
 
 import dgent
-from dgent.errors import Conflict, Corrupt, Denied, DgentError, FormatTooNew, InputError, VersionConflict
+from dgent.errors import (
+    Conflict,
+    Corrupt,
+    Denied,
+    FormatTooNew,
+    InputError,
+    NotFound,
+    VersionConflict,
+)
 from dgent.exchange import jsonl, lines
 from dgent.exchange.jsonl import export, import_
 
@@ -400,9 +409,33 @@ async def test_files_that_are_something_else(other: dgent.Universe, tmp_path: Pa
     (tmp_path / "x").write_bytes(b'{"dgent":"export","format":2,"whatever":0}\n')
     with pytest.raises(FormatTooNew):
         await import_(other, tmp_path / "x")
-    for path in (tmp_path / "missing", tmp_path):
-        with pytest.raises(DgentError):
+    with pytest.raises(NotFound):
+        await import_(other, tmp_path / "missing")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (
+        tmp_path,
+        Path(""),
+        tmp_path / "x" / "y",
+        tmp_path / "pipe",
+        Path(os.fsdecode(b"\xff")),
+        Path("a\0"),
+    ):
+        with pytest.raises(InputError) as caught:
             await import_(other, path)
+        assert caught.value.details["field"] == "path"
+
+
+async def test_a_file_that_may_not_be_read(
+    other: dgent.Universe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").touch()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(InputError, match="Permission denied"):
+        await import_(other, tmp_path / "x")
 
 
 async def test_a_damaged_record_is_not_left_out_silently(tmp_path: Path) -> None:

@@ -253,6 +253,103 @@ async def test_what_cannot_be_mended_is_left_alone(
         assert any(f.level == "problem" for f in found)
 
 
+@pytest.mark.parametrize(
+    "sql", ["id = 'n5'", "id = 'n19'", "id = 'plain'", "id = 'n3'", "id IN ('n5', 'n6')"]
+)
+async def test_lost_records_are_never_called_healthy(u: dgent.Universe, path: Path, sql: str) -> None:
+    await u.close()
+    tamper(path, f"DELETE FROM datum WHERE {sql}")
+    async with dgent.open(f"sqlite:///{path}") as again:
+        (first,) = (await inspect(again, deep=True))["missing"]
+        assert (first.level, first.fixable) == ("problem", False) and "backup" in first.hint
+        assert "of commits " in first.message
+        found = await inspect(again, deep=True, fix=True)
+        assert found["missing"] == [first] and "entries" not in found
+        assert (await inspect(again, deep=True))["missing"] == [first]
+        await again.put(Datum(id="another", data={"n": 1}))
+        assert (await inspect(again, deep=True))["missing"] == [first], "also when its number is taken"
+
+
+async def test_lost_records_whose_commits_are_gone(u: dgent.Universe, path: Path) -> None:
+    for n in range(5):
+        await u.put(Datum(id="plain", data={"x": n}))
+    await u.compact(0)
+    await u.close()
+    tamper(path, "DELETE FROM datum WHERE id = 'n5'")
+    async with dgent.open(f"sqlite:///{path}") as again:
+        for fix in (True, False):
+            (found,) = (await inspect(again, deep=True, fix=fix))["missing"]
+            assert found.level == "problem" and not found.fixable and "in an index" in found.message
+
+
+async def test_a_record_set_back_to_an_older_version(u: dgent.Universe, path: Path) -> None:
+    await u.close()
+    tamper(path, "UPDATE datum SET rev = 1 WHERE id = 'n4'")
+    async with dgent.open(f"sqlite:///{path}") as again:
+        assert (await inspect(again, deep=True))["missing"][0].level == "problem"
+
+
+async def test_forgotten_records_are_not_lost(u: dgent.Universe) -> None:
+    await u.forget("n5", "n4", "n3", "plain")
+    assert bad(await inspect(u, deep=True)) == []
+    await u.put(Datum(id="plain", data={"again": 1}))
+    await u.forget("n19", "plain")
+    await u.put(Datum(id="after"))
+    assert bad(await inspect(u, deep=True)) == []
+    for n in range(5):
+        await u.put(Datum(id="after", data={"n": n}), key=f"k{n}")
+    await u.forget("after")
+    await u.put(Datum(id="n2"))
+    await u.compact(0)
+    assert bad(await inspect(u, deep=True)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(f"{name} = 'abc'" for name in ("rev", "seq", "t", "at", "schema", "sv", "author", "source", "enc")),
+        *(f"{name} = 1.5" for name in ("rev", "t", "sv")),
+        *(f"{name} = 'text'" for name in ("data", "content", "x", "fk", "live", "tags")),
+        *(f"{name} = x'ff'" for name in ("id", "tags", "parent", "rev", "x")),
+        "id = CAST(x'ff' AS TEXT)",
+        "tags = CAST(x'5b22ff225d' AS TEXT)",
+        "parent = CAST(x'ff' AS TEXT)",
+        "data = 17",
+        "t = 9223372036854775807",
+    ],
+)
+async def test_values_of_another_type(u: dgent.Universe, path: Path, change: str) -> None:
+    await u.close()
+    tamper(path, f"UPDATE datum SET {change} WHERE id = 'n5'")
+    async with dgent.open(f"sqlite:///{path}") as again:
+        for fix in (True, False):
+            found = (await inspect(again, deep=True, fix=fix))["records"]
+            assert [(f.level, f.fixable) for f in found] == [("problem", False)]
+            assert found[0].message == "1 records are damaged"
+
+
+@pytest.mark.parametrize(
+    ("sql", "subject"),
+    [
+        ("UPDATE past SET rev = 'abc'", "history"),
+        ("UPDATE commits SET ops = x'ff' WHERE seq = 5", "commits"),
+        ("UPDATE commits SET ops = 'text' WHERE seq = 5", "commits"),
+        ("UPDATE commits SET at = 'text' WHERE seq = 5", "commits"),
+    ],
+)
+async def test_a_damaged_log_or_history(u: dgent.Universe, path: Path, sql: str, subject: str) -> None:
+    await u.close()
+    tamper(path, sql)
+    async with dgent.open(f"sqlite:///{path}") as again:
+        found = (await inspect(again, deep=True, fix=True))[subject]
+        assert any(f.level == "problem" and "damaged" in f.message for f in found)
+
+
+async def test_a_quick_look_says_what_it_left_out(u: dgent.Universe) -> None:
+    assert "--deep reads every record" in (await inspect(u))["integrity"][0].message
+    assert "--deep" not in (await inspect(u, deep=True))["integrity"][0].message
+
+
 async def test_after_compacting(u: dgent.Universe) -> None:
     for n in range(10):
         await u.put(Datum(id="plain", data={"x": n}))

@@ -47,12 +47,13 @@ _LIVE = (
     " ORDER BY dk"
 )
 _NAMED = "CREATE TEMP TABLE named (dk INTEGER PRIMARY KEY, rev INT NOT NULL, seq INT NOT NULL, twice INT)"
+_TWICE = "twice OR (excluded.rev <= rev AND excluded.seq > seq)"  # its number was given again
 _NAME = (
     "INSERT INTO named VALUES (?, ?, ?, 0) ON CONFLICT (dk) DO UPDATE SET"
-    " twice = twice OR (excluded.rev <= rev AND excluded.seq > seq), rev = excluded.rev, seq = excluded.seq"
+    f" twice = {_TWICE}, rev = excluded.rev, seq = iif({_TWICE}, seq, excluded.seq)"
 )
 _LOST = (
-    "SELECT c.dk, c.seq FROM named c LEFT JOIN datum d ON d.dk = c.dk"
+    "SELECT c.dk, c.seq, d.dk IS NULL FROM named c LEFT JOIN datum d ON d.dk = c.dk"
     " WHERE d.dk IS NULL OR c.twice OR c.rev > d.rev ORDER BY c.seq, c.dk"
 )
 # Forgetting removes a record's entries with it: entries of a record that was there and is not are a trace.
@@ -164,14 +165,19 @@ def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[F
         connection.executemany("INSERT OR IGNORE INTO want VALUES (?, ?, ?, ?)", sorted(wanted))
         pace.add(len(batch))
     unread = _read_log(connection, kernel.floor())
-    lost = dict(_all(connection, _LOST))
-    traced = {dk for (dk,) in _all(connection, _TRACED)} - lost.keys()
-    strays, spared = Strays(), damaged | lost.keys() | traced
+    lost = _all(connection, _LOST)
+    gone = {dk for dk, _, nothing in lost if nothing}
+    traced = {dk for (dk,) in _all(connection, _TRACED)} - gone
+    strays, spared = Strays(), damaged | gone | traced
     strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
     # What still stands in an index of a lost record is the trace of it, and stays.
     strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.streams and e[3] not in spared]
     strays.lag = sorted({dk for sql in (_UNLISTED, _NOT_LAGGING) for (dk,) in ask(sql)} - spared)
-    found = [*_damaged(len(damaged)), *_lost(lost, len(traced)), *_log_and_history(kernel, unread)]
+    found = [
+        *_damaged(len(damaged)),
+        *_lost([seq for _, seq, _ in lost], len(traced)),
+        *_log_and_history(kernel, unread),
+    ]
     return strays, found or [Finding("ok", "records", "rows, history, log and names fit together")]
 
 
@@ -296,13 +302,13 @@ def _read_log(connection: apsw.Connection, floor: int) -> int:
     return damaged
 
 
-def _lost(lost: dict[int, int], traced: int) -> list[Finding]:
+def _lost(commits: list[int], traced: int) -> list[Finding]:
     hint = "restore a backup; what is left of them is not touched"
     found: list[Finding] = []
-    if lost:
-        seqs = sorted(set(lost.values()))
+    if commits:
+        seqs = sorted(set(commits))
         named = ", ".join(map(str, seqs[:NAMED])) + (", …" if len(seqs) > NAMED else "")
-        message = f"{len(lost):,} records of commits {named} are missing"
+        message = f"{len(commits):,} records of commits {named} are missing"
         found.append(Finding("problem", "missing", message, hint))
     if traced:
         message = f"{traced:,} records that stand in an index are missing"
