@@ -15,6 +15,7 @@ import pytest
 from dgent.doors.cli import paint
 from dgent.doors.cli.progress import line
 from dgent.errors import DgentError
+from dgent.exchange import place
 from dgent.verbs.outcome import TABLE, outcome_of
 from tests.cli.terminal import Terminal
 
@@ -156,6 +157,20 @@ def test_export_is_the_file_and_nothing_else(dgent_: Terminal) -> None:
     file = dgent_.home / "all.jsonl"
     file.write_text(dgent_("export").out)
     assert dgent_("import", str(file), "-C", "new", "--json").data["added"] == 1
+
+
+def test_the_doctor_finds_what_a_killed_process_left(dgent_: Terminal) -> None:
+    dgent_("remember", "x", "--id", "a")
+    left = dgent_.store.parent.parent / ".twin.making"
+    left.mkdir()
+    (left / place.MARKER).touch()
+    (left / "membrane.db").write_bytes(b"half")
+    told = dgent_("doctor", "--json")
+    (found,) = [each for each in told.data["findings"] if each["subject"] == "leftovers"]
+    assert (found["level"], found["fixable"], left.exists()) == ("warning", True, True)
+    assert "(repaired)" in dgent_("doctor", "--fix").out
+    assert not left.exists()
+    assert "nothing unfinished" in dgent_("doctor").out
 
 
 def test_what_is_wrong_is_said_before_a_question(dgent_: Terminal) -> None:

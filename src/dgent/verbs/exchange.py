@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
-from dgent.errors import Corrupt, Denied, InputError, NotFound, StorageFull, VersionConflict
-from dgent.exchange import jsonl
+from dgent.errors import (
+    Corrupt,
+    Denied,
+    InputError,
+    NoBackendAvailable,
+    NotFound,
+    StorageFull,
+    VersionConflict,
+)
+from dgent.exchange import jsonl, place
 from dgent.model.query import Query
 from dgent.universe.universe import Universe
 from dgent.verbs.data import DryRun, Find, query_of
@@ -25,7 +30,7 @@ class Export(Find):
     to: Annotated[str, option("a new file; - writes to standard output", short="o")] = "-"
 
 
-@verb("data.export", effect="read", errors=(InputError, StorageFull), local=True)
+@verb("data.export", effect="read", errors=(InputError, StorageFull, NoBackendAvailable), local=True)
 async def export(desk: Desk, ask: Export) -> jsonl.Exported:
     """Write records as lines of JSON."""
     u = await desk.universe()
@@ -36,8 +41,10 @@ async def export(desk: Desk, ask: Export) -> jsonl.Exported:
         if desk.out is None:
             raise InputError("there is no standard output here", hint="name a file", field="to")
         return await jsonl.export(u, desk.out, query=wanted, progress=desk.report)
-    target = Path(ask.to)
-    with _written_here(target):
+    target = place.usable(Path(ask.to), "to")
+    if os.path.lexists(target):
+        raise _taken(target)
+    with place.translated(target):
         return await _export_to(target, u, wanted, desk)
 
 
@@ -52,25 +59,15 @@ async def _export_to(target: Path, u: Universe, wanted: Query, desk: Desk) -> js
             file.flush()
             os.fsync(file.fileno())
         os.link(unfinished, target)  # unlike a rename, this never takes the place of another file
+    except FileExistsError:
+        raise _taken(target) from None
     finally:
         os.unlink(unfinished)
     return done
 
 
-@contextmanager
-def _written_here(target: Path) -> Iterator[None]:
-    """Say what is wrong with the place of a file in our own words."""
-    try:
-        str(target).encode()
-        yield
-    except FileExistsError:
-        raise InputError(f"{target} exists already", hint="name a new file", field="to") from None
-    except UnicodeEncodeError:
-        raise InputError("the name of the file is not valid Unicode text", field="to") from None
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(f"there is no room left for {target}") from None
-        raise InputError(f"{target} cannot be written: {error.strerror}", field="to") from None
+def _taken(target: Path) -> InputError:
+    return InputError(f"{target} exists already", hint="name a new file", field="to")
 
 
 class Import(Ask):

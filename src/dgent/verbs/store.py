@@ -11,6 +11,7 @@ import msgspec
 from dgent import clock, config
 from dgent.errors import Busy, Conflict, Corrupt, InputError, NotFound, Unsupported
 from dgent.exchange import backup as backups
+from dgent.exchange import place
 from dgent.store.upkeep import Finding, upkeep_of
 from dgent.universe.universe import Universe
 from dgent.verbs.answer import Entry
@@ -99,8 +100,22 @@ async def doctor(desk: Desk, ask: Doctor) -> Examined:
     """Look for what is wrong with the store, and repair what is safe to repair."""
     u = await desk.universe()
     findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=desk.report)
+    findings += _leftovers(desk, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
     return Examined(not bad, findings)
+
+
+def _leftovers(desk: Desk, fix: bool) -> list[Finding]:
+    """What killed processes left beside the constellation and among the backups."""
+    if desk.folder is None:
+        return []
+    found = place.leftovers(desk.folder)
+    if not found:
+        return [Finding("ok", "leftovers", "nothing unfinished lies beside it")]
+    cleared = len(place.clear_leftovers(found)) if fix else 0
+    names = ", ".join(path.name for path in found[:5])
+    message = f"{len(found)} unfinished of killed processes: {names}"
+    return [Finding("warning", "leftovers", message, fixable=True, fixed=cleared == len(found))]
 
 
 class Backup(Ask):

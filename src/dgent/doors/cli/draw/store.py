@@ -82,7 +82,10 @@ def imported(found: Any, paint: Paint) -> Lines:
 def backup(found: Any, paint: Paint) -> Lines:
     """What a backup holds."""
     held = f"{found.records:,} records as of commit {found.seq:,}, {size(found.size_bytes)}"
-    return [paint(found.path, fg="cyan"), f"{held}; opened and counted"]
+    lines = [paint(found.path, fg="cyan"), f"{held}; every record was read"]
+    if found.damaged:
+        lines.append(paint(f"damaged in the store already: {', '.join(found.damaged)}", fg="red"))
+    return lines
 
 
 def restored(found: Any, paint: Paint) -> Lines:
