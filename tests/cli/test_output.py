@@ -52,8 +52,8 @@ def test_exit_codes_are_told_apart() -> None:
     assert outcome_of(ZeroDivisionError()).exit == 70
     assert outcome_of(KeyboardInterrupt()).exit == 130
     kinds = [kind for kind, _ in TABLE]
-    for place, kind in enumerate(kinds):
-        assert not any(issubclass(kind, earlier) for earlier in kinds[:place]), (
+    for row, kind in enumerate(kinds):
+        assert not any(issubclass(kind, earlier) for earlier in kinds[:row]), (
             "a row that can never be reached"
         )
 
