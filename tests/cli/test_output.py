@@ -153,7 +153,7 @@ def test_export_is_the_file_and_nothing_else(dgent_: Terminal) -> None:
         told = dgent_("export", *words)
         lines = [msgspec.json.decode(line) for line in told.out.splitlines()]
         assert lines[0]["dgent"] == "export" and lines[-1]["end"] is True and len(lines) == 3
-    assert "1 records" in dgent_("export").err
+    assert "1 record as of commit 1" in dgent_("export").err
     file = dgent_.home / "all.jsonl"
     file.write_text(dgent_("export").out)
     assert dgent_("import", str(file), "-C", "new", "--json").data["added"] == 1

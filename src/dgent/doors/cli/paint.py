@@ -69,6 +69,11 @@ def size(number: int) -> str:
     return f"{amount:.1f} TB"
 
 
+def many(number: int, noun: str) -> str:
+    """A number of things: 1 record, 2 records."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def width(text: str) -> int:
     """How many columns a text takes."""
     plain = _STYLED.sub("", text)

@@ -6,7 +6,7 @@ from typing import Any
 
 from dgent.doors.cli.draw.history import entry
 from dgent.doors.cli.draw.record import as_json
-from dgent.doors.cli.paint import Paint, size, table
+from dgent.doors.cli.paint import Paint, many, size, table
 from dgent.store.upkeep import Finding
 
 Lines = list[str]
@@ -42,7 +42,7 @@ def status(found: Any, paint: Paint) -> Lines:
     """The store at a glance."""
     health = paint(found.health, fg="green" if found.health == "ok" else "red")
     name = f"{found.constellation}, " if found.constellation else ""
-    held = f"{found.records:,} records, {found.seq:,} commits, {size(found.size_bytes)}"
+    held = f"{many(found.records, 'record')}, {many(found.seq, 'commit')}, {size(found.size_bytes)}"
     lines = [
         f"{paint.bold(name + found.engine)}  {paint(found.place)}",
         f"{health}{', degraded' if found.degraded else ''}  {held}",
@@ -69,7 +69,7 @@ def status(found: Any, paint: Paint) -> Lines:
 
 def exported(found: Any, paint: Paint) -> Lines:
     """What an export wrote."""
-    return [f"{found.records:,} records as of commit {found.seq:,}, {size(found.size_bytes)}"]
+    return [f"{many(found.records, 'record')} as of commit {found.seq:,}, {size(found.size_bytes)}"]
 
 
 def imported(found: Any, paint: Paint) -> Lines:
@@ -81,7 +81,7 @@ def imported(found: Any, paint: Paint) -> Lines:
 
 def backup(found: Any, paint: Paint) -> Lines:
     """What a backup holds."""
-    held = f"{found.records:,} records as of commit {found.seq:,}, {size(found.size_bytes)}"
+    held = f"{many(found.records, 'record')} as of commit {found.seq:,}, {size(found.size_bytes)}"
     lines = [paint(found.path, fg="cyan"), f"{held}; every record was read"]
     if found.damaged:
         lines.append(paint(f"damaged in the store already: {', '.join(found.damaged)}", fg="red"))
@@ -91,9 +91,11 @@ def backup(found: Any, paint: Paint) -> Lines:
 def restored(found: Any, paint: Paint) -> Lines:
     """What a restore did."""
     lead = "would be restored to" if found.dry_run else "restored to"
-    lines = [f"{lead} {paint(found.path, fg='cyan')}: {found.records:,} records as of commit {found.seq:,}"]
+    lines = [
+        f"{lead} {paint(found.path, fg='cyan')}: {many(found.records, 'record')} as of commit {found.seq:,}"
+    ]
     if found.forgotten:
-        lines.append(f"{found.forgotten:,} records had been forgotten since, and stay forgotten")
+        lines.append(f"{many(found.forgotten, 'record')} had been forgotten since, and stay forgotten")
     if found.kept:
         lines.append(paint.dim(f"what was there is in {found.kept}"))
     return lines
@@ -102,7 +104,7 @@ def restored(found: Any, paint: Paint) -> Lines:
 def forgotten(found: Any, paint: Paint) -> Lines:
     """What was erased."""
     lead = "would forget" if found.dry_run else "forgot"
-    lines = [f"{lead} {found.records:,} records with {found.versions:,} versions"]
+    lines = [f"{lead} {many(found.records, 'record')} with {many(found.versions, 'version')}"]
     if not found.erased and not found.dry_run:
         lines.append(
             paint("a reader still keeps the old bytes alive; `dgent doctor --fix` finishes it", fg="yellow")
