@@ -102,6 +102,10 @@ CASES: dict[str, list[Case]] = {
     "store.status": [Case({}, [])],
     "store.doctor": [Case({}, []), Case({"deep": True}, ["--deep"])],
     "store.backup": [Case({"to": "{new}"}, ["{new}"])],
+    "store.copy": [
+        Case({"to": "sqlite:///{new}"}, ["sqlite:///{new}"]),
+        Case({"to": "memory:"}, ["memory:"], "input"),
+    ],
     "store.restore": [
         Case({"source": "{backup}", "to": "other"}, ["{backup}", "--to", "other", "--yes"]),
         Case({"source": "{new}", "to": "other"}, ["{new}", "--to", "other", "--yes"], "not_found"),

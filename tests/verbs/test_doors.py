@@ -67,7 +67,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 def named(value: Any, names: dict[str, str]) -> Any:
     """A case with its paths filled in."""
     if isinstance(value, str):
-        return value.format(**names) if value.startswith("{") and value.strip("{}") in names else value
+        for name, path in names.items():
+            value = value.replace(f"{{{name}}}", path)
+        return value
     if isinstance(value, dict):
         return {key: named(item, names) for key, item in value.items()}
     return type(value)(named(item, names) for item in value) if isinstance(value, list | tuple) else value

@@ -38,12 +38,13 @@ MODULES: dict[str, str] = {
     "store.doctor": "dgent.verbs.store",
     "store.backup": "dgent.verbs.store",
     "store.restore": "dgent.verbs.store",
+    "store.copy": "dgent.verbs.store",
 }
 
 NOUNS: dict[str, str] = {
     "data": "records: put, find, look back, undo, forget",
     "constellation": "named stores on this machine",
-    "store": "how the store is, backup and restore",
+    "store": "how the store is, backup, restore and copy",
     "config": "settings, and where each comes from",
 }
 

@@ -11,9 +11,11 @@ import msgspec
 from dgent import clock, config
 from dgent.errors import Busy, Conflict, Corrupt, InputError, NotFound, Unsupported
 from dgent.exchange import backup as backups
+from dgent.exchange import copy as copies
 from dgent.exchange import place
 from dgent.store.upkeep import Finding, upkeep_of
 from dgent.universe.universe import Universe
+from dgent.universe.universe import open as open_universe
 from dgent.verbs.answer import Entry
 from dgent.verbs.caller import Effect
 from dgent.verbs.data import DryRun, Nothing
@@ -138,6 +140,22 @@ def _target(desk: Desk, to: str | None) -> Path:
     folder = desk.settings.places.data / "backups"
     config.make_private(folder)
     return folder / f"{name}-{clock.now():%Y%m%dT%H%M%SZ}-{os.getpid()}"
+
+
+class Copy(Ask):
+    """What `store.copy` takes."""
+
+    to: Annotated[str, argument("the URL of a store that is empty, or an earlier copy of this one")]
+
+
+@verb("store.copy", effect="read", errors=(InputError, Conflict, Corrupt), local=True)
+async def copy(desk: Desk, ask: Copy) -> copies.Copied:
+    """Copy everything to another store, whatever its engine, or bring an earlier copy up to date."""
+    if ask.to.startswith("memory:"):
+        raise InputError("a copy in memory is gone at the end", hint="give the URL of a file", field="to")
+    u = await desk.universe()
+    async with open_universe(ask.to, author=u.author) as target:
+        return await copies.copy(u, target, progress=desk.report)
 
 
 class Restore(Ask):

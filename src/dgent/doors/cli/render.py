@@ -83,6 +83,7 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "Configured": store.configured,
     "Shown": history.shown,
     "Changed": store.changed,
+    "Copied": store.copied,
     "Known": store.known,
     "Deleted": store.deleted,
     "Constellations": store.constellations,

@@ -72,6 +72,13 @@ def exported(found: Any, paint: Paint) -> Lines:
     return [f"{many(found.records, 'record')} as of commit {found.seq:,}, {size(found.size_bytes)}"]
 
 
+def copied(found: Any, paint: Paint) -> Lines:
+    """What a copy holds."""
+    new = f"{many(found.commits, 'commit')} new" if found.commits else "nothing new"
+    held = f"{many(found.records, 'record')} as of commit {found.seq:,}"
+    return [f"{new}; both hold {held}, with the same digest"]
+
+
 def imported(found: Any, paint: Paint) -> Lines:
     """What an import did."""
     counts = {name: getattr(found, name) for name in ("added", "replaced", "unchanged", "skipped")}

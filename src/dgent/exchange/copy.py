@@ -1,0 +1,251 @@
+"""Everything from one universe to another, whatever their engines.
+
+The source's log is replayed commit by commit, so that the copy has the history too, with authors and
+notes. Each commit also moves a mark in the target that says how far it is: a copy that was stopped
+goes on there, and none is done twice. At the end both are compared, record by record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+
+from dgent import clock, codec
+from dgent.errors import Conflict, Corrupt, HistoryGone, InputError
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.model.schema import Schema
+from dgent.store.backend import Change, Commit, Delete, Op, Put
+from dgent.store.upkeep import Pace, Progress
+from dgent.universe.universe import Universe
+
+BATCH = 500
+_EVERYTHING = Query(limit=None, descending=False)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far a copy is: the source, and the last of its commits that the target has."""
+
+    source: str
+    seq: int
+
+
+MARK = Schema("dgent.copy", contract=Mark, history="none", feed=False)
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What a copy holds: as of which commit of the source, how much of it is new, and what proves it."""
+
+    seq: int
+    commits: int
+    records: int
+    sha256: str
+
+
+async def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:
+    """Copy everything, or what is new since the last copy; proven by count and digest.
+
+    The target is a copy and nothing else: what the source no longer has is deleted there, and a target
+    with records of its own is refused at the start.
+    """
+    copying = await _Copying.begin(source, target)
+    seq = await source.seq()
+    pace = Pace(progress, seq - copying.seq)
+    commits = 0
+    while copying.seq < seq:
+        for change in await copying.next_changes(seq):
+            await copying.replay(change)
+            commits += 1
+            pace.at(commits)
+    records, sha256 = await copying.reconcile(seq) or await copying.proven(seq)
+    pace.end()
+    return Copied(seq, commits, records, sha256)
+
+
+async def mirror(source: Universe, target: Universe) -> AsyncIterator[int]:
+    """Copy, then follow the source; gives the number of each commit once the target has it.
+
+    Schemas that are kept off the feed are brought up to date by `copy` only.
+    """
+    done = await copy(source, target)
+    yield done.seq
+    copying = await _Copying.begin(source, target)
+    following = cast("AsyncGenerator[Change]", source.watch(done.seq))
+    async with aclosing(following) as changes:
+        async for change in changes:
+            await copying.replay(change)
+            yield change.seq
+
+
+class _Copying:
+    """One copy under way; the mark is moved with every commit, and only from where it was."""
+
+    def __init__(self, source: Universe, target: Universe, name: str, mark: Datum | None) -> None:
+        self.source, self.target = source, target
+        self._name = name
+        self._rev = 0 if mark is None or mark.rev is None else mark.rev
+        self.seq = 0 if mark is None else int(mark.data["seq"])
+        self._owners: dict[str, str] = {}
+
+    @classmethod
+    async def begin(cls, source: Universe, target: Universe) -> _Copying:
+        """Find out how far an earlier copy came; refuse a target that is no copy of this source."""
+        name = getattr(source.backend, "epoch", b"").hex()
+        if not name or name == getattr(target.backend, "epoch", b"").hex():
+            raise InputError("a universe cannot be copied to itself", field="target")
+        target.register(MARK)
+        marks = await target.query(schema=MARK.name, limit=2, raw=True)
+        mine = [mark for mark in marks if mark.data.get("source") == name]
+        if not mine and await target.count(Query(limit=None)):
+            raise Conflict(
+                "the target holds records of its own, or is the copy of another store",
+                hint="copy to an empty place",
+            )
+        copying = cls(source, target, name, mine[0] if mine else None)
+        for known in (await source.stats()).schemas:
+            if known.owner is not None:
+                copying._owners[known.name] = known.owner
+        return copying
+
+    # -- replaying ------------------------------------------------------------------------
+
+    async def next_changes(self, until: int) -> list[Change]:
+        """The next commits of the source; where they were compacted away, its records at that point."""
+        try:
+            found = await self.source.changes(self.seq, limit=BATCH)
+        except HistoryGone as gone:
+            await self._begin_at(int(gone.details["first_seq"]) - 1)
+            return []
+        wanted = [change for change in found if change.seq <= until]
+        if not wanted:
+            # What is left has nothing for the feed; the comparison at the end covers it.
+            await self._commit([], "system", None, until)
+        return wanted
+
+    async def _begin_at(self, floor: int) -> None:
+        async for batch in self._batches(self.source, floor):
+            await self._commit([_put(datum) for datum in batch], "system", None, self.seq)
+        await self._commit([], "system", None, floor)
+
+    async def replay(self, change: Change) -> None:
+        """Do a commit of the source again; versions that it no longer keeps are left out."""
+        ops: list[Op] = []
+        for item in change.items:
+            if item.op == "put" and isinstance(item.datum, Datum) and item.datum.problem is None:
+                ops.append(_put(item.datum))
+            elif item.op == "delete" and item.id is not None:
+                ops.append(Delete(item.id))
+        await self._commit(ops, change.author, change.note, change.seq)
+
+    async def _commit(self, ops: Sequence[Op], author: str, note: str | None, seq: int) -> None:
+        mark = Datum(
+            f"dgent.copy:{self._name}",
+            data={"source": self._name, "seq": seq},
+            author="system",
+            schema=MARK.name,
+            schema_version=MARK.version,
+        )
+        rooms = {self._owners.get(op.datum.schema or "") for op in ops if isinstance(op, Put)} - {None}
+        room = rooms.pop() if rooms else await self._room_of(ops)
+        commit = Commit((*ops, Put(mark, self._rev)), author=author, note=note, room=room)
+        if seq == self.seq and not ops:
+            return
+        done = await self.target.backend.commit(commit, self.target.contracts)
+        self._rev, self.seq = done.written[-1].rev, seq
+
+    async def _room_of(self, ops: Iterable[Op]) -> str | None:
+        """The room of what is deleted: the op itself does not say what it was."""
+        if not self._owners:
+            return None
+        held = await self.target.get_many([op.id for op in ops], raw=True)
+        rooms = {self._owners.get(datum.schema or "") for datum in held if datum is not None} - {None}
+        return rooms.pop() if rooms else None
+
+    # -- comparing ------------------------------------------------------------------------
+
+    async def reconcile(self, seq: int) -> tuple[int, str] | None:
+        """Bring over what the feed does not show: quiet schemas, and versions that are not kept.
+
+        Gives what both hold when there was nothing to bring over, so that nobody needs to look again.
+        """
+        ours, theirs = _Sum(), _Sum()
+        async for batch in self._batches(self.source, seq):
+            ours.add(batch)
+            held = await self.target.get_many([datum.id for datum in batch], raw=True)
+            pairs = zip(batch, held, strict=True)
+            different = [new for new, old in pairs if old is None or _proof(new) != _proof(old)]
+            for room in {self._owners.get(datum.schema or "") for datum in different}:
+                mine = [datum for datum in different if self._owners.get(datum.schema or "") == room]
+                await self._commit([_put(datum) for datum in mine], "system", "copied", self.seq)
+        async for batch in self._batches(self.target, None):
+            theirs.add(batch)
+            held = await self.source.get_many([datum.id for datum in batch], as_of=seq, raw=True)
+            gone = [datum for datum, old in zip(batch, held, strict=True) if old is None]
+            for room in {self._owners.get(datum.schema or "") for datum in gone}:
+                mine = [datum for datum in gone if self._owners.get(datum.schema or "") == room]
+                await self._commit([Delete(datum.id) for datum in mine], "system", "copied", self.seq)
+        return ours.told() if ours.told() == theirs.told() else None
+
+    async def proven(self, seq: int) -> tuple[int, str]:
+        """How many records both hold, and their digest; Corrupt when they differ after all."""
+        ours, theirs = await self._summed(self.source, seq), await self._summed(self.target, None)
+        if ours != theirs:
+            raise Corrupt(
+                f"the copy differs: {ours[0]} records in the source, {theirs[0]} in the target",
+                hint="somebody else writes to the target; copy again when nobody does",
+            )
+        return ours
+
+    async def _summed(self, universe: Universe, as_of: int | None) -> tuple[int, str]:
+        held = _Sum()
+        async for batch in self._batches(universe, as_of):
+            held.add(batch)
+        return held.told()
+
+    async def _batches(self, universe: Universe, as_of: int | None) -> AsyncIterator[list[Datum]]:
+        """Every record but the marks of copies, some at a time."""
+        batch: list[Datum] = []
+        everything = cast("AsyncGenerator[Datum]", universe.iterate(_EVERYTHING, as_of=as_of, raw=True))
+        async with aclosing(everything) as records:
+            async for datum in records:
+                if datum.schema == MARK.name:
+                    continue
+                if datum.problem is not None:
+                    raise Corrupt(datum.problem, id=datum.id)
+                batch.append(datum)
+                if len(batch) == BATCH:
+                    yield batch
+                    batch = []
+        if batch:
+            yield batch
+
+
+class _Sum:
+    """Records counted and summed, in any order: two engines need not share one for equal times."""
+
+    def __init__(self) -> None:
+        self._count = self._total = 0
+
+    def add(self, batch: Sequence[Datum]) -> None:
+        self._count += len(batch)
+        self._total += sum(int.from_bytes(_proof(datum), "big") for datum in batch)
+
+    def told(self) -> tuple[int, str]:
+        return self._count, f"{self._total % 2**256:064x}"
+
+
+def _put(datum: Datum) -> Put:
+    return Put(datum.replace(rev=None, seq=None))
+
+
+def _proof(datum: Datum) -> bytes:
+    """What a record is, apart from its numbers in a store."""
+    names = [datum.id, datum.schema, datum.schema_version, datum.author, datum.source, datum.parent_id]
+    rest = [clock.text(datum.created_at), sorted(datum.tags), datum.content.hex(), datum.extra]
+    return hashlib.sha256(codec.canonical([names, rest, datum.data])).digest()

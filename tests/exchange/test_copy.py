@@ -1,0 +1,204 @@
+"""Copying a universe to another: history and all, resumable, proven."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import dgent
+from dgent.exchange import copy as copying
+from dgent.exchange.copy import MARK, copy, mirror
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+    n: int = 0
+
+
+NOTE = dgent.Schema("note", contract=Note, indexes=("n",))
+
+
+@dataclass(frozen=True)
+class Beat:
+    n: int = 0
+
+
+BEAT = dgent.Schema("beat", contract=Beat, history="none", feed=False)
+PAIRS = [("memory:", "sqlite"), ("sqlite", "memory:"), ("sqlite", "sqlite"), ("memory:", "memory:")]
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+async def pair(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[tuple[dgent.Universe, dgent.Universe]]:
+    places = [
+        kind if kind == "memory:" else f"sqlite:///{tmp_path}/{place}.db"
+        for place, kind in enumerate(request.param)
+    ]
+    async with AsyncExitStack() as stack:
+        source, target = [
+            await stack.enter_async_context(dgent.open(place, author="ann", durability="relaxed"))
+            for place in places
+        ]
+        source.register(NOTE, BEAT)
+        yield source, target
+
+
+async def fill(u: dgent.Universe) -> None:
+    first = await u.remember(Note("one", 1), id="a", tags={"t"}, content=b"bytes", note="the first")
+    await u.remember(Note("one more", 2), id="a", tags={"t"})
+    await u.remember(Note("caused", 3), id="b", parent=first, source="mail", author="bob")
+    await u.remember(Beat(7), id="beat")
+    await u.put_many([dgent.Datum(id=f"m{n}", data={"n": n, "deep": [{"x": None}]}) for n in range(1200)])
+    await u.delete("m3")
+    await u.undo(2)
+
+
+async def state(u: dgent.Universe) -> dict[str, tuple[object, ...]]:
+    found = {}
+    async for datum in u.iterate(dgent.Query(limit=None), raw=True):
+        if datum.schema != MARK.name:
+            found[datum.id] = (
+                datum.data,
+                datum.tags,
+                datum.author,
+                datum.content,
+                datum.created_at,
+                datum.parent_id,
+            )
+    return found
+
+
+async def test_everything_is_there(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    await fill(source)
+    done = await copy(source, target)
+    assert done.seq == await source.seq() and done.records == 1202
+    assert await state(target) == await state(source)
+    ours, theirs = await source.history("a"), await target.history("a")
+    assert [(v.rev, v.op, v.author, v.note, v.datum.data) for v in theirs if v.datum] == [
+        (v.rev, v.op, v.author, v.note, v.datum.data) for v in ours if v.datum
+    ]
+    assert await target.get("m3", raw=True) is None and len(await target.history("m3")) == 2
+
+
+async def test_only_what_is_new_the_second_time(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    await fill(source)
+    first = await copy(source, target)
+    before = await target.seq()
+    assert (await copy(source, target)).commits == 0
+    assert await target.seq() == before, "nothing to do writes nothing"
+    await source.remember(Note("later", 9), id="late")
+    await source.delete("b")
+    await source.remember(Beat(8), id="beat")
+    await source.delete("beat")
+    second = await copy(source, target)
+    assert (second.commits, second.records) == (2, first.records - 1)
+    assert await state(target) == await state(source)
+
+
+async def test_stopped_anywhere_it_goes_on(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    for n in range(60):
+        await source.remember(Note(f"n{n}", n), id=f"x{n % 7}")
+    for stop in (1, 5, 23):
+        seen = 0
+
+        def halt(done: int, _total: int | None, stop: int = stop) -> None:
+            nonlocal seen
+            seen = done
+            if done >= stop:
+                raise KeyboardInterrupt
+
+        copying.Pace.at, kept = (lambda self, done: halt(done, None)), copying.Pace.at  # type: ignore[method-assign]
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                await copy(source, target)
+        finally:
+            copying.Pace.at = kept  # type: ignore[method-assign]
+        assert seen == stop
+    await copy(source, target)
+    assert await state(target) == await state(source)
+    assert [v.rev for v in await target.history("x0")] == [v.rev for v in await source.history("x0")]
+
+
+async def test_from_where_history_begins(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    await fill(source)
+    await source.compact(0)
+    await source.remember(Note("after", 5), id="c")
+    await copy(source, target)
+    assert await state(target) == await state(source)
+
+
+async def test_a_target_of_its_own_is_refused(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    await fill(source)
+    await target.put(dgent.Datum(id="mine"))
+    with pytest.raises(dgent.Conflict):
+        await copy(source, target)
+    assert await target.count() == 1
+    with pytest.raises(dgent.InputError):
+        await copy(source, source)
+
+
+async def test_the_copy_of_another_is_refused(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    await fill(source)
+    await copy(source, target)
+    async with dgent.open("memory:") as other:
+        await other.put(dgent.Datum(id="x"))
+        with pytest.raises(dgent.Conflict):
+            await copy(other, target)
+    assert await state(target) == await state(source)
+
+
+async def test_two_copies_at_once_do_nothing_twice(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    for n in range(40):
+        await source.remember(Note(f"n{n}", n), id="one")
+    ended = await asyncio.gather(copy(source, target), copy(source, target), return_exceptions=True)
+    assert all(isinstance(each, copying.Copied | dgent.Conflict) for each in ended), ended
+    await copy(source, target)
+    assert [v.rev for v in await target.history("one")] == list(range(40, 0, -1))
+
+
+async def test_a_mirror_follows(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    await source.remember(Note("first"), id="a")
+    following = mirror(source, target)
+    assert await anext(following) == 1
+    await source.remember(Note("second"), id="a")
+    await source.delete("a")
+    assert [await asyncio.wait_for(anext(following), 10) for _ in range(2)] == [2, 3]
+    assert await target.get("a", raw=True) is None
+    await following.aclose()  # type: ignore[attr-defined]
+    await source.remember(Note("third"), id="b")
+    await copy(source, target)
+    assert await state(target) == await state(source)
+
+
+async def test_what_a_room_owns_is_copied(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+
+    @dataclass(frozen=True)
+    class Crumb:
+        name: str
+
+    owned = dgent.Schema("cupboard.crumb", contract=Crumb, owner="cupboard")
+    room = source.for_room("cupboard")
+    room.register(owned)
+    await room.remember(Crumb("x"), id="crumb")
+    target.for_room("cupboard").register(owned)
+    await target.schemas()
+    await copy(source, target)
+    await room.delete("crumb")
+    await copy(source, target)
+    assert await target.get("crumb", raw=True) is None and len(await target.history("crumb")) == 2
