@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -202,3 +204,26 @@ async def test_what_a_room_owns_is_copied(pair: tuple[dgent.Universe, dgent.Univ
     await room.delete("crumb")
     await copy(source, target)
     assert await target.get("crumb", raw=True) is None and len(await target.history("crumb")) == 2
+
+
+async def test_killed_while_copying(tmp_path: Path) -> None:
+    source, target = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    async with dgent.open(source, durability="relaxed") as u:
+        for n in range(800):
+            await u.put(dgent.Datum(id=f"x{n % 50}", data={"n": n}))
+    program = "import sys; from dgent.doors.cli.main import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", program, "--url", source, "store", "copy", target]
+    killed = 0
+    for wait_s in (0.35, 0.4, 0.45, 0.5, 0.55, 0.6):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        await asyncio.sleep(wait_s)
+        killed += process.poll() is None
+        process.kill()
+        process.wait()
+    assert killed, "at least one was still at work"
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
+    assert b"both hold 50 records" in done.stdout
+    async with dgent.open(source) as old, dgent.open(target) as new:
+        assert await state(new) == await state(old)
+        for n in range(50):
+            assert [v.rev for v in await new.history(f"x{n}")] == list(range(16, 0, -1))
