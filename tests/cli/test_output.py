@@ -127,6 +127,17 @@ def test_a_long_answer_goes_through_a_pager(dgent_: Terminal) -> None:
     assert code == 0 and "commit 30" in seen and "commit 1\x1b" in seen
 
 
+def test_the_pager_setting_means_what_it_says(dgent_: Terminal) -> None:
+    from dgent.doors.cli import render
+
+    dgent_("remember", "x", "--id", "a")
+    assert render._pages("always", 1) and not render._pages("never", 10_000)
+    assert render._pages("auto", 10_000) and not render._pages("auto", 1)
+    dgent_("config", "set", "pager", "always")
+    parted, _, seen = on_a_terminal(["get", "a"])[1].partition("a")
+    assert "made" in seen and not parted.strip("\x1b[0123456789;m")
+
+
 def test_stored_text_cannot_drive_the_terminal(dgent_: Terminal) -> None:
     evil = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe \x9b31m"
     dgent_("remember", msgspec.json.encode({"text": evil}).decode(), "--id", "a", "-t", "t\x1b[31m")

@@ -193,3 +193,10 @@ async def test_closing_while_old_records_are_being_indexed(shared_url: str) -> N
         (marks,) = [stats for stats in await u.schemas() if stats.name == "witness.mark"]
         assert marks.building == ()
         assert len(await u.query(query)) == 1
+
+
+@pytest.mark.parametrize("url", ["sqlite://u:hunter2@h/x", "memory://u:hunter2@h"])
+def test_an_error_shows_no_password(url: str) -> None:
+    with pytest.raises(dgent.InputError) as caught:
+        dgent.open(url)
+    assert "hunter2" not in str(caught.value) and "***" in str(caught.value)

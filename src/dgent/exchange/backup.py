@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from dgent.config import DATABASE
 from dgent.errors import (
     Busy,
     Conflict,
@@ -23,7 +24,7 @@ from dgent.errors import (
     NoBackendAvailable,
 )
 from dgent.exchange import manifest, place
-from dgent.exchange.manifest import BLOBS, DATABASE, MANIFEST, TELEMETRY, File, Manifest, manifest_of
+from dgent.exchange.manifest import BLOBS, MANIFEST, TELEMETRY, File, Manifest, manifest_of
 from dgent.store.sqlite import retire
 from dgent.store.sqlite import upkeep as sqlite
 from dgent.store.sqlite.retire import Forgotten

@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from dgent import clock, codec
-from dgent.errors import Conflict, Corrupt, HistoryGone, InputError
+from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unsupported
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -96,8 +96,11 @@ class _Copying:
     @classmethod
     async def begin(cls, source: Universe, target: Universe) -> _Copying:
         """Find out how far an earlier copy came; refuse a target that is no copy of this source."""
-        name = getattr(source.backend, "epoch", b"").hex()
-        if not name or name == getattr(target.backend, "epoch", b"").hex():
+        epochs = [getattr(universe.backend, "epoch", b"") for universe in (source, target)]
+        if not all(epochs):
+            raise Unsupported("one of the engines does not say which store it is")
+        name = epochs[0].hex()
+        if epochs[0] == epochs[1]:
             raise InputError("a universe cannot be copied to itself", field="target")
         target.register(MARK)
         marks = await target.query(schema=MARK.name, limit=2, raw=True)
@@ -144,6 +147,8 @@ class _Copying:
         await self._commit(ops, change.author, change.note, change.seq)
 
     async def _commit(self, ops: Sequence[Op], author: str, note: str | None, seq: int) -> None:
+        if seq == self.seq and not ops:
+            return
         mark = Datum(
             f"dgent.copy:{self._name}",
             data={"source": self._name, "seq": seq},
@@ -154,8 +159,6 @@ class _Copying:
         rooms = {self._owners.get(op.datum.schema or "") for op in ops if isinstance(op, Put)} - {None}
         room = rooms.pop() if rooms else await self._room_of(ops)
         commit = Commit((*ops, Put(mark, self._rev)), author=author, note=note, room=room)
-        if seq == self.seq and not ops:
-            return
         done = await self.target.backend.commit(commit, self.target.contracts)
         self._rev, self.seq = done.written[-1].rev, seq
 

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 
 from dgent import clock
+from dgent.config import DATABASE
 from dgent.errors import Corrupt, FormatTooNew, NotFound
 from dgent.exchange import place
 from dgent.store.sqlite.upkeep import Stopped
 from dgent.store.upkeep import Contents, Pace
 
 FORMAT = 1
-DATABASE, TELEMETRY, BLOBS, MANIFEST = "membrane.db", "telemetry.db", "blobs", "manifest.json"
+TELEMETRY, BLOBS, MANIFEST = "telemetry.db", "blobs", "manifest.json"
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from dgent.errors import InputError
+from dgent.settingfile import mask
 from dgent.store.backend import Backend
 
 
@@ -21,7 +22,7 @@ class Engine(NamedTuple):
 
 def _memory(rest: str, options: dict[str, Any]) -> Backend:
     if rest:
-        raise InputError(f"memory: takes no place, and got {rest!r}", hint='write "memory:"')
+        raise InputError(f"memory: takes no place, and got {mask(rest)!r}", hint='write "memory:"')
     options.pop("durability", None)
     backend: Backend = import_module("dgent.store.memory.backend").MemoryBackend(**options)
     return backend
@@ -30,7 +31,8 @@ def _memory(rest: str, options: dict[str, Any]) -> Backend:
 def _sqlite(rest: str, options: dict[str, Any]) -> Backend:
     if not rest.startswith("///") or len(rest) == 3:
         raise InputError(
-            f"sqlite:{rest} names no file", hint="write sqlite:///relative/path or sqlite:////absolute/path"
+            f"{mask('sqlite:' + rest)} names no file",
+            hint="write sqlite:///relative/path or sqlite:////absolute/path",
         )
     backend: Backend = import_module("dgent.store.sqlite.backend").SQLiteBackend(rest[3:], **options)
     return backend

@@ -32,7 +32,7 @@ class Finding(msgspec.Struct, frozen=True):
     fixed: bool = False
 
 
-class Copied(msgspec.Struct, frozen=True):
+class Duplicate(msgspec.Struct, frozen=True):
     """A copy of a store as of one moment."""
 
     path: str
@@ -60,7 +60,7 @@ class Upkeep(Protocol):
         """Look for what is wrong; `deep` looks at every record, `fix` mends what is safe to mend."""
         ...
 
-    async def copy_to(self, path: str, progress: Progress | None = None) -> Copied:
+    async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
         """Write a copy of one moment to a new file, checked before this returns."""
         ...
 

@@ -131,7 +131,7 @@ async def delete(desk: Desk, ask: Delete) -> Deleted:
 def _folder(desk: Desk, name: str) -> Path:
     folder = config.constellation_folder(desk.settings.places, name)
     with place.translated(folder):
-        there = (folder / "membrane.db").exists()
+        there = (folder / config.DATABASE).exists()
     if not there:
         known = ", ".join(config.constellations(desk.settings.places)) or "none yet"
         raise NotFound(f"there is no constellation {name!r}", hint=f"there is {known}", name=name)
@@ -145,7 +145,7 @@ def _check_free(folder: Path, name: str) -> None:
 
 
 def _url(folder: Path) -> str:
-    return f"sqlite:///{folder / 'membrane.db'}"
+    return f"sqlite:///{folder / config.DATABASE}"
 
 
 def _told(desk: Desk, name: str) -> Constellation:

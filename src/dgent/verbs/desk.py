@@ -11,10 +11,8 @@ from dgent.verbs.caller import HERE, Caller
 
 if TYPE_CHECKING:
     from dgent.config import Settings
+    from dgent.store.upkeep import Progress
     from dgent.universe.universe import Universe
-
-Report = Callable[[int, int | None], None]
-"""How much of a long work is done, and of how much, if that is known."""
 
 
 def unheard(_done: int, _total: int | None) -> None:
@@ -30,7 +28,7 @@ class Desk:
         *,
         settings: Settings | None = None,
         caller: Caller = HERE,
-        report: Report = unheard,
+        report: Progress = unheard,
         local: bool = True,
         out: Callable[[bytes], object] | None = None,
     ) -> None:

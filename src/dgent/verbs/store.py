@@ -62,7 +62,7 @@ async def status(desk: Desk, ask: Nothing) -> Status:
         told.engine,
         desk.constellation,
         "problem" if any(each.level == "problem" for each in findings) else "ok",
-        False,
+        bool(told.details.get("degraded")),
         findings,
         told.records,
         told.seq,

@@ -13,9 +13,9 @@ import msgspec
 
 from dgent import config
 from dgent.doors.cli.draw import history, record, store
-from dgent.doors.cli.draw.record import as_json
 from dgent.doors.cli.paint import Paint, ago
 from dgent.doors.cli.setting import Said
+from dgent.doors.cli.wire import as_text
 
 Lines = list[str]
 
@@ -25,11 +25,15 @@ def show(found: Any, settings: config.Settings, chosen: Said, page: bool = True,
     terminal = (sys.stderr if err else sys.stdout).isatty()
     paint = Paint(config.wants_color(chosen.color or settings.color, terminal), sided=chosen.side_by_side)
     lines = drawn(found, paint)
-    height = shutil.get_terminal_size((100, 24)).lines
-    if page and terminal and not err and settings.pager != "never" and len(lines) >= height:
+    if page and terminal and not err and _pages(settings.pager, len(lines)):
         click.echo_via_pager("\n".join(lines) + "\n", color=paint.color)
     elif lines:
         click.echo("\n".join(lines), err=err, color=paint.color)
+
+
+def _pages(setting: str, lines: int) -> bool:
+    height = shutil.get_terminal_size((100, 24)).lines
+    return setting == "always" or (setting == "auto" and lines >= height)
 
 
 def drawn(found: Any, paint: Paint) -> Lines:
@@ -60,7 +64,7 @@ def _told(value: Any, paint: Paint) -> str:
         return f"{value:,}"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S} UTC, {ago(value)}"
-    return paint(value if isinstance(value, str) else "" if value is None else as_json(value))
+    return paint(value if isinstance(value, str) else "" if value is None else as_text(value))
 
 
 _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {

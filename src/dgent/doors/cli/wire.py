@@ -16,6 +16,11 @@ def as_json(value: Any) -> bytes:
         return msgspec.json.encode(_spelled(msgspec.to_builtins(value)))
 
 
+def as_text(value: Any) -> str:
+    """The same as text, to stand in a line for people."""
+    return as_json(value).decode()
+
+
 def as_ascii(value: Any) -> str:
     """The same in ASCII, for a stream of unknown encoding."""
     return json.dumps(json.loads(as_json(value)))

@@ -29,7 +29,7 @@ from dgent.errors import (
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared as sharing
 from dgent.store.sqlite.connection import Patience, translated
-from dgent.store.upkeep import Contents, Copied, Finding, Pace, Progress
+from dgent.store.upkeep import Contents, Duplicate, Finding, Pace, Progress
 
 if TYPE_CHECKING:
     from dgent.store.sqlite.backend import SQLiteBackend
@@ -59,7 +59,7 @@ class SQLiteUpkeep:
 
         return await inspect(self._backend, deep, fix, Pace(progress))
 
-    async def copy_to(self, path: str, progress: Progress | None = None) -> Copied:
+    async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
         """Write a copy of one moment to a new file, checked before this returns."""
         self._backend._opened()  # a closed handle says so
         source = self._backend.path
@@ -170,7 +170,7 @@ def in_use_here(path: str) -> bool:
 # -- copying ------------------------------------------------------------------------------
 
 
-def _copy_store(source: str, path: str, pace: Pace, stopped: Stopped) -> Copied:
+def _copy_store(source: str, path: str, pace: Pace, stopped: Stopped) -> Duplicate:
     copy_database(source, path, pace, stopped)
     try:
         stand_alone(path)
@@ -180,7 +180,7 @@ def _copy_store(source: str, path: str, pace: Pace, stopped: Stopped) -> Copied:
         with suppress(OSError):
             os.unlink(path)
         raise
-    return Copied(path, found.seq, found.records, os.stat(path).st_size)
+    return Duplicate(path, found.seq, found.records, os.stat(path).st_size)
 
 
 def copy_database(source: str, path: str, pace: Pace, stopped: Stopped) -> None:

@@ -7,14 +7,10 @@ from typing import Any
 import msgspec
 
 from dgent.doors.cli.paint import Paint, ago, cut, size, table
+from dgent.doors.cli.wire import as_text
 from dgent.verbs import answer
 
 Lines = list[str]
-
-
-def as_json(value: Any) -> str:
-    """A value as one line of JSON."""
-    return msgspec.json.encode(value).decode()
 
 
 def record(found: answer.Record, paint: Paint) -> Lines:
@@ -73,7 +69,7 @@ def summary(record: answer.Record) -> str:
     if set(record.data) == {"text"} and isinstance(record.data["text"], str):
         return record.data["text"]
     return " ".join(
-        f"{name}={value if isinstance(value, str) else as_json(value)}" for name, value in record.data.items()
+        f"{name}={value if isinstance(value, str) else as_text(value)}" for name, value in record.data.items()
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dgent.doors.cli.draw.history import entry
-from dgent.doors.cli.draw.record import as_json
 from dgent.doors.cli.paint import Paint, many, size, table
+from dgent.doors.cli.wire import as_text
 from dgent.store.upkeep import Finding
 
 Lines = list[str]
@@ -146,7 +146,7 @@ def configured(found: Any, paint: Paint) -> Lines:
 
 
 def _value(value: Any) -> str:
-    return value if isinstance(value, str) else "-" if value is None else as_json(value)
+    return value if isinstance(value, str) else "-" if value is None else as_text(value)
 
 
 def constellations(found: Any, paint: Paint) -> Lines:
