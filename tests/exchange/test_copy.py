@@ -162,6 +162,21 @@ async def test_the_copy_of_another_is_refused(pair: tuple[dgent.Universe, dgent.
     assert await state(target) == await state(source)
 
 
+async def test_a_copy_that_somebody_wrote_to_is_left_alone(
+    pair: tuple[dgent.Universe, dgent.Universe],
+) -> None:
+    source, target = pair
+    await fill(source)
+    await copy(source, target)
+    await target.forget("m7")
+    await source.forget("m7")
+    await copy(source, target)
+    await target.put(dgent.Datum(id="mine", data={"n": 1}))
+    with pytest.raises(dgent.Conflict, match="ann wrote to the copy"):
+        await copy(source, target)
+    assert (await target.get("mine", raw=True)).data == {"n": 1}
+
+
 async def test_two_copies_at_once_do_nothing_twice(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
     source, target = pair
     for n in range(40):

@@ -30,10 +30,15 @@ _EVERYTHING = Query(limit=None, descending=False)
 
 @dataclass(frozen=True)
 class Mark:
-    """How far a copy is: the source, and the last of its commits that the target has."""
+    """How far a copy is: the source, and the last of its commits that the target has.
+
+    `step` counts the target's own commits, so that each of them changes the mark: what was written
+    later than the mark was written by somebody else.
+    """
 
     source: str
     seq: int
+    step: int = 0
 
 
 MARK = Schema("dgent.copy", contract=Mark, history="none", feed=False)
@@ -51,8 +56,8 @@ class Copied(msgspec.Struct, frozen=True):
 async def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:
     """Copy everything, or what is new since the last copy; proven by count and digest.
 
-    The target is a copy and nothing else: what the source no longer has is deleted there, and a target
-    with records of its own is refused at the start.
+    The target is a copy and nothing else: what the source no longer has is deleted there. So a target
+    with records of its own is refused, and one that somebody else wrote to since the last copy.
     """
     copying = await _Copying.begin(source, target)
     seq = await source.seq()
@@ -91,6 +96,7 @@ class _Copying:
         self._name = name
         self._rev = 0 if mark is None or mark.rev is None else mark.rev
         self.seq = 0 if mark is None else int(mark.data["seq"])
+        self._step = 0 if mark is None else int(mark.data["step"])
         self._owners: dict[str, str] = {}
 
     @classmethod
@@ -110,6 +116,8 @@ class _Copying:
                 "the target holds records of its own, or is the copy of another store",
                 hint="copy to an empty place",
             )
+        if mine:
+            await _refuse_strangers(target, mine[0])
         copying = cls(source, target, name, mine[0] if mine else None)
         for known in (await source.stats()).schemas:
             if known.owner is not None:
@@ -151,7 +159,7 @@ class _Copying:
             return
         mark = Datum(
             f"dgent.copy:{self._name}",
-            data={"source": self._name, "seq": seq},
+            data={"source": self._name, "seq": seq, "step": self._step + 1},
             author="system",
             schema=MARK.name,
             schema_version=MARK.version,
@@ -160,7 +168,7 @@ class _Copying:
         room = rooms.pop() if rooms else await self._room_of(ops)
         commit = Commit((*ops, Put(mark, self._rev)), author=author, note=note, room=room)
         done = await self.target.backend.commit(commit, self.target.contracts)
-        self._rev, self.seq = done.written[-1].rev, seq
+        self._rev, self.seq, self._step = done.written[-1].rev, seq, self._step + 1
 
     async def _room_of(self, ops: Iterable[Op]) -> str | None:
         """The room of what is deleted: the op itself does not say what it was."""
@@ -186,13 +194,17 @@ class _Copying:
             for room in {self._owners.get(datum.schema or "") for datum in different}:
                 mine = [datum for datum in different if self._owners.get(datum.schema or "") == room]
                 await self._commit([_put(datum) for datum in mine], "system", "copied", self.seq)
+        gone: list[Datum] = []
         async for batch in self._batches(self.target, None):
             theirs.add(batch)
             held = await self.source.get_many([datum.id for datum in batch], as_of=seq, raw=True)
-            gone = [datum for datum, old in zip(batch, held, strict=True) if old is None]
-            for room in {self._owners.get(datum.schema or "") for datum in gone}:
-                mine = [datum for datum in gone if self._owners.get(datum.schema or "") == room]
-                await self._commit([Delete(datum.id) for datum in mine], "system", "copied", self.seq)
+            gone += [datum for datum, old in zip(batch, held, strict=True) if old is None]
+        # After the reading: it is of one moment, and the mark keeps no older versions of itself.
+        for room in {self._owners.get(datum.schema or "") for datum in gone}:
+            mine = [datum for datum in gone if self._owners.get(datum.schema or "") == room]
+            for start in range(0, len(mine), BATCH):
+                ops = [Delete(datum.id) for datum in mine[start : start + BATCH]]
+                await self._commit(ops, "system", "copied", self.seq)
         return ours.told() if ours.told() == theirs.told() else None
 
     async def proven(self, seq: int) -> tuple[int, str]:
@@ -227,6 +239,17 @@ class _Copying:
                     batch = []
         if batch:
             yield batch
+
+
+async def _refuse_strangers(target: Universe, mark: Datum) -> None:
+    """A copy in which somebody wrote is somebody's store: nothing of it may be deleted."""
+    later = await target.changes(mark.seq or 0, limit=BATCH)
+    written = [change for change in later if change.kind != "forget"]
+    if written:
+        raise Conflict(
+            f"{written[0].author} wrote to the copy, in its commit {written[0].seq}",
+            hint="it is a store of its own now; copy to an empty place",
+        )
 
 
 class _Sum:
