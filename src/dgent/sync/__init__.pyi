@@ -17,6 +17,7 @@ from dgent.errors import StorageError as StorageError
 from dgent.errors import Unreadable as Unreadable
 from dgent.errors import Unsupported as Unsupported
 from dgent.errors import VersionConflict as VersionConflict
+from dgent.exchange.copy import Copied
 from dgent.model.crystal import Crystal as Crystal
 from dgent.model.crystal import CrystalMeta as CrystalMeta
 from dgent.model.datum import Datum as Datum
@@ -41,6 +42,7 @@ from dgent.store.backend import (
     SchemaStats,
     Version,
 )
+from dgent.store.upkeep import Progress
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.universe import relation, upgrade
@@ -71,7 +73,9 @@ __all__ = [
     "Unreadable",
     "Unsupported",
     "VersionConflict",
+    "copy",
     "get_universe",
+    "mirror",
     "open",
     "set_universe",
 ]
@@ -388,6 +392,19 @@ def open(
 
     Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`; without one it is the
     user's default place. `durability` is `"full"` (the default) or `"relaxed"`.
+    """
+
+def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:
+    """Copy everything, or what is new since the last copy; proven by count and digest.
+
+    The target is a copy and nothing else: what the source no longer has is deleted there. So a target
+    with records of its own is refused, and one that somebody else wrote to since the last copy.
+    """
+
+def mirror(source: Universe, target: Universe) -> Stream[int]:
+    """Copy, then follow the source; gives the number of each commit once the target has it.
+
+    Schemas that are kept off the feed are brought up to date by `copy` only.
     """
 
 class DataMixin:
