@@ -50,6 +50,9 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "constellation": Key(str, "default", "which of your own stores to use"),
         "author": Key(str, "system", "who makes the changes"),
         "durability": Key(str, "full", "what survives a power cut", ("full", "relaxed")),
+        "degrade": Key(str, "no", "whether the store may be away for a while", ("no", "yes", "optimistic")),
+        "outbox": Key(str, None, "the file that keeps writes while the store is away"),
+        "stand_in": Key(str, None, "a store that answers reads while the other is away", secret=True),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
         "strict": Key(bool, False, "whether a wrong setting is an error and not a warning"),
@@ -125,6 +128,23 @@ class Settings:
     def durability(self) -> str:
         """`full` or `relaxed`."""
         return str(self.values["durability"].value)
+
+    @property
+    def degrade(self) -> bool | str:
+        """Whether the store may be away: False, True or `optimistic`."""
+        value = str(self.values["degrade"].value)
+        return value if value == "optimistic" else value == "yes"
+
+    @property
+    def outbox(self) -> str:
+        """The file that keeps writes while the store is away."""
+        return self.values["outbox"].value or outbox_file(self.url, self.places)
+
+    @property
+    def urls(self) -> list[str]:
+        """The store, and what answers reads while it is away."""
+        stand_in = self.values["stand_in"].value
+        return [self.url] if stand_in is None else [self.url, str(stand_in)]
 
     @property
     def color(self) -> str:
@@ -277,6 +297,32 @@ def _make_private_file(path: Path) -> None:
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
     """The place that the settings name when no argument does; a constellation's folder is made, private."""
+    return _default(environment).url
+
+
+def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, str | None]:
+    """The places that the settings name, whether the first may be away, and its outbox.
+
+    What the caller says of the last two counts more.
+    """
+    settings = _default(None)
+    degrade = settings.degrade if degrade is None else degrade
+    if degrade and outbox is None:
+        outbox = settings.outbox
+    return settings.urls, degrade, outbox
+
+
+def outbox_file(url: str, where: Places | None = None) -> str:
+    """Where the outbox of a store is unless somebody says otherwise; its folder is made, private."""
+    import hashlib
+
+    name = hashlib.blake2b(mask(url).encode(errors="backslashreplace"), digest_size=8).hexdigest()
+    folder = (places() if where is None else where).data / "outbox"
+    make_private(folder)
+    return str(folder / f"{name}.db")
+
+
+def _default(environment: Mapping[str, str] | None) -> Settings:
     settings = load(environment=environment)
     if settings.warnings:
         import warnings
@@ -286,7 +332,7 @@ def default_url(environment: Mapping[str, str] | None = None) -> str:
     if settings.folder is not None:
         make_private(settings.folder)
         _make_private_file(settings.folder / DATABASE)
-    return settings.url
+    return settings
 
 
 # -- finding the settings -----------------------------------------------------------------
@@ -415,8 +461,10 @@ class _Search:
             elif name not in decided:
                 try:
                     value, from_variable = self._value(name, written)
-                    if name == "url":
+                    if name in ("url", "stand_in"):
                         value = _placed(value, base, inside=level == "project")
+                    elif name == "outbox":
+                        value = _placed(f"sqlite:///{value}", base, inside=level == "project")[10:]
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
                     continue
@@ -477,7 +525,7 @@ def _fault(name: str, value: object) -> str | None:
         return None if value in key.choices else f"must be one of {', '.join(key.choices)}"
     if name == "constellation":
         return _name_fault(value)
-    if name == "url" and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
+    if name in ("url", "stand_in") and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
         return "must be a URL such as sqlite:///path/to/file.db"
     if name == "author" and len(value.encode(errors="replace")) > MAX_AUTHOR_BYTES:
         return f"must have at most {MAX_AUTHOR_BYTES} bytes"

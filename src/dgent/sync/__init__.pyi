@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from dgent.errors import Conflict as Conflict
 from dgent.errors import Denied as Denied
@@ -42,6 +42,7 @@ from dgent.store.backend import (
     SchemaStats,
     Version,
 )
+from dgent.store.degraded.telling import Degradation
 from dgent.store.upkeep import Progress
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
@@ -378,20 +379,30 @@ class Universe:
     ) -> upgrade.Upgraded:
         """Rewrite every record of an older version in the newest; safe to stop and run again."""
 
+    @property
+    def degraded(self) -> Degradation | None:
+        """Since when and why the store is away, and what waits for it; None while it is there."""
+
     def stats(self) -> BackendStats:
         """What the store holds, and how it is."""
 
 def open(
-    url: str | None = None,
+    url: str | Sequence[str] | None = None,
     *,
     author: str = "system",
     durability: str | None = None,
+    degrade: bool | Literal["optimistic"] | None = None,
+    outbox: str | None = None,
     backend: Backend | None = None,
 ) -> Universe:
     """A universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
 
     Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`; without one it is the
     user's default place. `durability` is `"full"` (the default) or `"relaxed"`.
+
+    Of a list, the first place is opened and no other. Only `degrade=True` lets it be away: then writes
+    are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
+    `"optimistic"` also keeps writes that expect a version, and checks them when it is back.
     """
 
 def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:
