@@ -38,7 +38,7 @@ class Records(msgspec.Struct, frozen=True):
     partial: bool = False
 
 
-class Counted(msgspec.Struct, frozen=True):
+class Counted(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many there are; `partial` when the store is away, and this is what is at hand."""
 
     count: int

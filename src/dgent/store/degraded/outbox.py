@@ -235,8 +235,10 @@ class Outbox:
         """Leave no byte about some records in the outbox's file."""
         about = [name for name, datum in self.clashes.items() if set(datum.data.get("ids", ())) & set(ids)]
         names = [each for name in about for each in await self._names(name)]
-        # Also when there is none: what was replayed may still be in pages that are free.
-        await self.backend.forget(names or [f"{HOME}:none"], "system", None)
+        # One more, so that there is one: what was replayed may still be in pages that are free, and to
+        # forget anything clears those.
+        await self._commit([Put(_note(f"{HOME}:wiped", Trying()))])
+        await self.backend.forget([*names, f"{HOME}:wiped"], "system", None)
         await self.refresh()
 
     async def tidy(self) -> None:
