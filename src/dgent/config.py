@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dgent import settingfile
 from dgent.errors import ConfigError, InputError
@@ -130,15 +130,15 @@ class Settings:
         return str(self.values["durability"].value)
 
     @property
-    def degrade(self) -> bool | str:
+    def degrade(self) -> bool | Literal["optimistic"]:
         """Whether the store may be away: False, True or `optimistic`."""
-        value = str(self.values["degrade"].value)
-        return value if value == "optimistic" else value == "yes"
+        value = self.values["degrade"].value
+        return "optimistic" if value == "optimistic" else value == "yes"
 
     @property
     def outbox(self) -> str:
         """The file that keeps writes while the store is away."""
-        return self.values["outbox"].value or outbox_file(self.url, self.places)
+        return str(self.values["outbox"].value or outbox_file(self.url, self.places))
 
     @property
     def urls(self) -> list[str]:
@@ -462,9 +462,9 @@ class _Search:
                 try:
                     value, from_variable = self._value(name, written)
                     if name in ("url", "stand_in"):
-                        value = _placed(value, base, inside=level == "project")
+                        value = settingfile.placed(value, base, inside=level == "project")
                     elif name == "outbox":
-                        value = _placed(f"sqlite:///{value}", base, inside=level == "project")[10:]
+                        value = settingfile.placed(f"sqlite:///{value}", base, inside=level == "project")[10:]
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
                     continue
@@ -487,7 +487,7 @@ class _Search:
     def _value(self, name: str, written: Any) -> tuple[Any, bool]:
         value, from_variable = written, False
         if isinstance(written, str):
-            value, from_variable = _expanded(written, self.env)
+            value, from_variable = settingfile.expanded(written, self.env)
         fault = _fault(name, value)
         if fault:
             raise ValueError(fault)
@@ -552,42 +552,6 @@ def _matches(pattern: str, value: str) -> bool:
 
 def _flag(text: str) -> bool | None:
     return True if text.lower() in _YES else False if text.lower() in _NO else None
-
-
-def _expanded(text: str, env: Mapping[str, str]) -> tuple[str, bool]:
-    """A text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set."""
-    import re
-
-    if "${" not in text:
-        return text, False
-    used = False
-
-    def value(match: re.Match[str]) -> str:
-        nonlocal used
-        if match[0] == "$${":
-            return "${"
-        if not match[1]:
-            raise ValueError("has a ${ that names no variable (for the characters themselves, write $${)")
-        if match[1] not in env:
-            raise ValueError(f"needs the variable {match[1]}, which is not set")
-        used = True
-        return env[match[1]]
-
-    return re.sub(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?", value, text), used
-
-
-def _placed(url: str, base: Path, *, inside: bool) -> str:
-    """The URL with a path relative to `base` made absolute; with `inside` it must stay below it."""
-    for start in ("sqlite:///", "jsonl:"):
-        path = url.removeprefix(start)
-        if path and path != url:
-            full = os.path.join(base, path)
-            if inside and Path(os.path.realpath(base)) not in Path(os.path.realpath(full)).parents:
-                raise ValueError("leads out of the project, which only your own settings may do")
-            return start + full
-    if inside and url != "memory:":
-        raise ValueError("leads out of the project, which only your own settings may do")
-    return url
 
 
 def _quoted(name: str) -> str:

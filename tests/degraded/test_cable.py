@@ -266,7 +266,9 @@ async def test_a_large_commit_waits_too(cable: Cable, tmp_path: Path) -> None:
         await put(u, "after", 1)
         cable.mend()
         await back(u)
-        assert [d.content for d in await u.get_many([d.id for d in big], raw=True)] == [d.content for d in big]
+        assert [d.content for d in await u.get_many([d.id for d in big], raw=True)] == [
+            d.content for d in big
+        ]
     async with dgent.open(f"sqlite:///{tmp_path}/outbox.db") as outbox:
         assert await outbox.count(schema="dgent.outbox.part") == 0
 

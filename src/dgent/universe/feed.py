@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
-from typing import Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -12,8 +13,10 @@ from dgent.errors import Unavailable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Change, Item
-from dgent.store.degraded.backend import DegradableBackend
 from dgent.universe.contracts import Contracts
+
+if TYPE_CHECKING:
+    from dgent.store.degraded.backend import DegradableBackend
 
 BATCH = 256
 WAIT_S = 5.0
@@ -27,9 +30,11 @@ async def watch(
     A deletion matches when the record did before it was deleted, or when that is no longer known
     (a schema with `history="none"`): a deletion too many does no harm, a missed one does.
     """
-    if isinstance(backend, DegradableBackend):
-        async for change in _watch_degradable(backend, contracts, since, query):
-            yield change
+    if hasattr(backend, "notices"):
+        degradable = cast("DegradableBackend", backend)
+        async with aclosing(_watch_degradable(degradable, contracts, since, query)) as following:
+            async for change in following:
+                yield change
         return
     assert since is not None, "a store that is there has a newest commit"
     while True:

@@ -41,7 +41,6 @@ from dgent.store.backend import (
     SchemaStats,
     Version,
 )
-from dgent.store.degraded.telling import Degradation
 from dgent.universe import feed, history, opening, relation, upgrade, writing
 from dgent.universe.alone import Names
 from dgent.universe.argument import check_limit, check_query, check_since, query_of
@@ -51,6 +50,7 @@ from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
     from dgent.model.lens import Lens
+    from dgent.store.degraded.telling import Degradation
     from dgent.universe.focus import Focus
 
 T = TypeVar("T")

@@ -39,12 +39,16 @@ MODULES: dict[str, str] = {
     "store.backup": "dgent.verbs.store",
     "store.restore": "dgent.verbs.store",
     "store.copy": "dgent.verbs.store",
+    "outbox.list": "dgent.verbs.outbox",
+    "outbox.replay": "dgent.verbs.outbox",
+    "outbox.discard": "dgent.verbs.outbox",
 }
 
 NOUNS: dict[str, str] = {
     "data": "records: put, find, look back, undo, forget",
     "constellation": "named stores on this machine",
     "store": "how the store is, backup, restore and copy",
+    "outbox": "what waits for a store that is away",
     "config": "settings, and where each comes from",
 }
 

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -55,6 +55,7 @@ from dgent.store.degraded.outbox import Home, Outbox
 from dgent.store.degraded.overlay import Overlay
 from dgent.store.degraded.replay import Replay
 from dgent.store.degraded.telling import Degradation
+from dgent.store.upkeep import Upkeep, upkeep_of
 
 R = TypeVar("R")
 
@@ -456,20 +457,16 @@ class DegradableBackend:
         """Index one batch of old records; nothing to do while the store is away."""
         return bool(await self._asked(lambda store: _boxed(store.fill(schema, view))) == (True,))
 
-    def upkeep(self) -> Any:
-        """What inspects and copies the store."""
+    @property
+    def reached(self) -> Backend:
+        """The store itself; refused while it cannot be reached."""
         if self._down is not None:
             self._refuse("looking after the store")
-        from dgent.store.upkeep import upkeep_of
-
-        return upkeep_of(self._store)
-
-    @property
-    def store(self) -> Backend:
-        """The preferred engine; refused while it cannot be reached."""
-        if self._down is not None:
-            self._refuse("this")
         return self._store
+
+    def upkeep(self) -> Upkeep:
+        """What inspects and copies the store."""
+        return upkeep_of(self.reached)
 
     @property
     def epoch(self) -> bytes:
