@@ -81,7 +81,11 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
-    """Ops that all happen or none do, with who asks for them and why."""
+    """Ops that all happen or none do, with who asks for them and why.
+
+    A commit with a key is kept in the log also when it changes nothing, so that its key is known; unless
+    `keep_idle` is False, because the key is only for a lost answer.
+    """
 
     ops: Sequence[Op]
     key: str | None = None
@@ -91,6 +95,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     kind: Kind = "data"
     of_seq: int | None = None
     room: str | None = None
+    keep_idle: bool = True
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):

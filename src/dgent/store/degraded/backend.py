@@ -50,6 +50,7 @@ from dgent.store.backend import (
     Version,
     View,
 )
+from dgent.store.check import check_ids, checked_declaration
 from dgent.store.degraded import keeping, notice, telling
 from dgent.store.degraded.outbox import Home, Outbox
 from dgent.store.degraded.overlay import Overlay
@@ -303,7 +304,7 @@ class DegradableBackend:
         self._view = view
         if commit.key is None:
             # So that one whose answer is lost can be sent again without being done twice.
-            commit = msgspec.structs.replace(commit, key=ids.new_id())
+            commit = msgspec.structs.replace(commit, key=ids.new_id(), keep_idle=False)
         while True:
             unknown: OutcomeUnknown | None = None
             while self._down is None:
@@ -420,8 +421,9 @@ class DegradableBackend:
 
     async def forget(self, ids: Sequence[str], author: str, room: str | None) -> Forgotten:
         """Erase records for good, in the outbox too."""
+        wanted = set(check_ids(ids))
         await self.outbox.refresh()
-        if any(set(entry.ids) & set(ids) for entry in self.outbox.pending.values()):
+        if any(wanted.intersection(entry.ids) for entry in self.outbox.pending.values()):
             self._refuse("forgetting what has pending changes")
         done = await self._true("forgetting", lambda store: store.forget(ids, author, room))
         await self.outbox.forget(ids)
@@ -435,6 +437,7 @@ class DegradableBackend:
 
     async def declare(self, declaration: Declaration) -> Declared:
         """Make a schema known to the store; later, if it is away."""
+        declaration = checked_declaration(declaration)
         self._declared[declaration.name] = declaration
         found = await self._asked(lambda store: store.declare(declaration))
         return Declared(False) if found is None else found
