@@ -25,6 +25,7 @@ from dgent.store.upkeep import Pace, Progress
 from dgent.universe.universe import Universe
 
 BATCH = 500
+ATTEMPTS = 8  # at reading both whole
 _EVERYTHING = Query(limit=None, descending=False)
 
 
@@ -60,15 +61,23 @@ async def copy(source: Universe, target: Universe, *, progress: Progress | None 
     with records of its own is refused, and one that somebody else wrote to since the last copy.
     """
     copying = await _Copying.begin(source, target)
-    seq = await source.seq()
-    pace = Pace(progress, seq - copying.seq)
+    pace = Pace(progress)
     commits = 0
-    while copying.seq < seq:
-        for change in await copying.next_changes(seq):
-            await copying.replay(change)
-            commits += 1
-            pace.at(commits)
-    records, sha256 = await copying.reconcile(seq) or await copying.proven(seq)
+    for attempt in range(ATTEMPTS):
+        seq = await source.seq()
+        pace.total = commits + seq - copying.seq
+        while copying.seq < seq:
+            for change in await copying.next_changes(seq):
+                await copying.replay(change)
+                commits += 1
+                pace.at(commits)
+        try:
+            records, sha256 = await copying.reconcile(seq) or await copying.proven(seq)
+            break
+        except HistoryGone:
+            # A record that keeps no old versions changed while it was read: as of now it is there.
+            if attempt == ATTEMPTS - 1:
+                raise
     pace.end()
     return Copied(seq, commits, records, sha256)
 

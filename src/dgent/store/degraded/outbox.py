@@ -19,7 +19,19 @@ from dgent import clock
 from dgent.errors import Conflict, HistoryGone, KeyReused, NoBackendAvailable, NotFound, VersionConflict
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import STORED, Backend, Change, Commit, Declaration, Delete, Item, Keep, Op, Put
+from dgent.store.backend import (
+    STORED,
+    Backend,
+    Change,
+    Commit,
+    Committed,
+    Declaration,
+    Delete,
+    Item,
+    Keep,
+    Op,
+    Put,
+)
 from dgent.store.degraded.entry import (
     CONFLICT,
     ENTRY,
@@ -185,7 +197,7 @@ class Outbox:
     async def append(self, entry: Entry) -> tuple[Entry, bool]:
         """Keep a commit for later; the one that is there, and True, when its key was used before."""
         try:
-            await self._commit([Put(each, 0) for each in _split(entry.record())])
+            done = await self._commit([Put(each, 0) for each in _split(entry.record())])
         except VersionConflict:
             await self.refresh()
             earlier = self.pending.get(entry.name)
@@ -194,6 +206,10 @@ class Outbox:
             if earlier.digest != entry.digest:
                 raise KeyReused("the key was used before, for other work that is pending") from None
             return earlier, True
+        async with self._looking:
+            if done.seq == self._seen + 1:  # nobody else wrote, so there is nothing else to see
+                self._seen += 1
+                self.pending[entry.name] = msgspec.structs.replace(entry, seq=done.seq)
         await self.refresh()
         return self.pending.get(entry.name, entry), False
 
@@ -245,8 +261,8 @@ class Outbox:
         """Let go of the traces of what was replayed."""
         await self.backend.compact(Keep(versions=0))
 
-    async def _commit(self, ops: Sequence[Op]) -> None:
-        await self.backend.commit(Commit(ops), STORED)
+    async def _commit(self, ops: Sequence[Op]) -> Committed:
+        return await self.backend.commit(Commit(ops), STORED)
 
     # -- one at a time --------------------------------------------------------------------
 
