@@ -316,6 +316,9 @@ def outbox_file(url: str, where: Places | None = None) -> str:
     """Where the outbox of a store is unless somebody says otherwise; its folder is made, private."""
     import hashlib
 
+    for start in ("sqlite:///", "jsonl:"):
+        if url.startswith(start):  # a relative path means another store in another folder
+            url = start + os.path.abspath(url.removeprefix(start))
     name = hashlib.blake2b(mask(url).encode(errors="backslashreplace"), digest_size=8).hexdigest()
     folder = (places() if where is None else where).data / "outbox"
     make_private(folder)

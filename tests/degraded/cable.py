@@ -84,5 +84,7 @@ class _Far:
 def connected(cable: Cable, outbox: Path, *, optimistic: bool = False, author: str = "ann") -> dgent.Universe:
     """A degradable universe at the other end."""
     kept = Outbox(SQLiteBackend(str(outbox)), str(outbox))
-    backend = DegradableBackend([Place(cable.make, "far://store")], kept, optimistic=optimistic)
+    backend = DegradableBackend(
+        [Place(cable.make, "far://store", "far://store")], kept, optimistic=optimistic
+    )
     return Universe(backend, author=author)

@@ -13,7 +13,10 @@ import dgent
 from dgent.errors import Busy, Degraded, OutcomeUnknown, StorageFull, Unavailable
 from dgent.store.backend import Committed, Put
 from dgent.store.degraded import backend as degradable
+from dgent.store.degraded.backend import DegradableBackend, Place
+from dgent.store.degraded.outbox import Outbox
 from dgent.store.sqlite.backend import SQLiteBackend
+from dgent.universe.universe import Universe
 from tests.degraded.cable import Cable, connected
 from tests.degraded.world import back
 
@@ -287,3 +290,61 @@ async def test_forgetting_reaches_the_outbox(cable: Cable, tmp_path: Path) -> No
         await u.forget("a")
         held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
         assert secret.encode() not in held
+
+
+async def test_a_stand_in_that_goes_away_too_is_let_go(cable: Cable, tmp_path: Path) -> None:
+    other = Cable(tmp_path / "stand-in.db")
+    async with dgent.open(f"sqlite:///{other.path}") as stand_in:
+        await put(stand_in, "below", 1)
+    kept = Outbox(SQLiteBackend(str(tmp_path / "outbox.db")), str(tmp_path / "outbox.db"))
+    places = [Place(each.make, name, name) for each, name in ((cable, "far://a"), (other, "far://b"))]
+    async with Universe(DegradableBackend(places, kept)) as u:
+        await put(u, "a", 1)
+        cable.cut()
+        assert (await u.get("below")).data == {"n": 1}
+        await put(u, "mine", 2)
+        other.cut()
+        assert [datum.id for datum in await u.query()] == ["mine"]
+        assert u.degraded is not None and u.degraded.stand_in is None
+        cable.mend()
+        await back(u)
+        assert sorted(datum.id for datum in await u.query()) == ["a", "mine"]
+
+
+async def test_reads_while_it_comes_and_goes_are_whole_or_partial_but_never_fail(
+    cable: Cable, tmp_path: Path
+) -> None:
+    stand_in = f"sqlite:///{tmp_path}/stand-in.db"
+    async with dgent.open(stand_in) as below:
+        await put(below, "a", 0)
+    kept = Outbox(SQLiteBackend(str(tmp_path / "outbox.db")), str(tmp_path / "outbox.db"))
+    places = [
+        Place(cable.make, "far://a", "far://a"),
+        Place(lambda: SQLiteBackend(f"{tmp_path}/stand-in.db"), stand_in, stand_in),
+    ]
+    async with Universe(DegradableBackend(places, kept)) as u:
+        await put(u, "a", 1)
+        partial = whole = 0
+        until = asyncio.get_running_loop().time() + 2
+
+        async def read() -> None:
+            nonlocal partial, whole
+            while asyncio.get_running_loop().time() < until:
+                assert await u.get("a") is not None
+                page = await u.page(dgent.Query())
+                assert [datum.id for datum in page.items] == ["a"]
+                assert await u.count() == 1
+                partial, whole = partial + page.partial, whole + (not page.partial)
+                await asyncio.sleep(0)
+
+        async def shake() -> None:
+            while True:
+                cable.cut()
+                await asyncio.sleep(0.05)
+                cable.mend()
+                await asyncio.sleep(0.15)
+
+        shaking = asyncio.create_task(shake())
+        await asyncio.gather(*(read() for _ in range(4)))
+        shaking.cancel()
+        assert partial > 10 and whole > 10

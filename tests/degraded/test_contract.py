@@ -24,7 +24,8 @@ class Degradable:
         async def make() -> Backend:
             path = str(tmp_path / "outbox.db")
             store = tmp_path / "store.db"
-            place = Place(lambda: SQLiteBackend(str(store), durability="relaxed"), f"sqlite:///{store}")
+            url = f"sqlite:///{store}"
+            place = Place(lambda: SQLiteBackend(str(store), durability="relaxed"), url, url)
             made: Backend = DegradableBackend([place], Outbox(SQLiteBackend(path), path))
             return made
 

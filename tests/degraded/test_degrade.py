@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from pathlib import Path
 
 import pytest
 
 import dgent
+from dgent import sync
 from dgent.errors import (
     Conflict,
     Degraded,
@@ -86,6 +88,24 @@ async def test_an_outbox_for_another_store_is_refused(world: World) -> None:
         await u.put(dgent.Datum(id="a"))
     with pytest.raises(Conflict, match="belongs to"):
         await dgent.open(f"{world.url}x", degrade=True, outbox=world.outbox)
+
+
+async def test_a_relative_place_is_another_store_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for name in ("one", "two"):
+        (tmp_path / name / "server").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / name)
+        (tmp_path / name / "server").rename("away")
+        async with dgent.open("sqlite:///server/s.db", degrade=True) as u:
+            assert await u.count() == 0
+            await u.put(dgent.Datum(id=name))
+    for name in ("one", "two"):
+        monkeypatch.chdir(tmp_path / name)
+        (tmp_path / name / "away").rename("server")
+        async with dgent.open("sqlite:///server/s.db", degrade=True) as u:
+            assert [datum.id for datum in await u.query()] == [name]
 
 
 # -- writing ------------------------------------------------------------------------------
@@ -364,3 +384,20 @@ async def test_the_feed_tells_of_going_down_and_coming_back(world: World) -> Non
             ("data", 4, False, ["b"]),
         ]
         assert changes[0].items[0].datum.value == Note("while away", 1)
+
+
+# -- without a loop -----------------------------------------------------------------------
+
+
+def test_the_blocking_twin_degrades_alike(world: World) -> None:
+    world.leave()
+    with sync.open([world.url], degrade=True, outbox=world.outbox) as u:
+        u.register(NOTE)
+        made = u.remember(Note("kept"), id="kept")
+        assert made.seq is None and u.degraded.pending == 1
+        assert u.get("kept").value == Note("kept") and u.page(dgent.Query()).partial
+        with pytest.raises(Unavailable):
+            u.history("kept")
+    world.come_back()
+    with sync.open([world.url], degrade=True, outbox=world.outbox) as u:
+        assert u.degraded is None and [change.seq for change in u.changes()] == [1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +42,7 @@ async def held(world: World) -> dict[str, list[object]]:
     """The versions of every record, oldest first; a deletion is None."""
     found: dict[str, list[object]] = {}
     async with world.plain() as u:
-        for change in await u.changes():
+        for change in await u.changes(limit=None):
             for item in change.items:
                 assert item.id is not None
                 found.setdefault(item.id, []).append(item.datum.data["n"] if item.datum else None)
@@ -124,3 +126,62 @@ async def test_killed_while_replaying(tmp_path: Path) -> None:
         at += 1
         if at > steps:
             break
+
+
+KILLS = int(os.environ.get("DGENT_KILLS", "300")) // 20
+
+
+@pytest.mark.timeout(120 + KILLS * 4)
+async def test_a_storm_of_kills_on_one_outbox(tmp_path: Path) -> None:
+    """Three programs at a time share store and outbox; the store comes and goes, the programs are killed."""
+    world, rng = World(tmp_path), random.Random(5)
+    said: dict[str, list[str]] = {}
+    alive: dict[str, subprocess.Popen[str]] = {}
+    here = True
+    try:
+        for number in range(KILLS):
+            while len(alive) < 3:
+                name = f"w{number}-{len(said)}"
+                said[name] = []
+                alive[name] = _start(tmp_path, name)
+            await asyncio.sleep(rng.uniform(0.2, 0.8))
+            world.leave() if here else world.come_back()
+            here = not here
+            await asyncio.sleep(rng.uniform(0.1, 0.5))
+            name = rng.choice(list(alive))
+            said[name] = _end(alive.pop(name))
+    finally:
+        for name, process in alive.items():
+            said[name] = _end(process)
+    if not here:
+        world.come_back()
+    async with world.open() as u:
+        assert u.degraded is None and (await u.stats()).details["conflicts"] == 0
+    found = await held(world)
+    answered = 0
+    for name, lines in said.items():
+        own = [int(line.split()[1]) for line in lines if line.startswith("own ")]
+        pairs = [int(line.split()[1]) for line in lines if line.startswith("pair ")]
+        answered += len(own) + len(pairs)
+        kept = found.get(f"own.{name}", [])
+        assert kept == list(range(len(kept))), f"{name}: each once, in order"
+        assert len(own) <= len(kept) <= len(own) + 1
+        for n in pairs:
+            assert found[f"a.{name}.{n}"] == found[f"b.{name}.{n}"] == [n]
+    assert answered > KILLS
+    print(f"\n{len(said)} programs killed, {answered} answered writes, 0 lost, 0 doubled")
+
+
+def _start(folder: Path, name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.degraded.worker", "storm", str(folder), name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _end(process: subprocess.Popen[str]) -> list[str]:
+    process.kill()
+    out, err = process.communicate()
+    assert process.returncode == -9, err
+    return out.split("\n")[:-1]

@@ -62,6 +62,20 @@ async def write(u: Any) -> None:
     print("deleted 0", flush=True)
 
 
+async def storm(folder: str, name: str) -> None:
+    """Write until killed, store or no store, and say what was answered."""
+    n = 0
+    while True:
+        async with _away(folder) as u:
+            for _ in range(12):
+                await u.put(dgent.Datum(id=f"own.{name}", data={"n": n}))
+                print(f"own {n}", flush=True)
+                await u.put_many([dgent.Datum(id=f"{half}.{name}.{n}", data={"n": n}) for half in "ab"])
+                print(f"pair {n}", flush=True)
+                n += 1
+                await asyncio.sleep(0.01)
+
+
 async def main(job: str, folder: str, at: int) -> None:
     """Write while the store is away, or open it when it is back, which replays."""
     fuse = Fuse(at)
@@ -81,4 +95,7 @@ def _away(folder: str) -> dgent.Universe:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    if sys.argv[1] == "storm":
+        asyncio.run(storm(sys.argv[2], sys.argv[3]))
+    else:
+        asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -72,8 +72,11 @@ def _degradable(urls: Sequence[str], durability: str | None, degrade: Degrade, o
     from dgent.store.degraded.outbox import Outbox
 
     def place(url: str) -> Place:
-        backend_for(url, durability=durability)  # what is wrong with a later place shows now
-        return Place(lambda: backend_for(url, durability=durability), mask(url))
+        backend = backend_for(url, durability=durability)  # what is wrong with a later place shows now
+        # A relative path means another store in another folder.
+        path = getattr(backend, "path", None)
+        identity = mask(url) if path is None else f"{backend.name}:{path}"
+        return Place(lambda: backend_for(url, durability=durability), mask(url), identity)
 
     if outbox is None:
         from dgent import config

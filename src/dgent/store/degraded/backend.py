@@ -66,10 +66,12 @@ OPEN_S = 60.0
 
 
 class Place(NamedTuple):
-    """A store of the caller's list: how to make its backend, and its URL without secrets."""
+    """A store of the caller's list: how to make its backend, its URL without secrets, and what tells it
+    from any other store on this machine."""
 
     make: Callable[[], Backend]
     shown: str
+    identity: str
 
 
 class Down(NamedTuple):
@@ -101,6 +103,7 @@ class DegradableBackend:
         self._known = False  # whether the outbox knows the store's epoch
         self._gate = asyncio.Lock()  # held while a commit goes to the outbox, and for the turn to normal
         self._mending = asyncio.Lock()
+        self._falling = asyncio.Lock()
         self._tending: asyncio.Task[None] | None = None
         self._fills: set[asyncio.Task[None]] = set()
 
@@ -112,7 +115,7 @@ class DegradableBackend:
 
     async def open(self) -> None:
         """Open the outbox and the store; without the store, go on degraded and say so."""
-        await self.outbox.open(self._place.shown)
+        await self.outbox.open(self._place.identity)
         try:
             try:
                 await self._connect()
@@ -149,8 +152,11 @@ class DegradableBackend:
             raise NoBackendAvailable(f"the store is gone from {self._place.shown}", hint=self._reset_hint())
         if not await store.is_available():
             raise NoBackendAvailable(f"the {store.name} store cannot be opened at {self._place.shown}")
-        async with asyncio.timeout(OPEN_S):
-            await store.open()
+        try:
+            async with asyncio.timeout(OPEN_S):
+                await store.open()
+        except TimeoutError:
+            raise Unavailable(f"{self._place.shown} did not answer for {OPEN_S:.0f} s") from None
         try:
             await self._recognize(store, known)
             for declaration in self._declared.values():
@@ -175,7 +181,7 @@ class DegradableBackend:
 
     async def _get_to_know(self, epoch: str) -> None:
         self._known = True
-        await self.outbox.settle_in(Home(self._place.shown, epoch))
+        await self.outbox.settle_in(Home(self._place.identity, epoch))
 
     def _reset_hint(self) -> str:
         return f"if it is meant to begin anew, remove {self.outbox.path} first"
@@ -194,17 +200,17 @@ class DegradableBackend:
         )
 
     async def _go_down(self, error: DgentError) -> None:
-        if self._down is not None:
-            return
-        self._down = Down(clock.now(), error.message)
-        self.overlay.below = None
-        for place in self._stand_ins:
-            stand_in = place.make()
-            with suppress(StorageError):
-                if await stand_in.is_available():
-                    await stand_in.open()
-                    self.overlay.below = stand_in
-                    break
+        async with self._falling:
+            if self._down is not None:
+                return
+            for place in self._stand_ins:
+                stand_in = place.make()
+                with suppress(StorageError):
+                    if await stand_in.is_available():
+                        await stand_in.open()
+                        self.overlay.below = stand_in
+                        break
+            self._down = Down(clock.now(), error.message)
         self.notices.tell(notice.turned("degraded", error.message))
         warnings.warn(telling.warning(self._place.shown, self.outbox.path, error), Degraded, stacklevel=2)
 
@@ -224,8 +230,6 @@ class DegradableBackend:
             try:
                 await self._connect()
                 await self._drain()
-            except TimeoutError:
-                raise Unavailable(f"{self._place.shown} did not answer for {OPEN_S:.0f} s") from None
             except StorageError as error:
                 self._down = Down(self._down.since, error.message)
                 raise
@@ -286,6 +290,23 @@ class DegradableBackend:
                 if store is self._store:
                     await self._go_down(error)
         return None
+
+    async def _at_hand(self, ask: Callable[[Backend], Awaitable[R]], else_: Callable[[], Awaitable[R]]) -> R:
+        """The store's answer, or while it is away that of what is at hand."""
+        while True:
+            found = await self._asked(lambda store: _boxed(ask(store)))
+            if found is not None:
+                return found[0]
+            try:
+                return await else_()
+            except Closed:
+                if self._down is not None:
+                    raise
+                # The store came back, and the stand-in was let go meanwhile: ask the store.
+            except Unavailable:
+                if self.overlay.below is None:
+                    raise
+                await self._leave_stand_in()  # it is away too; what is pending is still at hand
 
     async def _true(self, what: str, ask: Callable[[Backend], Awaitable[R]]) -> R:
         """The store's answer; refused when it cannot be reached, because no other would be true."""
@@ -351,34 +372,42 @@ class DegradableBackend:
         """The live version; from what is at hand, and without a seq, while the store is away."""
         if as_of is not None:
             return await self._true("the past", lambda store: store.get(id, as_of, lazy))
-        found = await self._asked(lambda store: _boxed(store.get(id, None, lazy)))
-        return (await self.overlay.get_many([id]))[0] if found is None else found[0]
+
+        async def at_hand() -> Datum | None:
+            return (await self.overlay.get_many([id]))[0]
+
+        return await self._at_hand(lambda store: store.get(id, None, lazy), at_hand)
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
         """One answer for each id."""
         if as_of is not None:
             return await self._true("the past", lambda store: store.get_many(ids, as_of))
-        found = await self._asked(lambda store: store.get_many(ids))
-        return await self.overlay.get_many(list(ids)) if found is None else found
+        return await self._at_hand(
+            lambda store: store.get_many(ids), lambda: self.overlay.get_many(check_ids(ids))
+        )
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
         """A page of matching records; `partial` while the store is away."""
         if as_of is not None:
             return await self._true("the past", lambda store: store.query(query, view, as_of))
-        found = await self._asked(lambda store: store.query(query, view))
-        return await self.overlay.query(query, view) if found is None else found
+        return await self._at_hand(
+            lambda store: store.query(query, view), lambda: self.overlay.query(query, view)
+        )
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """How many records match, of those at hand."""
         if as_of is not None:
             return await self._true("the past", lambda store: store.count(query, view, as_of))
-        found = await self._asked(lambda store: _boxed(store.count(query, view)))
-        return await self.overlay.count(query, view) if found is None else found[0]
+        return await self._at_hand(
+            lambda store: store.count(query, view), lambda: self.overlay.count(query, view)
+        )
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
         """Records whose declared refs hold this id, of those at hand."""
-        found = await self._asked(lambda store: store.referrers(id, limit, view))
-        return await self.overlay.referrers(id, limit, view, self._declared) if found is None else found
+        return await self._at_hand(
+            lambda store: store.referrers(id, limit, view),
+            lambda: self.overlay.referrers(id, limit, view, self._declared),
+        )
 
     # -- what needs the truth -------------------------------------------------------------
 
@@ -479,9 +508,12 @@ class DegradableBackend:
     async def stats(self) -> BackendStats:
         """What the store holds, or what is at hand of it; `details["degraded"]` says which."""
         await self.outbox.refresh()
-        found = await self._asked(lambda store: store.stats())
-        if found is None:
-            return await telling.partial_stats(self, self._place.shown, self._view)
+        found = await self._at_hand(
+            lambda store: store.stats(),
+            lambda: telling.partial_stats(self, self._place.shown, self._view),
+        )
+        if found.details.get("degraded"):
+            return found
         conflicts, pending = len(self.outbox.clashes), len(self.outbox.pending)
         told = {"degraded": False, "pending": pending, "conflicts": conflicts, "outbox": self.outbox.path}
         return msgspec.structs.replace(found, details={**found.details, **told})

@@ -16,7 +16,15 @@ from typing import Any
 import msgspec
 
 from dgent import clock
-from dgent.errors import Conflict, HistoryGone, KeyReused, NoBackendAvailable, NotFound, VersionConflict
+from dgent.errors import (
+    Conflict,
+    HistoryGone,
+    KeyReused,
+    NoBackendAvailable,
+    NotFound,
+    Unavailable,
+    VersionConflict,
+)
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import (
@@ -269,7 +277,10 @@ class Outbox:
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Be the only program that replays; the system ends the hold of one that was killed."""
-        handle = os.open(self.path + ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            handle = os.open(self.path + ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise Unavailable(f"{self.path}.lock cannot be opened: {error.strerror}") from None
         try:
             while not _lock(handle):
                 await asyncio.sleep(LOCK_S)
