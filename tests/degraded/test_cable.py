@@ -348,3 +348,81 @@ async def test_reads_while_it_comes_and_goes_are_whole_or_partial_but_never_fail
         await asyncio.gather(*(read() for _ in range(4)))
         shaking.cancel()
         assert partial > 10 and whole > 10
+
+
+async def test_what_may_have_arrived_long_ago_is_set_aside(
+    cable: Cable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while sending, and started again when the store no longer knows the key."""
+    outbox = tmp_path / "outbox.db"
+    async with connected(cable, outbox) as u:
+        await put(u, "x", 0)
+        cable.cut()
+        await put(u, "a", 1)
+        await put(u, "b", 2)
+        kept: Outbox = u.backend.outbox  # type: ignore[attr-defined]
+        first, _ = kept.entries()
+        real = degradable.clock.now_us
+        monkeypatch.setattr(degradable.clock, "now_us", lambda: real() - 8 * 24 * 3600 * 1_000_000)
+        await kept.try_now([first])
+        monkeypatch.undo()
+    cable.mend()
+    with pytest.warns(Degraded, match="may have arrived"):
+        u = await connected(cable, outbox)
+    assert (await u.stats()).details["conflicts"] == 1
+    await u.close()
+    assert await versions(cable.path) == {"x": [0], "b": [2]}
+
+
+async def test_what_was_being_sent_a_moment_ago_is_sent_again(cable: Cable, tmp_path: Path) -> None:
+    outbox = tmp_path / "outbox.db"
+    async with connected(cable, outbox) as u:
+        await put(u, "x", 0)
+        cable.cut()
+        await put(u, "a", 1)
+        kept: Outbox = u.backend.outbox  # type: ignore[attr-defined]
+        await kept.try_now(kept.entries())
+    cable.mend()
+    async with connected(cable, outbox) as u:
+        assert (await u.stats()).details["conflicts"] == 0
+    assert await versions(cable.path) == {"x": [0], "a": [1]}
+
+
+@pytest.mark.parametrize("luck", range(12))
+async def test_optimistic_chains_against_a_model(cable: Cable, tmp_path: Path, luck: int) -> None:
+    """A chain goes on to its first conflict, and what is blind overwrites until then."""
+    rng = random.Random(luck)
+    ids = [f"r{n}" for n in range(4)]
+    async with connected(cable, tmp_path / "outbox.db", optimistic=True) as u:
+        for id in ids[:3]:
+            await put(u, id, 0)
+        seen = {id: 1 if id != "r3" else 0 for id in ids}  # the rev each chain builds on
+        cable.cut()
+        await u.count()
+        ours: dict[str, list[tuple[int, bool]]] = {id: [] for id in ids}
+        for n in range(1, 25):
+            id = rng.choice(ids)
+            known = await u.get(id, raw=True)
+            careful = rng.random() < 0.6
+            expect = None if not careful else seen[id] if known is None else known.rev
+            await u.put(dgent.Datum(id=id, data={"n": n}), expect=expect)
+            ours[id].append((n, careful))
+        touched = set(rng.sample(ids, 2))
+        async with dgent.open(f"sqlite:///{cable.path}") as other:
+            for id in touched:
+                await put(other, id, -1)
+        cable.mend()
+        await back(u)
+        refused = (await u.stats()).details["conflicts"]
+    found = await versions(cable.path)
+    expected_refused = 0
+    for id in ids:
+        base = ([0] if id != "r3" else []) + ([-1] if id in touched else [])
+        done: list[int] = []
+        for place, (n, careful) in enumerate(ours[id]):
+            if careful and place == 0 and id in touched:
+                expected_refused += len(ours[id])
+                break
+            done.append(n)
+        assert found.get(id, []) == base + done, id
+    assert refused == expected_refused

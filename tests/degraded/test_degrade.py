@@ -21,6 +21,7 @@ from dgent.errors import (
 )
 from dgent.model.lens import field
 from dgent.store.backend import Delete, Put
+from dgent.store.registry import ENGINES, backend_for
 from tests.degraded.world import NOTE, Note, World, back
 
 pytestmark = pytest.mark.filterwarnings("ignore::dgent.errors.Degraded")
@@ -57,6 +58,8 @@ async def test_a_place_of_an_unknown_engine_is_an_error_at_once(world: World) ->
 
 
 async def test_an_outbox_must_last_and_open(world: World) -> None:
+    with pytest.raises(InputError, match="may be away"):
+        dgent.open(world.url, outbox=world.outbox)
     with pytest.raises(InputError, match="SQLite file"):
         dgent.open(world.url, degrade=True, outbox="memory:")
     with pytest.raises(NoBackendAvailable, match="outbox"):
@@ -80,6 +83,32 @@ async def test_every_start_warns(world: World) -> None:
             u = await world.open()
         assert u.degraded is not None and str(world.folder) in u.degraded.reason
         await u.close()
+
+
+async def test_a_warning_for_each_start_also_in_one_process(world: World) -> None:
+    world.leave()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            async with world.open():
+                pass
+    assert [each.category for each in told] == [Degraded] * 3
+
+
+async def test_warnings_as_errors_leave_nothing_open(world: World) -> None:
+    world.leave()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(Degraded):
+            await world.open()
+    async with world.open() as u:
+        assert u.degraded is not None
+
+
+def test_engines_have_their_priorities() -> None:
+    wanted = {"postgres": 10, "sqlite": 50, "jsonl": 60, "memory": 100}
+    for engine in ENGINES:
+        assert backend_for(engine.example).priority == wanted[engine.name]
 
 
 async def test_an_outbox_for_another_store_is_refused(world: World) -> None:

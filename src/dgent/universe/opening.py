@@ -61,7 +61,7 @@ def backend_at(
     if not urls:
         raise InputError("there is no place in the list", field="url")
     if not degrade:
-        if outbox is not None and degrade is not None:
+        if outbox is not None:
             raise InputError("an outbox is for a store that may be away", hint="pass degrade=True")
         return backend_for(urls[0], durability=durability), tuple(mask(each) for each in urls[1:])
     return _degradable(urls, durability, degrade, outbox), ()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -212,7 +211,7 @@ class DegradableBackend:
                         break
             self._down = Down(clock.now(), error.message)
         self.notices.tell(notice.turned("degraded", error.message))
-        warnings.warn(telling.warning(self._place.shown, self.outbox.path, error), Degraded, stacklevel=2)
+        telling.warn_of_degrading(self._place.shown, self.outbox.path, error)
 
     async def _leave_stand_in(self) -> None:
         below, self.overlay.below = self.overlay.below, None
@@ -247,7 +246,7 @@ class DegradableBackend:
                         await replay.run()
                 finally:
                     if replay.clashes:
-                        warnings.warn(telling.clashed(replay.clashes), Degraded, stacklevel=2)
+                        telling.warn_of_clashes(replay.clashes)
             async with self._gate:
                 await self.outbox.refresh()
                 if not self.outbox.pending:
@@ -272,6 +271,10 @@ class DegradableBackend:
                     await self._go_down(error)
             except Degraded:
                 continue  # the program has made warnings errors; the state is as it should be
+            except Exception as error:
+                # A fault must not end the looking; it is told as the reason.
+                if self._down is not None:
+                    self._down = Down(self._down.since, f"{type(error).__name__}: {error}")
 
     # -- asking the store -----------------------------------------------------------------
 

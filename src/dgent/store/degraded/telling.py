@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dgent import clock
-from dgent.errors import DgentError, Unavailable
+from dgent.errors import Degraded, DgentError, Unavailable
 from dgent.model.query import Query
 from dgent.store.backend import BackendStats, SchemaStats, View
 from dgent.store.degraded.outbox import Clash
@@ -29,21 +30,26 @@ class Degradation(msgspec.Struct, frozen=True):
     outbox: str
 
 
-def warning(place: str, outbox: str, error: DgentError) -> str:
-    """What is said when a store cannot be reached."""
-    return (
+def warn_of_degrading(place: str, outbox: str, error: DgentError) -> None:
+    """Say that a store cannot be reached."""
+    _warn(
         f"degraded: {place} cannot be reached ({error.message}); writes are kept in {outbox} until it is"
         " back, and reads are partial"
     )
 
 
-def clashed(clashes: Sequence[Clash]) -> str:
-    """What is said when pending commits were refused."""
+def warn_of_clashes(clashes: Sequence[Clash]) -> None:
+    """Say that pending commits were refused."""
     first = clashes[0]
-    return (
+    _warn(
         f"{len(clashes)} of the pending commits conflict and are kept apart; the first is about"
         f" {', '.join(map(repr, first.entry.ids[:3]))}: {first.reason}. `dgent outbox list` shows them"
     )
+
+
+def _warn(text: str) -> None:
+    # Without a registry, Python does not take the second start for a repetition of the first.
+    warnings.warn_explicit(text, Degraded, "dgent", 0, module="dgent")
 
 
 def refusal(what: str, place: str, down: Down | None) -> Unavailable:
