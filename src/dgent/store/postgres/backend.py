@@ -16,16 +16,15 @@ from dgent.model.query import Query
 from dgent.store import select
 from dgent.store.backend import BackendStats, Committed, Guard, Page, View
 from dgent.store.check import check_as_of, check_ids, check_seq
-from dgent.store.embedded import INLINE_ROWS, EmbeddedBackend
+from dgent.store.embedded import EmbeddedBackend
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.postgres import format as storage
-from dgent.store.postgres import trouble
+from dgent.store.postgres import quick, trouble
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import Listener
 from dgent.store.postgres.pool import Pool
-from dgent.store.postgres.quick import Outdated, QuickReading
 from dgent.store.postgres.reading import Catalogs, PostgresReading
 from dgent.store.postgres.replica import Replica
 from dgent.store.postgres.sql import Texts
@@ -35,6 +34,8 @@ from dgent.store.postgres.writer import Writer
 from dgent.store.row import datum_of, datums_of, whole_of
 
 R = TypeVar("R")
+
+SHORT = 1000  # a page of more rows is read in parts
 
 
 class PostgresBackend(EmbeddedBackend):
@@ -217,27 +218,11 @@ class PostgresBackend(EmbeddedBackend):
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
         """A page of matching records in order."""
         check_as_of(as_of)
-        if self._plain and as_of is None and query.limit is not None:
-            page = await self._quick_page(query, view)
+        if self._plain and as_of is None and query.limit is not None and query.offset + query.limit <= SHORT:
+            page = await quick.page(self._fetch, self._texts, self._catalogs, query, view, self.epoch)
             if page is not None:
                 return page
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
-
-    async def _quick_page(self, query: Query, view: View) -> Page | None:
-        """The page in one round trip, if an index gives exactly its rows."""
-        assert query.limit is not None
-        if query.limit + query.offset > INLINE_ROWS * 10:
-            return None
-        for _ in range(2):
-            try:
-                return await run(lambda: self._planned_page(query, view))
-            except Outdated:
-                continue
-        return None
-
-    def _planned_page(self, query: Query, view: View) -> Page | None:
-        reading = QuickReading(self._fetch, self._texts, self._catalogs)
-        return select.query(reading, query, view, None, self.epoch, only_short=True)
 
     async def validate(self, guard: Guard, view: View) -> int:
         """The newest seq, or TransactionConflict when something in the guard was touched."""

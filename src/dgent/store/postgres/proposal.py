@@ -28,7 +28,7 @@ from dgent.store.row import Row
 NEW_S = 60.0  # an id is taken for new when it was made so recently
 
 
-class NeedsLock(Exception):
+class _NeedsLock(Exception):
     """A commit changes what is known of a schema, which only whoever holds the clock may do."""
 
 
@@ -49,6 +49,7 @@ class Proposal(PostgresKernel):
         self._pending: list[Logged] = []
         self._made: dict[int, Row] = {}
         self.strict = False
+        self.needs_lock = False
         self.sure = False  # assume of no id that it is new
         self.locked = False
 
@@ -58,6 +59,7 @@ class Proposal(PostgresKernel):
         """Start anew; what was fetched for the last group may be old."""
         self.connection = connection
         self.sure, self.locked = sure, locked
+        self.needs_lock = False
         self.changes = Changes()
         self._heads, self._keyed, self._revs, self._checked = {}, {}, {}, {}
         self._pending, self._made, self._rows = [], {}, {}
@@ -171,7 +173,8 @@ class Proposal(PostgresKernel):
 
     def set_state(self, state: SchemaState) -> None:
         if not self.locked:
-            raise NeedsLock
+            self.needs_lock = True
+            raise _NeedsLock
         super().set_state(state)
 
     def _run(self, sql: str, *values: Any) -> int:

@@ -23,7 +23,7 @@ from dgent.store.ledger import Ledger, Prepared
 from dgent.store.postgres import bulk, trouble
 from dgent.store.postgres.bridge import run
 from dgent.store.postgres.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
-from dgent.store.postgres.proposal import NeedsLock, Proposal
+from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.reading import Catalogs
 from dgent.store.postgres.sql import Texts
 
@@ -278,11 +278,11 @@ class Writer:
             job.result = job.failed = None
             try:
                 job.result = self.ledger.commit(job.prepared, job.view)
-            except NeedsLock:
-                raise _Again(job) from None
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError):
                 raise  # it is about the connection, not about this commit
             except Exception as error:
+                if proposal.needs_lock:
+                    raise _Again(job) from None
                 job.failed = error  # a refusal, or a bug in the caller's view: his alone
         proposal.work_out()
 
