@@ -39,12 +39,19 @@ def _file(folder: Path) -> str:
     return f"sqlite:///{folder / 'store.db'}"
 
 
+def _universe(folder: Path) -> str:
+    from tests.postgres.lease import url_for  # starts a server, and not every test needs one
+
+    return url_for(folder)
+
+
 SETTINGS: dict[str, list[Setting]] = {
     "memory": [Setting("memory", lambda _: "memory:", {}, False)],
     "sqlite": [
         Setting("sqlite", _file, {"durability": "full"}, True),
         Setting("relaxed", _file, {"durability": "relaxed"}, True),
     ],
+    "postgres": [Setting("postgres", _universe, {}, True)],
 }
 
 # From the registry, so that a new engine without a row above fails here and not in someone's hands.

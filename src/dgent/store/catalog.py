@@ -68,6 +68,39 @@ class SchemaState(msgspec.Struct, frozen=True):
         return tuple(p for p in (*self.paths, *((REF,) if self.refs else ())) if p not in self.ready)
 
 
+class Catalog:
+    """What is cached of a store's names, streams and schemas.
+
+    What is cached must fit the moment that is read, so readers of different moments share none.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what may have changed."""
+        self.generation += 1
+        self.version = -1
+        self.numbers: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        self.streams: dict[StreamName, int] = {}
+        self.states: dict[str, SchemaState] = {}
+        self.floor = 0
+        self.floor_at = 0
+        self.dk_floor = 0
+        self.forgot = 0
+        self.salt = b""
+
+    def copy(self) -> Catalog:
+        """Another one that knows the same, and may learn what this one must not."""
+        other = Catalog()
+        other.__dict__.update(self.__dict__)
+        other.numbers, other.names = dict(self.numbers), dict(self.names)
+        other.streams, other.states = dict(self.streams), dict(self.states)
+        return other
+
+
 def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
     """The state after a declaration; the same object when nothing changes.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from dgent.errors import InputError
+from dgent.errors import InputError, Unsupported
 from dgent.settingfile import mask
 from dgent.store.backend import Backend
 
@@ -38,9 +38,25 @@ def _sqlite(rest: str, options: dict[str, Any]) -> Backend:
     return backend
 
 
+def _postgres(rest: str, options: dict[str, Any]) -> Backend:
+    try:
+        module = import_module("dgent.store.postgres.backend")
+    except ModuleNotFoundError as error:
+        if error.name not in ("asyncpg", "greenlet"):
+            raise
+        raise Unsupported(
+            f"the postgres engine needs {error.name}", hint="pip install 'dgent[postgres]'"
+        ) from None
+    wrap = {"wrap": options.pop("wrap")} if "wrap" in options else {}
+    address = import_module("dgent.store.postgres.address").address_of("postgresql:" + rest, **options)
+    backend: Backend = module.PostgresBackend(address, **wrap)
+    return backend
+
+
 ENGINES: tuple[Engine, ...] = (
     Engine("memory", "memory", "memory:", _memory),
     Engine("sqlite", "sqlite", "sqlite:///path/to/file.db", _sqlite),
+    Engine("postgres", "postgresql", "postgresql://user@host/database", _postgres),
 )
 
 

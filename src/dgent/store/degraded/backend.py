@@ -237,21 +237,27 @@ class DegradableBackend:
 
     async def _drain(self) -> None:
         """Do everything that is pending; only then is the store used directly again."""
-        while True:
-            await self.outbox.refresh()
-            if self.outbox.pending:
-                replay = Replay(self.outbox, self._store, self._view)
-                try:
-                    async with self.outbox.alone():
-                        await replay.run()
-                finally:
-                    if replay.clashes:
-                        telling.warn_of_clashes(replay.clashes)
-            async with self._gate:
-                await self.outbox.refresh()
-                if not self.outbox.pending:
-                    self._down = None
-                    return
+        await self._replay()
+        async with self._gate:
+            # Commits of this program wait from here on: else those who write quicker than a replay
+            # goes would never be done.
+            while await self._replay():
+                pass
+            self._down = None
+
+    async def _replay(self) -> bool:
+        """Do what is pending now; False when there was nothing."""
+        await self.outbox.refresh()
+        if not self.outbox.pending:
+            return False
+        replay = Replay(self.outbox, self._store, self._view)
+        try:
+            async with self.outbox.alone():
+                await replay.run()
+        finally:
+            if replay.clashes:
+                telling.warn_of_clashes(replay.clashes)
+        return True
 
     async def _tend(self) -> None:
         """Look whether a store that is away is back, and whether others left something in the outbox."""

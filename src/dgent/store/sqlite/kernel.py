@@ -11,7 +11,7 @@ import msgspec
 
 from dgent.errors import Corrupt
 from dgent.store.body import ANCHOR
-from dgent.store.catalog import Entry, SchemaState, StreamName, high, low
+from dgent.store.catalog import Catalog, Entry, SchemaState, StreamName, high, low
 from dgent.store.kernel import Logged, LoggedOp, Scan, Tip
 from dgent.store.row import Brief, Row
 
@@ -83,31 +83,6 @@ _FETCH_KEY = {
 _ops_encoder = msgspec.msgpack.Encoder()
 _ops_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
 _state_decoder = msgspec.json.Decoder(SchemaState)
-
-
-class Catalog:
-    """What one connection has cached of a store's names, streams and schemas.
-
-    Not shared between connections: what is cached must fit the moment that the connection reads.
-    """
-
-    def __init__(self) -> None:
-        self.generation = 0
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget what may have changed."""
-        self.generation += 1
-        self.version = -1
-        self.numbers: dict[str, int] = {}
-        self.names: dict[int, str] = {}
-        self.streams: dict[StreamName, int] = {}
-        self.states: dict[str, SchemaState] = {}
-        self.floor = 0
-        self.floor_at = 0
-        self.dk_floor = 0
-        self.forgot = 0
-        self.salt = b""
 
 
 class SQLiteReading:

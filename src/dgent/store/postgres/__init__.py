@@ -1,0 +1,1 @@
+"""The Postgres engine: one schema of a database, any number of processes and machines."""

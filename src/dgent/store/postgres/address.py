@@ -1,0 +1,104 @@
+"""Where a universe on Postgres is: the server, the universe's name, and how to talk to it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from dgent.errors import InputError
+from dgent.settingfile import mask
+from dgent.store.postgres.format import checked_name
+
+TIMEOUT_S = 30.0
+POOL = 10
+DURABILITIES = ("full", "relaxed")
+_OURS = ("universe", "timeout", "pool", "pgbouncer", "read_url")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A place on a Postgres server, as a URL says it."""
+
+    dsn: str
+    universe: str = "dgent"
+    timeout: float = TIMEOUT_S
+    pool: int = POOL
+    pgbouncer: bool = False
+    read_dsn: str | None = None
+    durability: str = "full"
+
+    @property
+    def place(self) -> str:
+        """The place for people, without secrets."""
+        return mask(f"{self.dsn}{'&' if '?' in self.dsn else '?'}universe={self.universe}")
+
+    def settings(self) -> dict[str, str]:
+        """What each session asks of the server; a pooler between passes hardly any of it on."""
+        if self.pgbouncer:
+            return {"application_name": "dgent"}
+        wanted = {"application_name": "dgent", "jit": "off", "plan_cache_mode": "force_generic_plan"}
+        if self.durability == "relaxed":
+            wanted["synchronous_commit"] = "off"
+        return wanted
+
+
+def address_of(url: str, **options: Any) -> Address:
+    """Read a URL like postgresql://user@host/database?universe=name&timeout=10."""
+    parts = urlsplit(url)
+    if not (parts.hostname or parts.netloc or "host=" in parts.query):
+        raise InputError(
+            f"{mask(url)} names no server",
+            hint="write postgresql://user@host/database?universe=name",
+            field="url",
+        )
+    asked: dict[str, Any] = {}
+    rest = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in _OURS:
+            asked[name] = value
+        else:
+            rest.append((name, value))
+    asked.update((name, value) for name, value in options.items() if value is not None)
+    durability = asked.pop("durability", "full")
+    if durability not in DURABILITIES:
+        raise InputError(
+            f"durability is {durability!r}; it is one of {', '.join(DURABILITIES)}", field="durability"
+        )
+    pgbouncer = _truth(asked.get("pgbouncer", False))
+    if pgbouncer and durability == "relaxed":
+        raise InputError(
+            "durability='relaxed' cannot be asked for through PgBouncer",
+            hint="set synchronous_commit for the role instead",
+            field="durability",
+        )
+    read_url = asked.get("read_url")
+    return Address(
+        urlunsplit(parts._replace(query=urlencode(rest, quote_via=quote))),
+        checked_name(asked.get("universe", "dgent")),
+        _number(asked.get("timeout", TIMEOUT_S), "timeout"),
+        int(_number(asked.get("pool", POOL), "pool")),
+        pgbouncer,
+        None if read_url is None else address_of(read_url).dsn,
+        durability,
+    )
+
+
+def _number(value: Any, field: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 1 <= number <= 3600:
+        raise InputError(f"{field} must be a number from 1 to 3600, not {value!r}", field=field)
+    return number
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off"):
+        return False
+    raise InputError(f"pgbouncer is true or false, not {value!r}", field="pgbouncer")

@@ -1,0 +1,269 @@
+"""The Postgres engine: one universe in a schema of a database, any number of processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from dgent import ids as ids_
+from dgent.errors import Closed, Corrupt, Unsupported
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store import select
+from dgent.store.backend import BackendStats, Committed, Guard, Page, View
+from dgent.store.check import check_as_of, check_ids, check_seq
+from dgent.store.embedded import EmbeddedBackend
+from dgent.store.kernel import Reading, Wrap, unwrapped
+from dgent.store.ledger import Ledger, Prepared
+from dgent.store.postgres import format as storage
+from dgent.store.postgres import quick, trouble
+from dgent.store.postgres.address import Address
+from dgent.store.postgres.bridge import run
+from dgent.store.postgres.listen import Listener
+from dgent.store.postgres.pool import Pool
+from dgent.store.postgres.reading import Catalogs, PostgresReading
+from dgent.store.postgres.replica import Replica
+from dgent.store.postgres.sql import Texts
+from dgent.store.postgres.upkeep import sweep
+from dgent.store.postgres.work import write
+from dgent.store.postgres.writer import Writer
+from dgent.store.row import datum_of, datums_of, whole_of
+
+R = TypeVar("R")
+
+SHORT = 1000  # a page of more rows is read in parts
+
+
+class PostgresBackend(EmbeddedBackend):
+    """Keeps a universe in a schema of its own on a Postgres server.
+
+    `durability="full"` (the default): the server says a commit is durable before the call returns.
+    `"relaxed"`: a crash of the server may lose the last moments' commits, never part of one.
+    """
+
+    name = "postgres"
+    priority = 10
+
+    def __init__(self, address: Address, wrap: Wrap = unwrapped) -> None:
+        self.address = address
+        self.epoch = b""
+        self._wrap = wrap
+        self._plain = wrap is unwrapped
+        self._texts = Texts(address.universe)
+        self._catalogs = Catalogs()
+        self._pool: Pool | None = None
+        self._replica: Replica | None = None
+        self._writer: Writer | None = None
+        self._listener: Listener | None = None
+        self._pid = 0
+        self._newest = 0  # the newest seq that a call here was told of
+
+    # -- lifecycle ------------------------------------------------------------------------
+
+    async def is_available(self) -> bool:
+        """Whether the server can be reached now; only `open` can say why not."""
+        return True
+
+    async def open(self) -> None:
+        """Connect, and make or update the universe's tables if need be."""
+        if self._pool is not None:
+            raise Closed(f"{self.address.place} is open already", hint="make another backend")
+        pool = Pool(self.address, self.address.dsn)
+        try:
+            self.epoch = await pool.call(
+                lambda connection: storage.prepare(connection, self.address.universe)
+            )
+        except BaseException:
+            await pool.close()
+            raise
+        self._pool, self._pid = pool, os.getpid()
+        self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._saw)
+        self._listener = Listener(pool, self.address, self.last_seq)
+        if self.address.read_dsn is not None:
+            self._replica = Replica(Pool(self.address, self.address.read_dsn), self._texts)
+
+    async def close(self) -> None:
+        """Finish what was handed in and let go of the connections."""
+        pool, self._pool = self._pool, None
+        if pool is None or self._pid != os.getpid():
+            return  # what was inherited by a fork belongs to the parent
+        assert self._writer is not None and self._listener is not None
+        await self._writer.close()
+        await self._listener.close()
+        if self._replica is not None:
+            await self._replica.pool.close()
+        await pool.close()
+
+    def _opened(self) -> Pool:
+        if self._pool is None:
+            raise Closed(f"{self.address.place} is not open")
+        if self._pid != os.getpid():
+            raise Closed(f"{self.address.place} was opened before fork", hint="open it again in the child")
+        return self._pool
+
+    def _saw(self, seq: int) -> None:
+        self._newest = max(self._newest, seq)
+
+    # -- where work runs ------------------------------------------------------------------
+
+    async def _reading_pool(self) -> Pool:
+        """Where to read: a replica that has caught up with what this handle knows of, or the primary."""
+        pool = self._opened()
+        if self._replica is not None and await self._replica.reaches(self._newest):
+            return self._replica.pool
+        return pool
+
+    async def _read(self, work: Callable[[Reading], R]) -> R:
+        async def moment(connection: asyncpg.Connection) -> R:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                reading = PostgresReading(connection, self._texts, self._catalogs)
+                wrapped = self._wrap(reading)
+
+                def do() -> R:
+                    reading.begin()
+                    return work(wrapped)
+
+                return await run(do)
+
+        return await (await self._reading_pool()).call(moment)
+
+    def _read_now(self, work: Callable[[Reading], R]) -> R:
+        raise Unsupported("Postgres answers over the network", hint="await the call")
+
+    def get_now(self, id: str, lazy: bool = False) -> Datum | None:
+        """Not here: every answer comes over the network."""
+        raise Unsupported("Postgres answers over the network", hint="await the call")
+
+    async def _inline(self, work: Callable[[Reading], R]) -> R:
+        return await self._read(work)
+
+    async def _write(self, work: Callable[[Ledger], R]) -> R:
+        return await write(self._opened(), self._texts, self._wrap, work)
+
+    async def _commit(self, prepared: Prepared, view: View) -> Committed:
+        self._opened()
+        assert self._writer is not None
+        return await self._writer.commit(prepared, view)
+
+    async def _fetch(self, sql: str, *values: Any) -> Any:
+        """One statement that reads, by itself a moment."""
+        pool = await self._reading_pool() if self._replica is not None else self._opened()
+        connection = pool.take_idle()
+        if connection is not None:
+            # The common case, without the machinery for when it goes wrong.
+            try:
+                found = await connection.fetch(sql, *values, timeout=self.address.timeout / 3)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError, TimeoutError) as error:
+                pool.drop(connection)
+                if not isinstance(error, TimeoutError) and not trouble.is_gone(error):
+                    raise trouble.told(error, self.address.place) from None
+            except BaseException:
+                pool.drop(connection)
+                raise
+            else:
+                pool.give(connection)
+                return found
+        return await pool.call(lambda connection: connection.fetch(sql, *values), quick=True)
+
+    # -- quick reads ----------------------------------------------------------------------
+
+    async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
+        """The live version, or the one at a seq."""
+        check_as_of(as_of)
+        if as_of is not None or not self._plain:
+            return await self._read(lambda reading: select.get(reading, id, as_of))
+        found = await self._fetch(self._texts.brief, ids_.check_id(id))
+        if not found:
+            return None
+        names = await self._names(found)
+        datum = datums_of(found, names)[0] if lazy else datum_of(whole_of(tuple(found[0])), names)
+        if datum.problem is not None:
+            raise Corrupt(datum.problem, id=datum.id)
+        return datum
+
+    async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
+        """One answer for each id, read at one moment."""
+        if as_of is not None or not self._plain:
+            return await super().get_many(ids, as_of)
+        wanted = check_ids(ids)
+        rows = await self._fetch(self._texts.briefs, wanted)
+        names = await self._names(rows)
+        by_id = {datum.id: datum for datum in (datum_of(whole_of(tuple(row)), names) for row in rows)}
+        return [by_id.get(id) for id in wanted]
+
+    async def _names(self, rows: Sequence[Any]) -> Callable[[int], str]:
+        """What turns the numbers in some brief rows into texts; unknown ones are fetched at once."""
+        known = self._catalogs.names
+        missing = {
+            number
+            for row in rows
+            for number in (row[5], row[7], row[8])
+            if number is not None and number not in known
+        }
+        if missing:
+            known.update(await self._fetch(self._texts.names, sorted(missing)))
+
+        def name(number: int) -> str:
+            text = known.get(number)
+            if text is None:
+                raise Corrupt(f"a record uses the name {number}, which is not stored")
+            return text
+
+        return name
+
+    async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
+        """A page of matching records in order."""
+        check_as_of(as_of)
+        if self._plain and as_of is None and query.limit is not None and query.offset + query.limit <= SHORT:
+            page = await quick.page(self._fetch, self._texts, self._catalogs, query, view, self.epoch)
+            if page is not None:
+                return page
+        return await self._read(lambda reading: self._query(reading, query, view, as_of))
+
+    async def validate(self, guard: Guard, view: View) -> int:
+        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        check_seq(guard.since, "since")
+        seq = await self.last_seq()
+        return seq if seq == guard.since else await super().validate(guard, view)
+
+    async def last_seq(self) -> int:
+        """The newest seq."""
+        seq: int = (await self._fetch(self._texts.clock))[0][0]
+        self._saw(seq)
+        return seq
+
+    async def wait(self, since: int, timeout_s: float) -> int:
+        """Return the newest seq as soon as it passes `since`, or when time is up."""
+        check_seq(since, "since")
+        self._opened()
+        assert self._listener is not None
+        return await self._listener.wait(since, timeout_s)
+
+    # -- upkeep ---------------------------------------------------------------------------
+
+    async def _erase_traces(self) -> bool:
+        """Have the server reuse the space; see the guide for what that leaves in its files."""
+        return await self._opened().call(lambda connection: sweep(connection, self._texts))
+
+    async def stats(self) -> BackendStats:
+        """What the store holds, and how it is."""
+        found = await super().stats()
+        size = (await self._fetch(self._texts.bytes, self.address.universe))[0][0]
+        version = (await self._fetch("SHOW server_version"))[0][0]
+        pool = self._opened()
+        details = {
+            "server": version,
+            "universe": self.address.universe,
+            "durability": self.address.durability,
+            "format": storage.FORMAT,
+            "partitions": storage.PARTITIONS,
+            "connections": pool.size,
+        }
+        return msgspec.structs.replace(found, size_bytes=size, details=details)
+
+    def _place(self) -> str:
+        return self.address.place

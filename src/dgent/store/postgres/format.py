@@ -1,0 +1,283 @@
+"""The tables of a universe on Postgres, and bringing them up to date: once, whoever comes first."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from dgent import clock, ids
+from dgent.errors import Corrupt, FormatTooNew, InputError
+
+FORMAT = 1
+PARTITIONS = 8
+MAX_NAME = 48
+FRESH = -(2**62)
+"""What new keys count from before the store has given them: `FRESH + 1` is the first of a proposal."""
+
+STALE = "DG001"
+"""SQLSTATE raised by `dgent_commit` when the store is no longer what a proposal was made for."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+
+_ROW = """
+    dk bigint NOT NULL, id text COLLATE "C" NOT NULL, rev int NOT NULL, seq bigint NOT NULL,
+    live smallint NOT NULL, t bigint NOT NULL, at bigint NOT NULL, schema int NOT NULL, sv int NOT NULL,
+    author int NOT NULL, source int, parent text COLLATE "C", tags text COLLATE "C" NOT NULL,
+    enc smallint NOT NULL, fk bytea, x bytea, data bytea, content bytea, trail int NOT NULL DEFAULT 0"""
+
+TABLES = f"""
+CREATE TABLE {{u}}.meta (name text COLLATE "C" PRIMARY KEY, number bigint, bytes bytea);
+CREATE TABLE {{u}}.clock (
+    one smallint PRIMARY KEY CHECK (one = 0), seq bigint NOT NULL, at bigint NOT NULL, dk bigint NOT NULL,
+    catalog bigint NOT NULL, lag boolean NOT NULL
+) WITH (fillfactor = 10);
+CREATE TABLE {{u}}.name (
+    n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, text text COLLATE "C" NOT NULL UNIQUE
+);
+CREATE TABLE {{u}}.datum ({_ROW}, base_rev int, PRIMARY KEY (id, trail)) PARTITION BY HASH (id);
+CREATE INDEX datum_dk ON {{u}}.datum (dk);
+CREATE TABLE {{u}}.past ({_ROW}, PRIMARY KEY (id, trail, rev)) PARTITION BY HASH (id);
+CREATE INDEX past_dk ON {{u}}.past (dk, rev);
+CREATE TABLE {{u}}.entry (
+    ix int NOT NULL, key bytea NOT NULL, t bigint NOT NULL, dk bigint NOT NULL, id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (ix, key, t, dk, id)
+) PARTITION BY HASH (id);
+CREATE TABLE {{u}}.commits (
+    seq bigint PRIMARY KEY, at bigint NOT NULL, author int NOT NULL, kind smallint NOT NULL,
+    note text COLLATE "C", of_seq bigint, ops bytea NOT NULL, key bytea, digest bytea, dk bigint NOT NULL,
+    cid bytea, origin bytea, trail int NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX commits_key ON {{u}}.commits (key) WHERE key IS NOT NULL;
+CREATE TABLE {{u}}.once (
+    key bytea PRIMARY KEY, seq bigint NOT NULL, dk bigint NOT NULL, at bigint NOT NULL
+);
+CREATE TABLE {{u}}.ix (
+    ix int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, schema int NOT NULL, iv int NOT NULL,
+    tag text COLLATE "C" NOT NULL, path text COLLATE "C" NOT NULL, trail int NOT NULL DEFAULT 0,
+    UNIQUE (schema, tag, path, iv, trail)
+);
+CREATE TABLE {{u}}.schema (schema int PRIMARY KEY, decl bytea NOT NULL);
+CREATE TABLE {{u}}.lag (
+    schema int NOT NULL, dk bigint NOT NULL, id text COLLATE "C" NOT NULL, PRIMARY KEY (schema, dk)
+);
+CREATE TABLE {{u}}.forgotten (h bytea PRIMARY KEY, last_rev int NOT NULL, seq bigint NOT NULL);
+CREATE TABLE {{u}}.trail (
+    trail int PRIMARY KEY, id text COLLATE "C" UNIQUE, parent int, base_seq bigint, state int,
+    ended_seq bigint
+);
+"""
+
+# What a commit writes, in whole sets. The times of rows and entries belong to records; `at_` is the
+# commit's. Keys below zero count from FRESH and get the store's own numbers here.
+APPLY = """
+CREATE FUNCTION {u}.dgent_apply(
+    ahead bigint, shift bigint, at_ bigint, fresh {u}.datum[], heads {u}.datum[], was bigint[],
+    buried {u}.past[], added {u}.entry[], removed {u}.entry[], logged {u}.commits[],
+    lagging {u}.lag[], caught_up {u}.lag[], thinned bigint[], below int[], again boolean
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off AS $$
+DECLARE n bigint;
+BEGIN
+    IF cardinality(fresh) > 0 THEN
+        INSERT INTO {u}.datum (dk, id, rev, seq, live, t, at, schema, sv, author, source, parent, tags, enc,
+            fk, x, data, content)
+        SELECT CASE WHEN r.dk < 0 THEN r.dk + shift ELSE r.dk END, r.id, r.rev, r.seq + ahead, r.live, r.t,
+            coalesce(at_, r.at), r.schema, r.sv, r.author, r.source, r.parent, r.tags, r.enc, r.fk, r.x,
+            r.data, r.content
+        FROM unnest(fresh) r;
+    END IF;
+    IF cardinality(heads) > 0 THEN
+        UPDATE {u}.datum d SET rev = r.rev, seq = r.seq + ahead, live = r.live, t = r.t,
+            at = coalesce(at_, r.at), schema = r.schema, sv = r.sv, author = r.author, source = r.source,
+            parent = r.parent, tags = r.tags, enc = r.enc, fk = r.fk, x = r.x, data = r.data,
+            content = r.content
+        FROM unnest(heads) WITH ORDINALITY r(dk, id, rev, seq, live, t, at, schema, sv, author, source,
+            parent, tags, enc, fk, x, data, content, trail, base_rev, place)
+        WHERE d.id = r.id AND d.trail = 0 AND d.seq = was[r.place];
+        GET DIAGNOSTICS n = ROW_COUNT;
+        IF n <> cardinality(heads) THEN
+            RAISE EXCEPTION 'a record changed meanwhile' USING ERRCODE = 'DG001';
+        END IF;
+    END IF;
+    IF cardinality(removed) > 0 THEN
+        DELETE FROM {u}.entry e USING unnest(removed) r
+        WHERE e.ix = r.ix AND e.key = r.key AND e.t = r.t AND e.dk = r.dk AND e.id = r.id;
+    END IF;
+    IF again THEN
+        INSERT INTO {u}.entry SELECT * FROM unnest(added) ON CONFLICT DO NOTHING;
+    ELSIF cardinality(added) > 0 THEN
+        INSERT INTO {u}.entry (ix, key, t, dk, id)
+        SELECT r.ix, r.key, r.t, CASE WHEN r.dk < 0 THEN r.dk + shift ELSE r.dk END, r.id
+        FROM unnest(added) r;
+    END IF;
+    IF cardinality(buried) > 0 THEN
+        INSERT INTO {u}.past SELECT * FROM unnest(buried);
+    END IF;
+    IF cardinality(thinned) > 0 THEN
+        DELETE FROM {u}.past p USING unnest(thinned, below) r(dk, below)
+        WHERE p.dk = r.dk AND p.rev < r.below;
+    END IF;
+    IF cardinality(caught_up) > 0 THEN
+        DELETE FROM {u}.lag l USING unnest(caught_up) r WHERE l.schema = r.schema AND l.dk = r.dk;
+    END IF;
+    IF cardinality(lagging) > 0 THEN
+        INSERT INTO {u}.lag (schema, dk, id)
+        SELECT r.schema, CASE WHEN r.dk < 0 THEN r.dk + shift ELSE r.dk END, r.id FROM unnest(lagging) r
+        ON CONFLICT DO NOTHING;
+        UPDATE {u}.clock SET lag = true WHERE NOT lag;
+    END IF;
+    IF cardinality(logged) > 0 THEN
+        INSERT INTO {u}.commits (seq, at, author, kind, note, of_seq, ops, key, digest, dk)
+        SELECT r.seq + ahead, coalesce(at_, r.at), r.author, r.kind, r.note, r.of_seq, r.ops, r.key,
+            r.digest, shift + ({fresh})
+        FROM unnest(logged) r;
+    END IF;
+END $$;
+"""
+
+# The one way in for a commit. The clock's row is locked before anything is read, so whoever comes
+# next sees all of this; a function, and not one statement, because each statement in it then reads
+# what was committed while it waited.
+COMMIT = """
+CREATE FUNCTION {u}.dgent_commit(
+    key_ bytea, catalog_ bigint, seq_ bigint, strict boolean, now_ bigint, seqs int, dks int,
+    checked text[], checked_seq bigint[],
+    fresh {u}.datum[], heads {u}.datum[], was bigint[], buried {u}.past[], added {u}.entry[],
+    removed {u}.entry[], logged {u}.commits[], lagging {u}.lag[], caught_up {u}.lag[], thinned bigint[],
+    below int[], OUT seq bigint, OUT dk bigint, OUT at bigint
+) LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '20s' AS $$
+DECLARE found_catalog bigint;
+BEGIN
+    UPDATE {u}.clock c SET seq = c.seq + seqs, dk = c.dk + dks, at = greatest(c.at, now_)
+    RETURNING c.seq - seqs, c.dk - dks, c.at, c.catalog INTO seq, dk, at, found_catalog;
+    INSERT INTO {u}.once (key, seq, dk, at) VALUES (key_, seq, dk, at);
+    IF found_catalog <> catalog_ THEN
+        RAISE EXCEPTION 'schemas changed meanwhile' USING ERRCODE = 'DG001';
+    END IF;
+    IF strict AND seq <> seq_ THEN
+        RAISE EXCEPTION 'others committed meanwhile' USING ERRCODE = 'DG001';
+    END IF;
+    IF cardinality(checked) > 0 AND EXISTS (
+        SELECT FROM unnest(checked, checked_seq) r(id, seq)
+        WHERE r.seq <> coalesce((SELECT d.seq FROM {u}.datum d WHERE d.id = r.id AND d.trail = 0), 0)
+    ) THEN
+        RAISE EXCEPTION 'a record changed meanwhile' USING ERRCODE = 'DG001';
+    END IF;
+    PERFORM {u}.dgent_apply(seq - seq_, dk - ({fresh}), at, fresh, heads, was, buried, added, removed,
+        logged, lagging, caught_up, thinned, below, false);
+    PERFORM pg_notify('dgent_' || '{name}', (seq + seqs)::text);
+END $$;
+"""
+
+
+def checked_name(name: object) -> str:
+    """The name of a universe: a Postgres schema, so it is small and plain."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise InputError(
+            f"{name!r} is no name for a universe",
+            hint=f"a to z, 0 to 9 and _, starting with a letter, at most {MAX_NAME}",
+            field="universe",
+        )
+    if name.startswith("pg_") or name in ("public", "information_schema"):
+        raise InputError(f"the universe cannot be called {name!r}: Postgres uses that name", field="universe")
+    return name
+
+
+def channel(name: str) -> str:
+    """The channel on which a universe's commits are announced."""
+    return "dgent_" + name
+
+
+def script(name: str) -> str:
+    """Everything that makes an empty universe; the name is checked, so it can be no other SQL."""
+    quoted = f'"{checked_name(name)}"'
+    parts = [TABLES.format(u=quoted)]
+    for table in ("datum", "past", "entry"):
+        # Room in the pages of `datum`, so that an update finds space beside the old version.
+        room = " WITH (fillfactor = 85)" if table == "datum" else ""
+        parts += [
+            f"CREATE TABLE {quoted}.{table}_{part} PARTITION OF {quoted}.{table}"
+            f" FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {part}){room};"
+            for part in range(PARTITIONS)
+        ]
+    parts += [text.format(u=quoted, name=name, fresh=FRESH) for text in (APPLY, COMMIT)]
+    return "\n".join(parts)
+
+
+async def prepare(connection: Any, name: str) -> bytes:
+    """Make sure the tables are there and of this format; returns the epoch.
+
+    Many processes may come at once: they queue at an advisory lock, and only the first finds work.
+    """
+    quoted = f'"{checked_name(name)}"'
+    if await _format(connection, name) != FORMAT:
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "dgent." + name)
+            found = await _format(connection, name)
+            if found is None:
+                await _create(connection, name)
+            elif found > FORMAT:
+                raise FormatTooNew(f"the universe {name!r} has format {found}; this dgent knows {FORMAT}")
+            elif found < FORMAT:
+                raise Corrupt(f"the universe {name!r} has the unknown format {found}")
+    epoch = await connection.fetchval(f"SELECT bytes FROM {quoted}.meta WHERE name = 'epoch'")
+    if not isinstance(epoch, bytes):
+        raise Corrupt(f"the universe {name!r} has no epoch")
+    return epoch
+
+
+async def _format(connection: Any, name: str) -> int | None:
+    """The format of the tables; None when there are none."""
+    there = await connection.fetchval(
+        "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = $1 AND c.relname = ANY ($2)",
+        name,
+        ["meta", "clock"],
+    )
+    if there == 0:
+        return None
+    quoted = f'"{checked_name(name)}"'
+    if there == 2:
+        found = await connection.fetchval(f"SELECT number FROM {quoted}.meta WHERE name = 'format'")
+        if isinstance(found, int):
+            return found
+    raise Corrupt(f"the schema {name!r} has tables that are not dgent's", hint="use another universe name")
+
+
+async def _create(connection: Any, name: str) -> None:
+    quoted = f'"{checked_name(name)}"'
+    exists = await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", name)
+    if not exists:
+        await connection.execute(f"CREATE SCHEMA {quoted}")
+    await connection.execute(script(name))
+    await fill(connection, name)
+
+
+async def fill(connection: Any, name: str) -> None:
+    """Write what an empty universe holds."""
+    quoted = f'"{checked_name(name)}"'
+    numbers = {
+        "format": FORMAT,
+        "created_at": clock.now_us(),
+        "floor": 0,
+        "floor_at": 0,
+        "forgot": 0,
+        "partitions": PARTITIONS,
+    }
+    texts = {"universe_id": ids.new_id().encode(), "epoch": os.urandom(8), "forget_salt": os.urandom(16)}
+    await connection.executemany(
+        f"INSERT INTO {quoted}.meta (name, number, bytes) VALUES ($1, $2, $3)",
+        [
+            *((key, value, None) for key, value in numbers.items()),
+            *((key, None, raw) for key, raw in texts.items()),
+        ],
+    )
+    await connection.execute(
+        f"INSERT INTO {quoted}.clock (one, seq, at, dk, catalog, lag) VALUES (0, 0, 0, 0, 1, false)"
+    )
+    # Number 0 is the empty text, which stands for "no schema".
+    await connection.execute(f"INSERT INTO {quoted}.name (n, text) OVERRIDING SYSTEM VALUE VALUES (0, '')")
+    await connection.execute(f"INSERT INTO {quoted}.trail (trail, id, state) VALUES (0, 'main', 0)")

@@ -1,0 +1,271 @@
+"""Writes inside one transaction that holds the clock: upkeep of a universe, step by step.
+
+Commits do not come this way; see `proposal`. Here each step may look at what the steps before it did,
+so what waits to be written is sent before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from dgent.store.catalog import Entry, SchemaState, StreamName
+from dgent.store.kernel import Logged, Scan, Tip
+from dgent.store.postgres.bridge import wait
+from dgent.store.postgres.changes import Changes, with_ids
+from dgent.store.postgres.reading import Catalogs, PostgresReading, own_generation
+from dgent.store.postgres.sql import Texts
+from dgent.store.row import Row
+
+
+class PostgresKernel(PostgresReading):
+    """Reads and writes of one transaction."""
+
+    def __init__(self, connection: asyncpg.Connection, texts: Texts) -> None:
+        # Names made here are gone if the transaction is, so nobody else may see this catalog.
+        super().__init__(connection, texts, Catalogs())
+        self.changes = Changes()
+        self.tip = Tip(0, 0, 0)
+        self.keys: list[tuple[str, bytes | None]] = []
+        self._ids: dict[int, str] = {}
+        self._was: dict[int, int] = {}
+        self._first = (0, 0, 0)
+        self._changed_catalog = False
+
+    def begin(self) -> None:
+        """Take the clock: from here on nobody else writes."""
+        seq, at, dk, version, self._any_lag = self._all(self.texts.lock)[0]
+        self.tip = Tip(seq, at, dk)
+        self._first = (seq, at, dk)
+        self.use(version)
+
+    def end(self, key: bytes) -> None:
+        """Write what waits, set the clock, and leave a key to tell by that it was done."""
+        self.flush()
+        seq, at, dk = self.tip.seq, self.tip.at, self.tip.dk
+        if (seq, at, dk) != self._first or self._changed_catalog:
+            self._run(
+                f"UPDATE {self.texts.u}.clock SET seq = $1, at = $2, dk = $3, catalog = catalog + $4,"
+                f" lag = EXISTS (SELECT FROM {self.texts.u}.lag)",
+                seq,
+                at,
+                dk,
+                int(self._changed_catalog),
+            )
+            self._run(
+                f"INSERT INTO {self.texts.u}.once (key, seq, dk, at) VALUES ($1, $2, $3, $4)",
+                key,
+                seq,
+                dk,
+                at,
+            )
+            self._run("SELECT pg_notify($1, $2)", "dgent_" + self.texts.universe, str(seq))
+
+    # -- what waits -----------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what waits to be written."""
+        if self.changes:
+            changes, self.changes = self.changes, Changes()
+            again = bool(changes.added)
+            wait(self.connection.fetch(self.texts.apply, 0, 0, None, *changes.arguments(self._ids), again))
+        if self.keys:
+            keys, self.keys = self.keys, []
+            sql = (
+                f"UPDATE {self.texts.u}.datum d SET fk = r.fk FROM unnest($1::text[], $2::bytea[]) r(id, fk)"
+                " WHERE d.id = r.id AND d.trail = 0"
+            )
+            wait(self.connection.execute(sql, [id for id, _ in keys], [fk for _, fk in keys]))
+
+    def _all(self, sql: str, *values: Any) -> list[asyncpg.Record]:
+        self.flush()
+        return super()._all(sql, *values)
+
+    def _run(self, sql: str, *values: Any) -> int:
+        """Run a statement; how many rows it changed."""
+        self.flush()
+        status: str = wait(self.connection.execute(sql, *values))
+        last = status.rpartition(" ")[2]
+        return int(last) if last.isdigit() else 0
+
+    # -- what is met ----------------------------------------------------------------------
+
+    def _met(self, row: Row | None) -> Row | None:
+        if row is not None:
+            self._ids[row.dk] = row.id
+            self._was[row.dk] = row.seq
+        return row
+
+    def head(self, id: str) -> Row | None:
+        return self._met(super().head(id))
+
+    def row(self, dk: int) -> Row | None:
+        self._rows.clear()  # steps before may have changed it
+        return self._met(super().row(dk))
+
+    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        for key, row in super().walk(scan, descending, content):
+            self._met(row)
+            yield key, row
+
+    def lagging(self, schema: int) -> list[Row]:
+        self._any_lag = True
+        found = super().lagging(schema)
+        for row in found:
+            self._met(row)
+        return found
+
+    # -- names and schemas ----------------------------------------------------------------
+
+    def make_number(self, text: str) -> int:
+        number = self.number(text)
+        if number is None:
+            made = self._all(self.texts.make_number, text)
+            number = made[0][0] if made else self._all(self.texts.number, text)[0][0]
+            self.catalog.numbers[text] = number
+            self.catalog.names[number] = text
+        return number
+
+    def make_stream(self, name: StreamName) -> int:
+        stream = self.stream(name)
+        if stream is None:
+            values = (name.schema, name.tag, name.path, name.iv)
+            made = self._all(self.texts.make_stream, *values)
+            stream = made[0][0] if made else self._all(self.texts.stream, *values)[0][0]
+            self.catalog.streams[name] = stream
+        return stream
+
+    def set_state(self, state: SchemaState) -> None:
+        self._run(
+            f"INSERT INTO {self.texts.u}.schema (schema, decl) VALUES ($1, $2)"
+            " ON CONFLICT (schema) DO UPDATE SET decl = excluded.decl",
+            state.number,
+            msgspec.json.encode(state),
+        )
+        self.catalog.states[state.name] = state
+        own_generation(self.catalog)
+        self._changed_catalog = True
+
+    # -- rows -----------------------------------------------------------------------------
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._met(row)
+        self.changes.insert(rows)
+
+    def replace(self, row: Row) -> None:
+        self.changes.replace(row, self._was[row.dk])
+        self._was[row.dk] = row.seq
+
+    def set_keys(self, dk: int, fk: bytes | None) -> None:
+        self.keys.append((self._ids[dk], fk))
+
+    def bury(self, row: Row) -> None:
+        self.changes.bury(row)
+
+    def drop_past(self, dk: int, below_rev: int) -> int:
+        return self._run(f"DELETE FROM {self.texts.u}.past WHERE dk = $1 AND rev < $2", dk, below_rev)
+
+    def add_entries(self, entries: Sequence[Entry]) -> None:
+        self.changes.added += with_ids(entries, self._ids)
+
+    def remove_entries(self, entries: Iterable[Entry]) -> None:
+        self.changes.removed += with_ids(entries, self._ids)
+        if self.changes.removed:
+            self.flush()  # before what is added later: one of these may come back
+
+    def entries_at(self, dk: int) -> list[Entry]:
+        sql = f"SELECT ix, key, t, dk FROM {self.texts.u}.entry WHERE dk = $1"
+        return [(ix, key, t, found) for ix, key, t, found in self._all(sql, dk)]
+
+    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
+        (self.changes.lagging if lagging else self.changes.caught_up).append((schema, dk))
+
+    def append(self, logged: Logged) -> None:
+        self.changes.append(logged)
+
+    # -- letting go -----------------------------------------------------------------------
+
+    def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
+        u, dks = self.texts.u, [row.dk for row in rows]
+        self._run(f"UPDATE {u}.commits SET note = NULL, digest = NULL WHERE seq = ANY ($1::bigint[])", seqs)
+        past = self._all(f"SELECT author, source FROM {u}.past WHERE dk = ANY ($1::bigint[])", dks)
+        names = {name for row in rows for name in (row.author, row.source)}
+        names.update(name for record in past for name in record)
+        ids = [row.id for row in rows]
+        self._run(f"DELETE FROM {u}.past WHERE id = ANY ($1::text[])", ids)
+        self._run(f"DELETE FROM {u}.datum WHERE id = ANY ($1::text[])", ids)
+        self._run(
+            f"INSERT INTO {u}.forgotten (h, last_rev, seq) SELECT h, rev, $3"
+            " FROM unnest($1::bytea[], $2::int[]) r(h, rev)"
+            " ON CONFLICT (h) DO UPDATE SET last_rev = excluded.last_rev, seq = excluded.seq",
+            [self.hash(row.id) for row in rows],
+            [row.rev for row in rows],
+            seq,
+        )
+        self._run(f"UPDATE {u}.meta SET number = 1 WHERE name = 'forgot'")
+        self._drop_unused_names([name for name in names if name])
+        self._reload()
+        return len(past) + sum(row.live for row in rows)
+
+    def _drop_unused_names(self, names: list[int]) -> None:
+        """Drop texts that only forgotten records had."""
+        u = self.texts.u
+        self._run(
+            f"DELETE FROM {u}.name n WHERE n.n = ANY ($1::int[])"
+            f" AND NOT EXISTS (SELECT FROM {u}.datum d WHERE d.author = n.n OR d.source = n.n)"
+            f" AND NOT EXISTS (SELECT FROM {u}.past p WHERE p.author = n.n OR p.source = n.n)"
+            f" AND NOT EXISTS (SELECT FROM {u}.commits c WHERE c.author = n.n)"
+            f" AND NOT EXISTS (SELECT FROM {u}.schema s WHERE s.schema = n.n)",
+            names,
+        )
+
+    def _reload(self) -> None:
+        """Read the catalog again, here and in every other process."""
+        self._changed_catalog = True
+        self.catalogs = Catalogs()
+        self.catalog = self._load(self.catalog.version)
+
+    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
+        u, left = self.texts.u, limit
+        for ix, *name in self._all(self.texts.streams, schema):
+            if keep(StreamName(*name)):
+                continue
+            left -= self._run(
+                f"DELETE FROM {u}.entry WHERE (ix, key, t, dk, id) IN"
+                f" (SELECT ix, key, t, dk, id FROM {u}.entry WHERE ix = $1 LIMIT $2)",
+                ix,
+                left,
+            )
+            if left <= 0:
+                return True
+            self._run(f"DELETE FROM {u}.ix WHERE ix = $1", ix)
+            self._reload()
+        return False
+
+    def kept_after(self, dk: int, limit: int) -> list[int]:
+        return [found[0] for found in self._all(self.texts.kept_after, dk, limit)]
+
+    def expire_keys(self, before: int) -> None:
+        u = self.texts.u
+        self._run(
+            f"UPDATE {u}.commits SET key = NULL, digest = NULL WHERE key IS NOT NULL AND at < $1", before
+        )
+        self._run(f"DELETE FROM {u}.once WHERE at < $1", before)
+
+    def raise_floor(self, seq: int) -> int:
+        u = self.texts.u
+        at = self._all(f"SELECT max(at) FROM {u}.commits WHERE seq <= $1 AND trail = 0", seq)[0][0]
+        if at is not None:
+            self._run(f"UPDATE {u}.meta SET number = $1 WHERE name = 'floor_at'", at)
+        removed = self._run(
+            f"DELETE FROM {u}.commits WHERE seq <= $1 AND trail = 0 AND key IS NULL"
+            f" AND seq < (SELECT max(seq) FROM {u}.commits)",
+            seq,
+        )
+        self._run(f"UPDATE {u}.meta SET number = $1 WHERE name = 'floor'", seq)
+        self._reload()
+        return removed

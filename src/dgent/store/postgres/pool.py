@@ -1,0 +1,198 @@
+"""Connections to one server: a few, shared by all tasks, replaced when they break.
+
+Whatever is asked through `call` is tried again on another connection until it works or its time is
+up. So only work that may be done twice goes through here, or work that finds out by itself whether
+it was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import asyncpg
+
+from dgent.errors import Closed, Unavailable
+from dgent.store.postgres import trouble
+from dgent.store.postgres.address import Address
+
+R = TypeVar("R")
+
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 0.5
+ATTEMPTS = 3  # a silent connection is given up after this part of the time there is
+
+
+class Pool:
+    """Up to so many connections; who wants one more waits for the next that is free."""
+
+    def __init__(self, address: Address, dsn: str) -> None:
+        self.address, self.dsn = address, dsn
+        self._idle: list[asyncpg.Connection] = []
+        self._out: set[asyncpg.Connection] = set()
+        self._making = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """How many connections there are."""
+        return len(self._idle) + len(self._out) + self._making
+
+    # -- one connection -------------------------------------------------------------------
+
+    async def connect(self) -> asyncpg.Connection:
+        """One more connection, outside the count."""
+        several = "," in self.dsn.partition("@")[2].partition("/")[0]
+        options: dict[str, Any] = {"target_session_attrs": "read-write"} if several else {}
+        return await asyncpg.connect(
+            self.dsn,
+            timeout=max(1.0, self.address.timeout / ATTEMPTS),
+            server_settings=self.address.settings(),
+            statement_cache_size=0 if self.address.pgbouncer else 200,
+            max_cached_statement_lifetime=0,
+            **options,
+        )
+
+    def take_idle(self) -> asyncpg.Connection | None:
+        """A connection that is there and free, if nobody waits for one."""
+        if self._idle and not self._waiting:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                self._out.add(connection)
+                return connection
+        return None
+
+    async def take(self) -> asyncpg.Connection:
+        """A connection of one's own until `give`."""
+        while True:
+            if self._closed:
+                raise Closed("this store was closed")
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.is_closed():
+                    self._out.add(connection)
+                    return connection
+            if self.size < self.address.pool:
+                return await self._make()
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except BaseException:
+                if turn.done() and not turn.cancelled():
+                    self._wake()  # it was this one's turn, and it will not use it
+                raise
+
+    async def _make(self) -> asyncpg.Connection:
+        self._making += 1
+        try:
+            connection = await self.connect()
+        except BaseException:
+            self._making -= 1
+            self._wake()
+            raise
+        self._making -= 1
+        if self._closed:
+            connection.terminate()
+            raise Closed("this store was closed")
+        self._out.add(connection)
+        return connection
+
+    def give(self, connection: asyncpg.Connection) -> None:
+        """Hand a connection back in the state it was taken."""
+        self._out.discard(connection)
+        if self._closed or connection.is_closed():
+            connection.terminate()
+        else:
+            self._idle.append(connection)
+        self._wake()
+
+    def drop(self, connection: asyncpg.Connection) -> None:
+        """Let go of a connection that is broken, silent, or in the middle of something."""
+        self._out.discard(connection)
+        connection.terminate()
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    def drop_idle(self) -> None:
+        """Let go of what is not in use: after one connection broke, the others likely did too."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.terminate()
+
+    async def close(self) -> None:
+        """Let go of all connections; politely, but not for long."""
+        self._closed = True
+        idle, self._idle = self._idle, []
+        while self._waiting:
+            self._wake()
+        for connection in idle:
+            try:
+                await asyncio.wait_for(connection.close(), 2)
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                connection.terminate()
+        for connection in list(self._out):
+            connection.terminate()
+
+    # -- work -----------------------------------------------------------------------------
+
+    async def call(self, work: Callable[[asyncpg.Connection], Awaitable[R]], *, quick: bool = False) -> R:
+        """Do something with a connection, again if that breaks; `quick` gives up on a silent one early."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.address.timeout
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._once(work, end, self.address.timeout / ATTEMPTS if quick else None)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as error:
+                left = end - loop.time()
+                if not trouble.is_gone(error) or left <= pause:
+                    raise trouble.told(error, self.address.place) from None
+                self.drop_idle()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+
+    async def _once(
+        self, work: Callable[[asyncpg.Connection], Awaitable[R]], end: float, attempt: float | None
+    ) -> R:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(end):
+                connection = await self.take()
+        except TimeoutError:
+            if self.size >= self.address.pool:
+                raise Unavailable(
+                    f"all {self.address.pool} connections were in use for {self.address.timeout:g} s",
+                    hint="raise `pool=` in the URL, or do less at once",
+                ) from None
+            raise trouble.told(TimeoutError(), self.address.place) from None
+        limit = end if attempt is None else min(end, loop.time() + attempt)
+        try:
+            async with asyncio.timeout_at(limit):
+                answer = await work(connection)
+        except TimeoutError:
+            self.drop(connection)
+            if limit < end:
+                raise ConnectionError("no answer") from None
+            raise trouble.told(TimeoutError(), self.address.place) from None
+        except asyncio.CancelledError:
+            self.drop(connection)  # it may be in the middle of an answer; a new one costs little
+            raise
+        except BaseException:
+            if connection.is_closed() or connection.is_in_transaction():
+                self.drop(connection)
+            else:
+                self.give(connection)
+            raise
+        self.give(connection)
+        return answer

@@ -1,0 +1,220 @@
+"""Commits worked out here, without the lock, for a state of the store that is believed to hold.
+
+The ledger runs over a proposal as over any kernel. What it reads was fetched before, or is assumed:
+an id made a moment ago is not in the store yet. What it writes is gathered. The store then takes it
+all in one call, which checks under the lock that every assumption holds; if one does not, nothing
+happened and the commits are worked out again from newer facts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import asyncpg
+
+from dgent.store.backend import Op, Put
+from dgent.store.catalog import Entry, SchemaState
+from dgent.store.kernel import Logged, Tip
+from dgent.store.ledger import Prepared
+from dgent.store.postgres.changes import Changes, with_ids
+from dgent.store.postgres.format import FRESH
+from dgent.store.postgres.kernel import PostgresKernel
+from dgent.store.postgres.reading import Catalogs, PostgresReading, logged_of, own_generation
+from dgent.store.postgres.sql import Texts
+from dgent.store.row import Row
+
+NEW_S = 60.0  # an id is taken for new when it was made so recently
+
+
+class _NeedsLock(Exception):
+    """A commit changes what is known of a schema, which only whoever holds the clock may do."""
+
+
+class Proposal(PostgresKernel):
+    """A kernel whose writes wait for the store's consent; made once and begun for each group."""
+
+    def __init__(self, texts: Texts, catalogs: Catalogs) -> None:
+        PostgresReading.__init__(self, None, texts, catalogs)
+        self._ids: dict[int, str] = {}
+        self._was: dict[int, int] = {}
+        self.tip = Tip(0, 0, FRESH)
+        self.base = 0  # the newest seq that is known of; what is proposed counts on from it
+        self.changes = Changes()
+        self._heads: dict[str, Row | None] = {}
+        self._keyed: dict[bytes | None, Logged] = {}
+        self._revs: dict[str, int] = {}
+        self._checked: dict[str, int] = {}
+        self._pending: list[Logged] = []
+        self._made: dict[int, Row] = {}
+        self.strict = False
+        self.needs_lock = False
+        self.sure = False  # assume of no id that it is new
+        self.locked = False
+
+    # -- one group ------------------------------------------------------------------------
+
+    def begin_group(self, connection: asyncpg.Connection, sure: bool, locked: bool) -> None:
+        """Start anew; what was fetched for the last group may be old."""
+        self.connection = connection
+        self.sure, self.locked = sure, locked
+        self.needs_lock = False
+        self.changes = Changes()
+        self._heads, self._keyed, self._revs, self._checked = {}, {}, {}, {}
+        self._pending, self._made, self._rows = [], {}, {}
+        self._ids, self._was = {}, {}
+        self.strict = False
+        self._changed_catalog = False
+        if locked:
+            self.base, at, _dk, version, self._any_lag = self._all(self.texts.lock)[0]
+            self.use(version)
+            # What is learned here is known to others only when it is committed.
+            self.catalog = own_generation(self.catalog.copy())
+        else:
+            at = 0
+            self.catalog = self.catalogs.newest
+            if self.catalog.version < 0:
+                self.refresh()
+        self.tip = Tip(self.base, at, FRESH)
+
+    def look_up(self, jobs: Iterable[Prepared]) -> None:
+        """Read what commits are about, except records that were made just now."""
+        jobs = list(jobs)
+        now = time.time()
+        sure = self.locked or bool(self.catalog.forgot) or self.sure
+        wanted = [op.id for job in jobs for op in job.commit.ops if sure or not _is_new(op, now)]
+        if wanted:
+            self._fetch_heads(wanted)
+        keys = [job.key for job in jobs if job.key is not None]
+        if keys:
+            found = map(logged_of, self._all(self.texts.keyed, keys))
+            self._keyed = {logged.key: logged for logged in found}
+
+    def _fetch_heads(self, ids: Sequence[str]) -> None:
+        found = self._all(self.texts.heads, ids)
+        self._heads = dict.fromkeys(ids)
+        self._heads.update((row.id, row) for row in (Row._make(r[3:]) for r in found if r[3] is not None))
+        seq, at, version = found[0][:3]
+        self.base = max(self.base, seq)
+        self.tip = Tip(self.base, at, FRESH)
+        if version != self.catalog.version and not self.locked:
+            self.use(version)
+        if self.catalog.forgot:
+            gone = {self.hash(id): id for id in ids if self._heads[id] is None}
+            found = self._all(self.texts.forgotten_among, list(gone))
+            self._revs = {gone[h]: rev for h, rev in found}
+
+    def work_out(self) -> None:
+        """End the working out: what was changed of schemas is marked in the clock."""
+        if self._changed_catalog:
+            self._run(f"UPDATE {self.texts.u}.clock SET catalog = catalog + 1")
+
+    def publish(self) -> None:
+        """What a locked group learned of schemas and names is committed, so others may use it."""
+        if self.locked:
+            self.catalog.version += self._changed_catalog
+            self.catalogs.add(self.catalog)
+
+    def arguments(self, key: bytes, now: int) -> tuple[Any, ...]:
+        """What the store's function is called with."""
+        written = {row[1] for row in self.changes.heads}
+        checked = [id for id in self._checked if id not in written]
+        return (
+            key,
+            self.catalog.version + self._changed_catalog,
+            self.base,
+            self.strict,
+            now,
+            self.tip.seq - self.base,
+            self.tip.dk - FRESH,
+            checked,
+            [self._checked[id] for id in checked],
+            *self.changes.arguments(self._ids),
+        )
+
+    # -- reading --------------------------------------------------------------------------
+
+    def _all(self, sql: str, *values: Any) -> list[asyncpg.Record]:
+        return PostgresReading._all(self, sql, *values)
+
+    def flush(self) -> None:
+        """Nothing is sent before the store consents to all of it."""
+
+    def head(self, id: str) -> Row | None:
+        row = self._heads.get(id)
+        if row is not None:
+            self._checked[id] = row.seq
+            self._met(row)
+        elif id in self._heads:
+            self._checked[id] = 0
+        return row
+
+    def row(self, dk: int) -> Row | None:
+        made = self._made.get(dk)
+        return PostgresReading.row(self, dk) if made is None else made
+
+    def log(self, since: int, limit: int | None) -> list[Logged]:
+        """The commits since then, those of this group among them; nobody may commit in between."""
+        if since < self.base or self.locked:
+            found = [logged for logged in super().log(since, limit) if logged.seq <= self.base]
+        else:
+            found = []
+        self.strict = True
+        return found + [logged for logged in self._pending if logged.seq > since]
+
+    def keyed(self, key: bytes) -> Logged | None:
+        return self._keyed.get(key)
+
+    def forgotten_rev(self, id: str) -> int:
+        return self._revs.get(id, 0)
+
+    # -- writing --------------------------------------------------------------------------
+
+    def set_state(self, state: SchemaState) -> None:
+        if not self.locked:
+            self.needs_lock = True
+            raise _NeedsLock
+        super().set_state(state)
+
+    def _run(self, sql: str, *values: Any) -> int:
+        assert self.locked, "a proposal changes nothing by itself"
+        return super()._run(sql, *values)
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._ids[row.dk] = row.id
+            self._made[row.dk] = row
+        self.changes.insert(rows)
+
+    def replace(self, row: Row) -> None:
+        self._made[row.dk] = row
+        self.changes.replace(row, self._was[row.dk])
+
+    def drop_past(self, dk: int, below_rev: int) -> int:
+        self.changes.thin(dk, below_rev)
+        return 0
+
+    def remove_entries(self, entries: Iterable[Entry]) -> None:
+        self.changes.removed += with_ids(entries, self._ids)
+
+    def append(self, logged: Logged) -> None:
+        self._pending.append(logged)
+        self.changes.append(logged)
+
+
+def _is_new(op: Op, now: float) -> bool:
+    """Whether an op creates a record under an id that `new_id` made a moment ago.
+
+    The first 48 bits of such an id are the time. If it is in the store all the same, the store says so.
+    """
+    if type(op) is not Put or op.expect not in (None, 0) or op.datum.rev:
+        return False
+    id = op.datum.id
+    if len(id) != 36 or id[14] != "7":
+        return False
+    try:
+        made = int(id[:8] + id[9:13], 16) / 1000
+    except ValueError:
+        return False
+    return abs(now - made) < NEW_S

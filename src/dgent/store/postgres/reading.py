@@ -1,0 +1,292 @@
+"""The Postgres engine's reads: each is one round trip, unless it is remembered.
+
+They run inside `bridge.run`, in a transaction that sees one moment. So what was read once may be
+kept until the moment ends, and what will surely be asked for next is fetched along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from dgent.errors import Corrupt
+from dgent.store.catalog import Catalog, SchemaState, StreamName, high, low
+from dgent.store.kernel import Logged, LoggedOp, Scan
+from dgent.store.postgres.bridge import wait
+from dgent.store.postgres.sql import Texts
+from dgent.store.row import Row
+
+_PAGES = (64, 256, 1024, 4096)  # a walk fetches more at a time the longer it goes on
+_AHEAD = 1000  # records fetched along when the first one of a log is asked for
+
+_ops_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
+_state_decoder = msgspec.json.Decoder(SchemaState)
+
+
+_generations = count(1)  # no two catalogs share one, so what is derived from one fits no other
+
+
+def own_generation(catalog: Catalog) -> Catalog:
+    """The catalog, marked as different from all there were."""
+    catalog.generation = next(_generations)
+    return catalog
+
+
+class Catalogs:
+    """The catalogs of the last few versions that were met; one that is loaded only ever grows."""
+
+    def __init__(self) -> None:
+        self.newest = Catalog()
+        # The text of a number never changes, so these fit every version.
+        self.names: dict[int, str] = {}
+        self._known: dict[int, Catalog] = {}
+
+    def get(self, version: int) -> Catalog | None:
+        """The catalog of a version, if it is loaded."""
+        return self._known.get(version)
+
+    def add(self, catalog: Catalog) -> None:
+        """Keep a loaded catalog, and no more than a few others."""
+        self._known[catalog.version] = catalog
+        if catalog.version >= self.newest.version:
+            self.newest = catalog
+        for version in sorted(self._known)[:-4]:
+            del self._known[version]
+
+
+class PostgresReading:
+    """Reads of one moment on one connection."""
+
+    def __init__(self, connection: asyncpg.Connection, texts: Texts, catalogs: Catalogs) -> None:
+        self.connection, self.texts, self.catalogs = connection, texts, catalogs
+        self.catalog = catalogs.newest
+        self._any_lag = True
+        self._begun = False
+        self._rows: dict[int, Row | None] = {}
+        self._ahead: list[int] = []
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever streams or states known before may be wrong."""
+        return self.catalog.generation
+
+    def _all(self, sql: str, *values: Any) -> list[asyncpg.Record]:
+        found: list[asyncpg.Record] = wait(self.connection.fetch(sql, *values))
+        return found
+
+    # -- what is known --------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Learn what holds at this moment; nothing changes it until the moment ends."""
+        self.refresh()
+        self._begun = True
+
+    def refresh(self) -> None:
+        if self._begun:
+            return
+        ((version, self._any_lag),) = self._all(self.texts.fresh)
+        if version != self.catalog.version:
+            self.use(version)
+
+    def use(self, version: int) -> None:
+        """Take the catalog of a version, loading it if need be."""
+        self.catalog = self.catalogs.get(version) or self._load(version)
+
+    def _load(self, version: int) -> Catalog:
+        catalog = own_generation(Catalog())
+        for _number, raw in self._all(self.texts.schemas):
+            state = _state(raw)
+            catalog.states[state.name] = state
+        meta = {name: (number, raw) for name, number, raw in self._all(self.texts.meta)}
+        catalog.floor, catalog.floor_at = meta["floor"][0], meta["floor_at"][0]
+        catalog.forgot, catalog.salt = meta["forgot"][0], meta["forget_salt"][1]
+        catalog.version = version
+        catalog.names = self.catalogs.names
+        self.catalogs.add(catalog)
+        return catalog
+
+    def newest(self) -> tuple[int, int]:
+        seq, at, *_ = self._all(self.texts.clock)[0]
+        return seq, at
+
+    def floor(self) -> int:
+        return self.catalog.floor
+
+    def name(self, number: int) -> str:
+        text = self.catalog.names.get(number)
+        if text is None:
+            found = self._all(self.texts.name, number)
+            if not found:
+                raise Corrupt(f"a record uses the name {number}, which is not stored")
+            text = self.catalog.names[number] = found[0][0]
+        return text
+
+    def number(self, text: str) -> int | None:
+        number = self.catalog.numbers.get(text)
+        if number is None:
+            found = self._all(self.texts.number, text)
+            if found:
+                number = self.catalog.numbers[text] = found[0][0]
+        return number
+
+    def state(self, schema: str) -> SchemaState | None:
+        return self.catalog.states.get(schema)
+
+    def states(self) -> list[SchemaState]:
+        return list(self.catalog.states.values())
+
+    def stream(self, name: StreamName) -> int | None:
+        stream = self.catalog.streams.get(name)
+        if stream is None:
+            found = self._all(self.texts.stream, name.schema, name.tag, name.path, name.iv)
+            if found:
+                stream = self.catalog.streams[name] = found[0][0]
+        return stream
+
+    # -- rows -----------------------------------------------------------------------------
+
+    def head(self, id: str) -> Row | None:
+        found = self._all(self.texts.head, id)
+        return Row._make(found[0]) if found else None
+
+    def row(self, dk: int) -> Row | None:
+        if dk not in self._rows:
+            wanted = self._ahead if dk in self._ahead[:_AHEAD] else [dk]
+            self._ahead = []
+            self._rows = dict.fromkeys(wanted)
+            self._rows.update((row.dk, row) for row in map(Row._make, self._all(self.texts.rows, wanted)))
+        return self._rows[dk]
+
+    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        sql = self.texts.walk[descending, content]
+        page = 0
+        while True:
+            size = _PAGES[min(page, len(_PAGES) - 1)]
+            found = self._all(sql, scan.stream, *scan.low, *scan.high, size)
+            for record in found:
+                yield record[0], Row._make(record[1:])
+            if len(found) < size:
+                return
+            key, row = found[-1][0], Row._make(found[-1][1:])
+            scan = (
+                scan._replace(high=(key, row.t, row.dk))
+                if descending
+                else scan._replace(low=(key, row.t, row.dk + 1))
+            )
+            page += 1
+
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+        found = self._all(*self.fetching(scan, descending, content, limit))
+        return [tuple(record[2:]) for record in found if record[2] is not None]
+
+    def fetching(self, scan: Scan, descending: bool, content: bool, limit: int) -> tuple[Any, ...]:
+        """The statement and its values that fetch a page; each row has the catalog and lag before it."""
+        key = scan.low[0]
+        if scan.low == low(key) and scan.high == high(key):
+            return self.texts.fetch_key[descending, content], scan.stream, key, limit
+        return self.texts.fetch[descending, content], scan.stream, *scan.low, *scan.high, limit
+
+    def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
+        return [tuple(record) for record in self._all(self.texts.brief, id)]
+
+    def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
+        last = ""
+        page = 0
+        while True:
+            size = _PAGES[min(page, len(_PAGES) - 1)]
+            found = self._all(self.texts.walk_ids[content], prefix, after(prefix), last, size)
+            yield from map(Row._make, found)
+            if len(found) < size:
+                return
+            last = Row._make(found[-1]).id
+            page += 1
+
+    def size(self, scan: Scan, cap: int) -> int:
+        count: int = self._all(self.texts.size, scan.stream, *scan.low, *scan.high, cap)[0][0]
+        return count
+
+    def size_ids(self, prefix: str, cap: int) -> int:
+        count: int = self._all(self.texts.size_ids, prefix, after(prefix), cap)[0][0]
+        return count
+
+    def lagging(self, schema: int) -> list[Row]:
+        return [Row._make(found) for found in self._all(self.texts.lagging, schema)] if self._any_lag else []
+
+    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+        if rev is None:
+            return [Row._make(found) for found in self._all(self.texts.past, dk)]
+        return [Row._make(found) for found in reversed(self._all(self.texts.past_from, dk, rev))]
+
+    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+        return [(rev, seq, at) for rev, seq, at in self._all(self.texts.spans, dk)]
+
+    # -- the log --------------------------------------------------------------------------
+
+    def log(self, since: int, limit: int | None) -> list[Logged]:
+        found = [logged_of(record) for record in self._all(self.texts.log, since, limit)]
+        # Whoever reads the log looks at its records next.
+        self._ahead = list({dk: None for logged in found for _, dk, _ in logged.ops})
+        return found
+
+    def logged(self, seq: int) -> Logged | None:
+        found = self._all(self.texts.logged, seq)
+        return logged_of(found[0]) if found else None
+
+    def keyed(self, key: bytes) -> Logged | None:
+        found = self._all(self.texts.keyed, [key])
+        return logged_of(found[0]) if found else None
+
+    def seq_at(self, at: int) -> int:
+        if at < self.catalog.floor_at:
+            return self.catalog.floor - 1
+        first, last = self.catalog.floor, self.newest()[0]
+        while first < last:
+            middle = (first + last + 1) // 2
+            found = self._all(self.texts.before, middle)
+            if not found or found[0][0] <= at:
+                first = middle
+            else:
+                last = middle - 1
+        return first
+
+    def forgotten_rev(self, id: str) -> int:
+        if not self.catalog.forgot:
+            return 0
+        found = self._all(self.texts.forgotten, self.hash(id))
+        return found[0][0] if found else 0
+
+    def hash(self, id: str) -> bytes:
+        """What is kept of a forgotten id."""
+        return hashlib.blake2b(id.encode(), key=self.catalog.salt, digest_size=20).digest()
+
+
+def after(prefix: str) -> str:
+    """The least text above all that start with a prefix, by code points."""
+    trimmed = prefix.rstrip("\U0010ffff")
+    if not trimmed:
+        return "\U0010ffff" * 600  # longer than any id
+    following = ord(trimmed[-1]) + 1
+    return trimmed[:-1] + chr(0xE000 if following == 0xD800 else following)
+
+
+def logged_of(record: Iterable[Any]) -> Logged:
+    """A commit from its row; what it created is numbered from the `dk` it began at."""
+    seq, at, author, kind, note, of_seq, raw, key, digest, base = record
+    try:
+        ops: list[LoggedOp] = _ops_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"the log entry {seq} is damaged: {error}") from None
+    ops = [op if op[1] >= 0 else (op[0], base - op[1], op[2]) for op in ops]
+    return Logged(seq, at, author, kind, note, of_seq, ops, key, digest)
+
+
+def _state(raw: bytes) -> SchemaState:
+    try:
+        return _state_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"a stored schema declaration is damaged: {error}") from None

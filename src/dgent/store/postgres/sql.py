@@ -1,0 +1,132 @@
+"""Every SQL text of the engine that reads, made once for a universe."""
+
+from __future__ import annotations
+
+from dgent.store.body import ANCHOR
+from dgent.store.postgres.format import checked_name
+from dgent.store.row import Brief, Row
+
+COLUMNS = ", ".join(Row._fields)
+_PREFIXED = ", ".join("d." + column for column in Row._fields[:-1])
+_BRIEF = ", ".join("d." + field for field in Brief._fields[:-1])
+LOG = "seq, at, author, kind, note, of_seq, ops, key, digest, dk"
+_WAYS = [(descending, content) for descending in (False, True) for content in (False, True)]
+
+
+class Texts:
+    """The statements for one universe; its name is checked, so it can be no other SQL."""
+
+    def __init__(self, name: str) -> None:
+        self.universe = name
+        u = self.u = f'"{checked_name(name)}"'
+        self.clock = f"SELECT seq, at, dk, catalog, lag FROM {u}.clock"
+        self.lock = f"SELECT seq, at, dk, catalog, lag FROM {u}.clock FOR UPDATE"
+        self.fresh = f"SELECT catalog, EXISTS (SELECT FROM {u}.lag) FROM {u}.clock"
+        self.bytes = (
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'"
+        )
+        self.meta = f"SELECT name, number, bytes FROM {u}.meta"
+        self.schemas = f"SELECT schema, decl FROM {u}.schema"
+        self.name = f"SELECT text FROM {u}.name WHERE n = $1"
+        self.names = f"SELECT n, text FROM {u}.name WHERE n = ANY ($1::int[])"
+        self.number = f"SELECT n FROM {u}.name WHERE text = $1"
+        self.make_number = f"INSERT INTO {u}.name (text) VALUES ($1) ON CONFLICT DO NOTHING RETURNING n"
+        self.stream = (
+            f"SELECT ix FROM {u}.ix WHERE schema = $1 AND tag = $2 AND path = $3 AND iv = $4 AND trail = 0"
+        )
+        self.make_stream = (
+            f"INSERT INTO {u}.ix (schema, tag, path, iv) VALUES ($1, $2, $3, $4)"
+            " ON CONFLICT DO NOTHING RETURNING ix"
+        )
+        self.streams = f"SELECT ix, schema, iv, tag, path FROM {u}.ix WHERE schema = $1 AND trail = 0"
+        self._rows(u)
+        self._walks(u)
+        self._log(u)
+
+    def _rows(self, u: str) -> None:
+        self.brief = (
+            f"SELECT {_BRIEF}, d.content FROM {u}.datum d WHERE d.id = $1 AND d.trail = 0 AND d.live = 1"
+        )
+        self.briefs = (
+            f"SELECT {_BRIEF}, d.content FROM unnest($1::text[]) w(id) JOIN LATERAL (SELECT *"
+            f" FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 AND d.live = 1 OFFSET 0) d ON true"
+        )
+        self.head = f"SELECT {COLUMNS} FROM {u}.datum WHERE id = $1 AND trail = 0"
+        # One index search for each id; `= ANY` would search every partition for all of them.
+        self.heads = (
+            f"SELECT c.seq, c.at, c.catalog, {_PREFIXED}, d.content"
+            f" FROM {u}.clock c CROSS JOIN unnest($1::text[]) w(id)"
+            f" LEFT JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 OFFSET 0) d"
+            " ON true"
+        )
+        self.rows = f"SELECT {COLUMNS} FROM {u}.datum WHERE dk = ANY ($1::bigint[]) AND trail = 0"
+        self.past = f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 ORDER BY rev DESC"
+        self.past_from = (
+            f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 AND rev >= $2 ORDER BY rev LIMIT {ANCHOR}"
+        )
+        self.spans = f"SELECT rev, seq, at FROM {u}.past WHERE dk = $1 ORDER BY rev"
+        self.lagging = (
+            f"SELECT {_PREFIXED}, d.content FROM {u}.lag l"
+            f" JOIN {u}.datum d ON d.id = l.id AND d.trail = 0 WHERE l.schema = $1"
+        )
+        self.forgotten = f"SELECT last_rev FROM {u}.forgotten WHERE h = $1"
+        self.forgotten_among = f"SELECT h, last_rev FROM {u}.forgotten WHERE h = ANY ($1::bytea[])"
+        self.kept_after = f"SELECT DISTINCT dk FROM {u}.past WHERE dk > $1 ORDER BY dk LIMIT $2"
+
+    def _walks(self, u: str) -> None:
+        between = (
+            "ix = $1 AND (key, t, dk) >= ($2::bytea, $3::bigint, $4::bigint)"
+            " AND (key, t, dk) < ($5::bytea, $6::bigint, $7::bigint)"
+        )
+        one_key = "ix = $1 AND key = $2"
+        self.walk = {}
+        self.fetch = {}
+        self.fetch_key = {}
+        for way in _WAYS:
+            self.walk[way] = _walk(u, "e.key, " + _PREFIXED, between, "$8", *way)
+            self.fetch[way] = self._with_clock(_walk(u, _BRIEF, between, "$8", *way))
+            self.fetch_key[way] = self._with_clock(_walk(u, _BRIEF, one_key, "$3", *way))
+        self.size = f"SELECT count(*) FROM (SELECT FROM {u}.entry WHERE {between} LIMIT $8) e"
+        from_id = f"FROM {u}.datum d WHERE d.id >= $1 AND d.id < $2 AND d.trail = 0 AND d.live = 1"
+        self.walk_ids = {
+            content: f"SELECT {_PREFIXED}, {_body(content)} {from_id} AND d.id > $3 ORDER BY d.id LIMIT $4"
+            for content in (False, True)
+        }
+        self.size_ids = f"SELECT count(*) FROM (SELECT {from_id} LIMIT $3) e"
+
+    def _with_clock(self, sql: str) -> str:
+        """The same rows, or one without a record if there are none, each with the catalog's number.
+
+        It tells in the same moment whether what the plan relied on still holds.
+        """
+        return f"SELECT c.catalog, c.lag, r.* FROM {self.u}.clock c LEFT JOIN LATERAL ({sql}) r ON true"
+
+    def _log(self, u: str) -> None:
+        self.log = f"SELECT {LOG} FROM {u}.commits WHERE seq > $1 AND trail = 0 ORDER BY seq LIMIT $2"
+        self.logged = f"SELECT {LOG} FROM {u}.commits WHERE seq = $1"
+        self.keyed = f"SELECT {LOG} FROM {u}.commits WHERE key = ANY ($1::bytea[])"
+        self.before = f"SELECT at FROM {u}.commits WHERE seq <= $1 ORDER BY seq DESC LIMIT 1"
+        self.once = f"SELECT seq, dk, at FROM {u}.once WHERE key = $1"
+        self.commit = f"SELECT seq, dk, at FROM {u}.dgent_commit({_places(20)})"
+        self.apply = f"SELECT {u}.dgent_apply({_places(15)})"
+
+
+def _places(count: int) -> str:
+    return ", ".join(f"${place}" for place in range(1, count + 1))
+
+
+def _body(content: bool) -> str:
+    return "d.content" if content else "NULL::bytea AS content"
+
+
+def _walk(u: str, columns: str, between: str, limit: str, descending: bool, content: bool) -> str:
+    way = "DESC" if descending else "ASC"
+    order = f"key {way}, t {way}, dk {way}"
+    of_entry = f"e.key {way}, e.t {way}, e.dk {way}"
+    return (
+        f"SELECT {columns}, {_body(content)}"
+        f" FROM (SELECT key, t, dk, id FROM {u}.entry WHERE {between} ORDER BY {order} LIMIT {limit}) e"
+        f" JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = e.id AND d.trail = 0 OFFSET 0) d ON true"
+        f" ORDER BY {of_entry}"
+    )

@@ -1,0 +1,72 @@
+"""What can go wrong between here and the server, told in dgent's words."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+
+from dgent.errors import (
+    Busy,
+    Denied,
+    DgentError,
+    NoBackendAvailable,
+    StorageError,
+    StorageFull,
+    Unavailable,
+)
+from dgent.store.postgres.format import STALE
+
+# The connection is gone, or the server is going, coming back, or a standby that was not promoted yet.
+_GONE_STATES = frozenset(
+    ("57P01", "57P02", "57P03", "57P04", "57P05", "53300", "25006", "40001", "40P01", "08P01")
+)
+_NEVER_STATES = frozenset(("28000", "28P01", "3D000"))
+
+
+def _state(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether the same work may succeed on another connection, now or soon."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _state(error) in _GONE_STATES or isinstance(error, asyncpg.PostgresConnectionError)
+    if isinstance(error, asyncpg.InterfaceError):
+        return not isinstance(error, asyncpg.DataError | ValueError | TypeError)
+    return isinstance(error, OSError | asyncio.IncompleteReadError | EOFError)
+
+
+def is_hopeless(error: BaseException) -> bool:
+    """Whether no later attempt with the same URL can succeed: a wrong password, no such database."""
+    return _state(error) in _NEVER_STATES
+
+
+def is_stale(error: BaseException) -> bool:
+    """Whether the store is no longer what a proposal was made for."""
+    return _state(error) == STALE
+
+
+def collision(error: BaseException) -> str | None:
+    """The name of the unique index that refused a row."""
+    return error.constraint_name if isinstance(error, asyncpg.UniqueViolationError) else None
+
+
+def told(error: BaseException, place: str) -> DgentError:
+    """The error to raise for one of the driver's."""
+    if isinstance(error, DgentError):
+        return error
+    state, text = _state(error), " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, TimeoutError):
+        return Unavailable(f"{place} did not answer in time", hint="is the server under load, or gone?")
+    if is_hopeless(error):
+        return NoBackendAvailable(f"{place} refuses: {text}", hint="check the URL, the user and the password")
+    if state in ("55P03", "57014"):
+        return Busy(f"another process held {place} too long")
+    if state.startswith("53"):
+        return StorageFull(f"{place}: {text}") if state == "53100" else Unavailable(f"{place}: {text}")
+    if state == "42501":
+        return Denied(f"{place}: {text}", hint="grant the role what it needs; see the guide on Postgres")
+    if is_gone(error):
+        return Unavailable(f"{place} cannot be reached: {text}", hint="is the server running?")
+    return StorageError(f"{place}: {text}")

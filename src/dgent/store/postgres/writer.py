@@ -1,0 +1,344 @@
+"""Commits of all tasks, in groups: one round trip each, done once whatever happens to the reply.
+
+Every group carries a key of its own. When a reply is lost the same group is sent again under the
+same key; the store refuses the second one, and what the first came to is read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+from msgspec.structs import replace
+
+from dgent import clock
+from dgent.errors import Closed, DgentError, OutcomeUnknown, Unavailable
+from dgent.store.backend import Commit, Committed, View
+from dgent.store.kernel import Wrap
+from dgent.store.ledger import Ledger, Prepared
+from dgent.store.postgres import bulk, trouble
+from dgent.store.postgres.bridge import run
+from dgent.store.postgres.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
+from dgent.store.postgres.proposal import Proposal
+from dgent.store.postgres.reading import Catalogs
+from dgent.store.postgres.sql import Texts
+
+MAX_COMMITS = 256
+MAX_BYTES = 1 << 20
+GUESSES = 2  # so often commits are worked out without the lock
+
+
+class Job:
+    """One commit that waits for its answer."""
+
+    __slots__ = ("answer", "failed", "names", "prepared", "result", "taken", "view")
+
+    def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed]) -> None:
+        self.prepared, self.view, self.answer = prepared, view, answer
+        self.taken = False
+        self.result: Committed | None = None
+        self.failed: Exception | None = None
+        # Commits that share one of these must not be in one group.
+        self.names: list[str | bytes] = [op.id for op in prepared.commit.ops]
+        if prepared.key is not None:
+            self.names.append(prepared.key)
+
+    @property
+    def commit(self) -> Commit:
+        """What was asked for."""
+        return self.prepared.commit
+
+
+class Writer:
+    """Takes commits in the order they come and sends them together."""
+
+    def __init__(
+        self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: Callable[[int], None]
+    ) -> None:
+        self.pool, self.texts, self._seen = pool, texts, seen
+        self.proposal = Proposal(texts, catalogs)
+        self.ledger = Ledger(wrap(self.proposal))
+        self._queue: list[Job] = []
+        self._task: asyncio.Task[None] | None = None
+
+    # -- from outside ---------------------------------------------------------------------
+
+    async def commit(self, prepared: Prepared, view: View) -> Committed:
+        """Hand in a commit and wait for its answer, no longer than calls may take."""
+        loop = asyncio.get_running_loop()
+        job = Job(prepared, view, loop.create_future())
+        self._queue.append(job)
+        if self._task is None:
+            self._task = loop.create_task(self._drain(), name="dgent-postgres-writer")
+        timer = loop.call_later(self.pool.address.timeout, self._expire, job)
+        try:
+            return await job.answer
+        except asyncio.CancelledError:
+            if not job.taken:
+                self._queue.remove(job)
+            raise
+        finally:
+            timer.cancel()
+
+    def _expire(self, job: Job) -> None:
+        if job.answer.done():
+            return
+        if job.taken:
+            job.answer.set_exception(unknown(job.commit, self.pool.address.place))
+        else:
+            self._queue.remove(job)
+            place = self.pool.address.place
+            job.answer.set_exception(Unavailable(f"{place} took no commit in time", hint="try again"))
+
+    async def close(self) -> None:
+        """Finish what was handed in."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    # -- groups ---------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        try:
+            while self._queue:
+                group = self._next_group()
+                try:
+                    await self._settle(group)
+                except BaseException as error:
+                    _fail(group, self._told(error))
+                    if not isinstance(error, Exception):
+                        raise
+        finally:
+            self._task = None
+            if self._queue:  # only when this task was cancelled with its loop
+                _fail(self._queue, Closed("the event loop ended"))
+
+    def _next_group(self) -> list[Job]:
+        group: list[Job] = []
+        left: list[Job] = []
+        names: set[str | bytes] = set()
+        size = 0
+        for job in self._queue:
+            size += job.prepared.size
+            full = len(group) >= MAX_COMMITS or (group and size > MAX_BYTES)
+            # Also behind one that waits: commits about one record stay in their order.
+            if full or not names.isdisjoint(job.names):
+                left.append(job)
+            else:
+                group.append(job)
+                job.taken = True
+            names.update(job.names)
+        self._queue = left
+        return group
+
+    async def _settle(self, group: list[Job]) -> None:
+        """See a group through: by guesses, then under the lock; one by one if it fails as a whole."""
+        group = [job for job in group if not job.answer.done()]
+        locked: list[Job] = []
+        for guess in range(GUESSES):
+            try:
+                await self._attempt(group, sure=guess > 0, locked=False)
+                break
+            except _Again as again:
+                if again.job is not None:
+                    locked.append(again.job)
+                    group = [job for job in group if job is not again.job]
+            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError):
+                if len(group) == 1:
+                    raise
+                await self._one_by_one(group)
+                break
+        else:
+            locked += group
+        for job in locked:
+            try:
+                await self._attempt([job], sure=True, locked=True)
+            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                _fail([job], self._told(error))
+
+    async def _one_by_one(self, group: list[Job]) -> None:
+        for job in group:
+            try:
+                await self._settle([job])
+            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+                _fail([job], self._told(error))
+
+    def _told(self, error: BaseException) -> BaseException:
+        return trouble.told(error, self.pool.address.place) if isinstance(error, Exception) else error
+
+    # -- one attempt ----------------------------------------------------------------------
+
+    async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
+        """Work a group out and send it; `_Again` if the store is not what was assumed."""
+        key = os.urandom(16)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.pool.address.timeout
+        pause, sent = FIRST_PAUSE_S, False
+        while True:
+            try:
+                given = await self._try(group, key, sure, locked, sent)
+                break
+            except _Sent as failure:
+                sent, error = True, failure.error
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as failure:
+                error = failure
+            if trouble.collision(error) == "once_pkey":
+                continue  # it had happened: the next round reads what it came to
+            if trouble.is_stale(error) or trouble.collision(error) is not None:
+                raise _Again from None
+            if not trouble.is_gone(error):
+                raise error
+            if loop.time() + pause >= end:
+                raise self._given_up(group, sent, error) from None
+            self.pool.drop_idle()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+        self._answer(group, given)
+
+    def _given_up(self, group: list[Job], sent: bool, error: BaseException) -> DgentError:
+        place = self.pool.address.place
+        return unknown(group[0].commit, place) if sent else trouble.told(error, place)
+
+    async def _try(
+        self, group: list[Job], key: bytes, sure: bool, locked: bool, sent: bool
+    ) -> tuple[int, int] | None:
+        """One try on one connection; what the store gave: the seq before, and the time."""
+        address = self.pool.address
+        async with asyncio.timeout(address.timeout):
+            connection = await self.pool.take()
+        whole = False
+        try:
+            async with asyncio.timeout(address.timeout / 3):
+                if sent:
+                    found = await connection.fetchrow(self.texts.once, key)
+                    if found is not None:
+                        whole = True
+                        return found["seq"], found["at"]
+                if locked:
+                    given = await self._locked(connection, group, key)
+                else:
+                    given = await self._guess(connection, group, key, sure, sent)
+                whole = True
+                return given
+        except TimeoutError:
+            raise _Sent(ConnectionError("no answer")) from None
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, DgentError, _Again, _Sent):
+            whole = not connection.is_closed() and not connection.is_in_transaction()
+            raise
+        finally:
+            if whole:
+                self.pool.give(connection)
+            else:
+                self.pool.drop(connection)
+
+    async def _guess(
+        self, connection: asyncpg.Connection, group: list[Job], key: bytes, sure: bool, again: bool
+    ) -> tuple[int, int] | None:
+        if not again:
+            await run(lambda: self._work_out(connection, group, sure, False))
+        if not self.proposal.changes:
+            return None
+        if len(self.proposal.changes.fresh) > bulk.MANY:
+            given: tuple[int, int] = await self._sent(bulk.send(connection, self.texts, self.proposal, key))
+            return given
+        return await self._send(connection, key)
+
+    async def _locked(
+        self, connection: asyncpg.Connection, group: list[Job], key: bytes
+    ) -> tuple[int, int] | None:
+        async with connection.transaction():
+            await run(lambda: self._work_out(connection, group, True, True))
+            if not self.proposal.changes:
+                return None
+            given = await self._send(connection, key)
+        self.proposal.publish()
+        return given
+
+    async def _send(self, connection: asyncpg.Connection, key: bytes) -> tuple[int, int]:
+        values = self.proposal.arguments(key, clock.now_us())
+        record = await self._sent(connection.fetchrow(self.texts.commit, *values))
+        return record["seq"], record["at"]
+
+    async def _sent(self, call: Awaitable[Any]) -> Any:
+        """Await something after which the group may have happened, even if it fails."""
+        try:
+            return await call
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as error:
+            raise _Sent(error) from None
+
+    def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
+        """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
+        proposal = self.proposal
+        proposal.begin_group(connection, sure, locked)
+        proposal.look_up(job.prepared for job in group)
+        for job in group:
+            job.result = job.failed = None
+            try:
+                job.result = self.ledger.commit(job.prepared, job.view)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError):
+                raise  # it is about the connection, not about this commit
+            except Exception as error:
+                if proposal.needs_lock:
+                    raise _Again(job) from None
+                job.failed = error  # a refusal, or a bug in the caller's view: his alone
+        proposal.work_out()
+
+    # -- answers --------------------------------------------------------------------------
+
+    def _answer(self, group: list[Job], given: tuple[int, int] | None) -> None:
+        proposal = self.proposal
+        before = proposal.base
+        ahead = 0 if given is None else given[0] - before
+        proposal.base = before + ahead + (proposal.tip.seq - before)
+        self._seen(proposal.base)
+        for job in group:
+            if job.answer.done():
+                continue
+            if job.failed is not None:
+                job.answer.set_exception(job.failed)
+            else:
+                assert job.result is not None
+                job.answer.set_result(_moved(job.result, before, ahead) if ahead else job.result)
+
+
+class _Again(Exception):
+    """The store is not what was assumed; `job` if one commit needs the lock."""
+
+    def __init__(self, job: Job | None = None) -> None:
+        self.job = job
+
+
+class _Sent(Exception):
+    """The group was on its way when this happened."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _moved(result: Committed, before: int, ahead: int) -> Committed:
+    """The answer with the numbers that the store gave instead of those that were assumed."""
+    if result.repeated:
+        return result
+
+    def real(seq: int | None) -> int | None:
+        return seq + ahead if seq is not None and seq > before else seq
+
+    written = tuple(replace(w, seq=real(w.seq)) if w.changed else w for w in result.written)
+    return replace(result, seq=real(result.seq), written=written)
+
+
+def _fail(jobs: list[Job], error: BaseException) -> None:
+    for job in jobs:
+        if not job.answer.done():
+            job.answer.set_exception(error if isinstance(error, Exception) else Unavailable("interrupted"))
+
+
+def unknown(commit: Commit, place: str) -> OutcomeUnknown:
+    """What to say when nobody can tell whether a commit happened."""
+    if commit.key is None:
+        hint = "read the records to find out; a commit with a key can be asked for or repeated"
+        return OutcomeUnknown(f"{place} did not say whether the commit happened", hint=hint)
+    return OutcomeUnknown(f"{place} did not say whether the commit happened", key=commit.key)
