@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class Cable:
         self.left: int | None = None
         self.mute = 0
         self.opened = 0
+        self.slow_s = 0.0  # how long each commit takes on its way
 
     def make(self) -> Any:
         """A handle on the store through this cable."""
@@ -57,6 +59,7 @@ class _Far:
             cable.left -= 1
             cable.whole = cable.whole and cable.left >= 0
         cable.check()
+        await asyncio.sleep(cable.slow_s)
         done = await self._store.commit(commit, view)
         if cable.mute:
             cable.mute -= 1

@@ -426,3 +426,29 @@ async def test_optimistic_chains_against_a_model(cable: Cable, tmp_path: Path, l
             done.append(n)
         assert found.get(id, []) == base + done, id
     assert refused == expected_refused
+
+
+async def test_those_who_write_quicker_than_a_replay_do_not_keep_it_from_ending(
+    cable: Cable, tmp_path: Path
+) -> None:
+    async with connected(cable, tmp_path / "outbox.db") as u:
+        await put(u, "x", 0)
+        cable.cut()
+        cable.slow_s = 0.01
+        counts = [0, 0, 0]
+        ended = asyncio.Event()
+
+        async def write(name: int) -> None:
+            while not ended.is_set():
+                await put(u, f"w{name}", counts[name])
+                counts[name] += 1
+                await asyncio.sleep(0)
+
+        writers = [asyncio.create_task(write(name)) for name in range(3)]
+        await asyncio.sleep(0.3)
+        cable.mend()
+        await back(u, 30)
+        ended.set()
+        await asyncio.gather(*writers)
+    found = await versions(cable.path)
+    assert [found[f"w{n}"] for n in range(3)] == [list(range(count)) for count in counts]

@@ -11,6 +11,7 @@ import pytest
 
 import dgent
 from dgent.errors import Degraded, Unavailable
+from dgent.store.degraded import backend as degradable
 from tests.degraded.world import NOTE, Note, back
 from tests.postgres.server import HASTY, NoServer, Server, with_universe
 
@@ -85,8 +86,11 @@ async def test_started_without_a_server(server: Server, tmp_path: Path) -> None:
         assert [c.value.text for c in await u.recall(schema="note", order_by="n")] == ["new", "right"]
 
 
-async def test_writers_over_a_server_that_is_killed(server: Server, tmp_path: Path) -> None:
+async def test_writers_over_a_server_that_is_killed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everything answered is there, once, in each writer's order."""
+    monkeypatch.setattr(degradable, "PROBE_S", (0.2, 1.0))
     rng = random.Random(3)
     done = asyncio.Event()
     async with dgent.open(place(server), degrade=True, outbox=str(tmp_path / "outbox.db")) as u:
@@ -98,10 +102,10 @@ async def test_writers_over_a_server_that_is_killed(server: Server, tmp_path: Pa
                 await u.put(dgent.Datum(id=name, data={"n": n}))
                 n += 1
                 written[name] = n
-                await asyncio.sleep(rng.random() * 0.02)
+                await asyncio.sleep(rng.random() * 0.1)
 
         async def shake() -> None:
-            for round_ in range(4):
+            for round_ in range(3):
                 await asyncio.sleep(rng.random())
                 await asyncio.to_thread(server.kill if round_ % 2 else server.stop)
                 await asyncio.sleep(1.5 + rng.random())
@@ -110,7 +114,7 @@ async def test_writers_over_a_server_that_is_killed(server: Server, tmp_path: Pa
                 await back(u, 60)
             done.set()
 
-        await asyncio.gather(shake(), *(write(f"w{n}") for n in range(6)))
+        await asyncio.gather(shake(), *(write(f"w{n}") for n in range(5)))
         await back(u, 60)
     assert min(written.values()) > 20
     assert await numbers(server) == {name: list(range(count)) for name, count in written.items()}
