@@ -138,7 +138,8 @@ class Settings:
     @property
     def outbox(self) -> str:
         """The file that keeps writes while the store is away."""
-        return str(self.values["outbox"].value or outbox_file(self.url, self.places))
+        found = self.values["outbox"].value or outbox_file(self.url, self.places)
+        return str(found).removeprefix("sqlite:///")
 
     @property
     def urls(self) -> list[str]:
@@ -464,10 +465,10 @@ class _Search:
             elif name not in decided:
                 try:
                     value, from_variable = self._value(name, written)
-                    if name in ("url", "stand_in"):
+                    if name == "outbox":
+                        value = "sqlite:///" + value.removeprefix("sqlite:///")
+                    if name in ("url", "stand_in", "outbox"):
                         value = settingfile.placed(value, base, inside=level == "project")
-                    elif name == "outbox":
-                        value = settingfile.placed(f"sqlite:///{value}", base, inside=level == "project")[10:]
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
                     continue
