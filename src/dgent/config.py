@@ -302,10 +302,7 @@ def default_url(environment: Mapping[str, str] | None = None) -> str:
 
 
 def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, str | None]:
-    """The places that the settings name, whether the first may be away, and its outbox.
-
-    What the caller says of the last two counts more.
-    """
+    """The places that the settings name, whether the first may be away, and its outbox if so."""
     settings = _default(None)
     degrade = settings.degrade if degrade is None else degrade
     if degrade and outbox is None:

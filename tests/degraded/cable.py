@@ -27,6 +27,7 @@ class Cable:
         self.left: int | None = None
         self.mute = 0
         self.opened = 0
+        self.hang: asyncio.Event | None = None  # calls under way wait for this
         self.slow_s = 0.0  # how long each commit takes on its way
 
     def make(self) -> Any:
@@ -60,6 +61,8 @@ class _Far:
             cable.whole = cable.whole and cable.left >= 0
         cable.check()
         await asyncio.sleep(cable.slow_s)
+        if cable.hang is not None:
+            await cable.hang.wait()
         done = await self._store.commit(commit, view)
         if cable.mute:
             cable.mute -= 1
@@ -78,6 +81,8 @@ class _Far:
             if name == "is_available":
                 return self._cable.whole
             self._cable.check()
+            if name == "get" and self._cable.hang is not None:
+                await self._cable.hang.wait()
             self._cable.opened += name == "open"
             return await call(*args, **kwargs)
 

@@ -452,3 +452,37 @@ async def test_those_who_write_quicker_than_a_replay_do_not_keep_it_from_ending(
         await asyncio.gather(*writers)
     found = await versions(cable.path)
     assert [found[f"w{n}"] for n in range(3)] == [list(range(count)) for count in counts]
+
+
+async def test_calls_that_hang_while_it_goes_away_are_answered(cable: Cable, tmp_path: Path) -> None:
+    async with connected(cable, tmp_path / "outbox.db") as u:
+        await put(u, "a", 1)
+        cable.hang = asyncio.Event()
+        reading = asyncio.create_task(u.get("a"))
+        writing = asyncio.create_task(put(u, "b", 2))
+        careful = asyncio.create_task(u.put(dgent.Datum(id="a", data={"n": 3}), expect=1))
+        await asyncio.sleep(0.05)
+        cable.cut()
+        with pytest.warns(Degraded):
+            await u.count()
+        await asyncio.sleep(0.3)  # the old handle is closed meanwhile, to try a new one
+        cable.hang.set()
+        cable.hang = None
+        assert await reading is None
+        assert (await writing).pending
+        with pytest.raises(OutcomeUnknown):
+            await careful
+        cable.mend()
+        await back(u)
+    assert await versions(cable.path) == {"a": [1], "b": [2]}
+
+
+async def test_it_is_found_again_soon(cable: Cable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(degradable, "LOOK_S", 60.0)
+    async with connected(cable, tmp_path / "outbox.db") as u:
+        await put(u, "a", 1)
+        await asyncio.sleep(0.05)
+        cable.cut()
+        await put(u, "a", 2)
+        cable.mend()
+        await back(u, 5)

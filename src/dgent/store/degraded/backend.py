@@ -103,6 +103,7 @@ class DegradableBackend:
         self._gate = asyncio.Lock()  # held while a commit goes to the outbox, and for the turn to normal
         self._mending = asyncio.Lock()
         self._falling = asyncio.Lock()
+        self._fell = asyncio.Event()
         self._tending: asyncio.Task[None] | None = None
         self._fills: set[asyncio.Task[None]] = set()
 
@@ -179,8 +180,8 @@ class DegradableBackend:
             await self._get_to_know(epoch)
 
     async def _get_to_know(self, epoch: str) -> None:
-        self._known = True
         await self.outbox.settle_in(Home(self._place.identity, epoch))
+        self._known = True
 
     def _reset_hint(self) -> str:
         return f"if it is meant to begin anew, remove {self.outbox.path} first"
@@ -210,6 +211,7 @@ class DegradableBackend:
                         self.overlay.below = stand_in
                         break
             self._down = Down(clock.now(), error.message)
+        self._fell.set()
         self.notices.tell(notice.turned("degraded", error.message))
         telling.warn_of_degrading(self._place.shown, self.outbox.path, error)
 
@@ -263,9 +265,14 @@ class DegradableBackend:
         """Look whether a store that is away is back, and whether others left something in the outbox."""
         pause = PROBE_S[0]
         while True:
-            down = self._down is not None
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0) if down else LOOK_S)
-            pause = min(pause * 2, PROBE_S[1]) if down else PROBE_S[0]
+            if self._down is None:
+                pause = PROBE_S[0]
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._fell.wait(), LOOK_S)
+                self._fell.clear()
+            if self._down is not None:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, PROBE_S[1])
             try:
                 if self._down is None:
                     await self.outbox.refresh()
@@ -291,7 +298,7 @@ class DegradableBackend:
             try:
                 return await ask(store)
             except Closed:
-                if store is self._store:
+                if self._is_ours(store):
                     raise
             except Unavailable as error:
                 if not is_gone(error):
@@ -299,6 +306,10 @@ class DegradableBackend:
                 if store is self._store:
                     await self._go_down(error)
         return None
+
+    def _is_ours(self, store: Backend) -> bool:
+        """Whether a store that is closed was closed by the caller, and not because it was away."""
+        return store is self._store and self._down is None
 
     async def _at_hand(self, ask: Callable[[Backend], Awaitable[R]], else_: Callable[[], Awaitable[R]]) -> R:
         """The store's answer, or while it is away that of what is at hand."""
@@ -342,8 +353,9 @@ class DegradableBackend:
                 try:
                     done = await store.commit(commit, view)
                 except Closed:
-                    if store is self._store:
+                    if self._is_ours(store):
                         raise
+                    unknown = OutcomeUnknown("the store went away under the commit", key=commit.key)
                 except Unavailable as error:
                     if not is_gone(error):
                         raise
@@ -352,7 +364,8 @@ class DegradableBackend:
                         await self._go_down(error)
                 else:
                     if not self._known and done.seq:
-                        await self._get_to_know(getattr(store, "epoch", b"").hex())
+                        with suppress(StorageError):  # the commit stands; the next one tries again
+                            await self._get_to_know(getattr(store, "epoch", b"").hex())
                     return done
             async with self._gate:
                 if self._down is None:
