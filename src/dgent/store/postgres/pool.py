@@ -34,7 +34,7 @@ class Pool:
         self._idle: list[asyncpg.Connection] = []
         self._out: set[asyncpg.Connection] = set()
         self._making = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
         self._closed = False
 
     @property
@@ -58,8 +58,8 @@ class Pool:
         )
 
     def take_idle(self) -> asyncpg.Connection | None:
-        """A connection that is there and free, if nobody waits for one."""
-        if self._idle and not self._waiting:
+        """A connection that is there and free."""
+        while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
                 self._out.add(connection)
@@ -71,21 +71,21 @@ class Pool:
         while True:
             if self._closed:
                 raise Closed("this store was closed")
-            while self._idle:
-                connection = self._idle.pop()
-                if not connection.is_closed():
-                    self._out.add(connection)
-                    return connection
+            connection = self.take_idle()
+            if connection is not None:
+                return connection
             if self.size < self.address.pool:
                 return await self._make()
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            turn: asyncio.Future[asyncpg.Connection | None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
-                await turn
+                connection = await turn
             except BaseException:
                 if turn.done() and not turn.cancelled():
-                    self._wake()  # it was this one's turn, and it will not use it
+                    self._pass_on(turn.result())
                 raise
+            if connection is not None:
+                return connection
 
     async def _make(self) -> asyncpg.Connection:
         self._making += 1
@@ -93,7 +93,7 @@ class Pool:
             connection = await self.connect()
         except BaseException:
             self._making -= 1
-            self._wake()
+            self._pass_on(None)
             raise
         self._making -= 1
         if self._closed:
@@ -107,22 +107,27 @@ class Pool:
         self._out.discard(connection)
         if self._closed or connection.is_closed():
             connection.terminate()
+            self._pass_on(None)
         else:
-            self._idle.append(connection)
-        self._wake()
+            self._pass_on(connection)
 
     def drop(self, connection: asyncpg.Connection) -> None:
         """Let go of a connection that is broken, silent, or in the middle of something."""
         self._out.discard(connection)
         connection.terminate()
-        self._wake()
+        self._pass_on(None)
 
-    def _wake(self) -> None:
+    def _pass_on(self, connection: asyncpg.Connection | None) -> None:
+        """Give a connection, or the room for one, to whoever waited longest."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(None)
+                if connection is not None:
+                    self._out.add(connection)
+                turn.set_result(connection)
                 return
+        if connection is not None:
+            self._idle.append(connection)
 
     def drop_idle(self) -> None:
         """Let go of what is not in use: after one connection broke, the others likely did too."""
@@ -135,7 +140,7 @@ class Pool:
         self._closed = True
         idle, self._idle = self._idle, []
         while self._waiting:
-            self._wake()
+            self._pass_on(None)
         for connection in idle:
             try:
                 await asyncio.wait_for(connection.close(), 2)
@@ -146,8 +151,18 @@ class Pool:
 
     # -- work -----------------------------------------------------------------------------
 
-    async def call(self, work: Callable[[asyncpg.Connection], Awaitable[R]], *, quick: bool = False) -> R:
-        """Do something with a connection, again if that breaks; `quick` gives up on a silent one early."""
+    async def call(
+        self,
+        work: Callable[[asyncpg.Connection], Awaitable[R]],
+        *,
+        quick: bool = False,
+        patient: bool = True,
+    ) -> R:
+        """Do something with a connection, again if that breaks.
+
+        `quick` gives up on a silent connection early; without `patient` a server that is not there is
+        not waited for, only one that is just starting.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + self.address.timeout
         pause = FIRST_PAUSE_S
@@ -156,7 +171,8 @@ class Pool:
                 return await self._once(work, end, self.address.timeout / ATTEMPTS if quick else None)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as error:
                 left = end - loop.time()
-                if not trouble.is_gone(error) or left <= pause:
+                hopeless = not patient and isinstance(error, OSError)
+                if hopeless or not trouble.is_gone(error) or left <= pause:
                     raise trouble.told(error, self.address.place) from None
                 self.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))

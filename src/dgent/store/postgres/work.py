@@ -20,11 +20,11 @@ R = TypeVar("R")
 
 async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R]) -> R:
     """Run work over a kernel that holds the clock; its result once all of it is committed."""
-    key = os.urandom(16)
+    writer = os.urandom(16)
     done: list[R] = []
 
     async def attempt(connection: asyncpg.Connection) -> R:
-        if done and await connection.fetchrow(texts.once, key) is not None:
+        if done and await connection.fetchrow(texts.once, writer, 1) is not None:
             return done[0]  # the last attempt was committed; only the word of it was lost
         done.clear()
         async with connection.transaction():
@@ -33,7 +33,7 @@ async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R
             def do() -> R:
                 kernel.begin()
                 result = work(Ledger(wrap(kernel)))
-                kernel.end(key)
+                kernel.end(writer)
                 return result
 
             done.append(await run(do))

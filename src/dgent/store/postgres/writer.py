@@ -1,7 +1,7 @@
 """Commits of all tasks, in groups: one round trip each, done once whatever happens to the reply.
 
-Every group carries a key of its own. When a reply is lost the same group is sent again under the
-same key; the store refuses the second one, and what the first came to is read back.
+Every group carries its writer's name and a number. When a reply is lost the same group is sent again
+with the same number; the store refuses the second one, and what the first came to is read back.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import asyncpg
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from dgent.store.kernel import Wrap
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.postgres import bulk, trouble
 from dgent.store.postgres.bridge import run
-from dgent.store.postgres.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
+from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.reading import Catalogs
 from dgent.store.postgres.sql import Texts
@@ -62,6 +61,9 @@ class Writer:
         self.pool, self.texts, self._seen = pool, texts, seen
         self.proposal = Proposal(texts, catalogs)
         self.ledger = Ledger(wrap(self.proposal))
+        self._name = os.urandom(16)
+        self._count = 0  # of the group that is under way
+        self._is_sent = False
         self._queue: list[Job] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -108,13 +110,13 @@ class Writer:
                 try:
                     await self._settle(group)
                 except BaseException as error:
-                    _fail(group, self._told(error))
+                    self._fail(group, error)
                     if not isinstance(error, Exception):
                         raise
         finally:
             self._task = None
             if self._queue:  # only when this task was cancelled with its loop
-                _fail(self._queue, Closed("the event loop ended"))
+                self._fail(self._queue, Closed("the event loop ended"))
 
     def _next_group(self) -> list[Job]:
         group: list[Job] = []
@@ -146,7 +148,8 @@ class Writer:
                 if again.job is not None:
                     locked.append(again.job)
                     group = [job for job in group if job is not again.job]
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError):
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError):
+                # Something in it cannot be stored; nothing of it was.
                 if len(group) == 1:
                     raise
                 await self._one_by_one(group)
@@ -156,76 +159,81 @@ class Writer:
         for job in locked:
             try:
                 await self._attempt([job], sure=True, locked=True)
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                _fail([job], self._told(error))
+            except Exception as error:
+                self._fail([job], error)
 
     async def _one_by_one(self, group: list[Job]) -> None:
         for job in group:
             try:
                 await self._settle([job])
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
-                _fail([job], self._told(error))
+            except Exception as error:
+                self._fail([job], error)
 
-    def _told(self, error: BaseException) -> BaseException:
-        return trouble.told(error, self.pool.address.place) if isinstance(error, Exception) else error
+    def _fail(self, jobs: list[Job], error: BaseException) -> None:
+        place = self.pool.address.place
+        for job in jobs:
+            if job.answer.done():
+                continue
+            if isinstance(error, OutcomeUnknown):
+                job.answer.set_exception(unknown(job.commit, place))
+            else:
+                told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
+                job.answer.set_exception(trouble.told(told, place))
 
     # -- one attempt ----------------------------------------------------------------------
 
     async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
         """Work a group out and send it; `_Again` if the store is not what was assumed."""
-        key = os.urandom(16)
+        self._count += 1
+        self._is_sent = False
         loop = asyncio.get_running_loop()
         end = loop.time() + self.pool.address.timeout
-        pause, sent = FIRST_PAUSE_S, False
+        pause = FIRST_PAUSE_S
         while True:
             try:
-                given = await self._try(group, key, sure, locked, sent)
+                given = await self._try(group, sure, locked)
                 break
-            except _Sent as failure:
-                sent, error = True, failure.error
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as failure:
                 error = failure
-            if trouble.collision(error) == "once_pkey":
+            if trouble.is_done(error):
                 continue  # it had happened: the next round reads what it came to
-            if trouble.is_stale(error) or trouble.collision(error) is not None:
+            if not locked and (trouble.is_stale(error) or trouble.collision(error) is not None):
                 raise _Again from None
-            if not trouble.is_gone(error):
+            if not trouble.is_gone(error) and not trouble.is_waiting(error):
                 raise error
             if loop.time() + pause >= end:
-                raise self._given_up(group, sent, error) from None
+                raise self._given_up(group, error) from None
             self.pool.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
 
-    def _given_up(self, group: list[Job], sent: bool, error: BaseException) -> DgentError:
+    def _given_up(self, group: list[Job], error: BaseException) -> DgentError:
         place = self.pool.address.place
-        return unknown(group[0].commit, place) if sent else trouble.told(error, place)
+        lost = self._is_sent and not trouble.is_waiting(error)
+        return unknown(group[0].commit, place) if lost else trouble.told(error, place)
 
-    async def _try(
-        self, group: list[Job], key: bytes, sure: bool, locked: bool, sent: bool
-    ) -> tuple[int, int] | None:
+    async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
         """One try on one connection; what the store gave: the seq before, and the time."""
-        address = self.pool.address
-        async with asyncio.timeout(address.timeout):
+        timeout = self.pool.address.timeout
+        async with asyncio.timeout(timeout):
             connection = await self.pool.take()
         whole = False
         try:
-            async with asyncio.timeout(address.timeout / 3):
-                if sent:
-                    found = await connection.fetchrow(self.texts.once, key)
-                    if found is not None:
-                        whole = True
-                        return found["seq"], found["at"]
-                if locked:
-                    given = await self._locked(connection, group, key)
+            async with asyncio.timeout(timeout / ATTEMPTS):
+                given: tuple[int, int] | None
+                found = None
+                if self._is_sent:
+                    found = await connection.fetchrow(self.texts.once, self._name, self._count)
+                if found is not None:
+                    given = found["seq"], found["at"]
+                elif locked:
+                    given = await self._locked(connection, group)
                 else:
-                    given = await self._guess(connection, group, key, sure, sent)
+                    given = await self._guess(connection, group, sure)
                 whole = True
                 return given
-        except TimeoutError:
-            raise _Sent(ConnectionError("no answer")) from None
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, DgentError, _Again, _Sent):
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, DgentError, _Again):
             whole = not connection.is_closed() and not connection.is_in_transaction()
             raise
         finally:
@@ -235,39 +243,31 @@ class Writer:
                 self.pool.drop(connection)
 
     async def _guess(
-        self, connection: asyncpg.Connection, group: list[Job], key: bytes, sure: bool, again: bool
+        self, connection: asyncpg.Connection, group: list[Job], sure: bool
     ) -> tuple[int, int] | None:
-        if not again:
+        if not self._is_sent:  # what was sent once is sent again as it was
             await run(lambda: self._work_out(connection, group, sure, False))
         if not self.proposal.changes:
             return None
         if len(self.proposal.changes.fresh) > bulk.MANY:
-            given: tuple[int, int] = await self._sent(bulk.send(connection, self.texts, self.proposal, key))
-            return given
-        return await self._send(connection, key)
+            self._is_sent = True
+            return await bulk.send(connection, self.texts, self.proposal, self._name, self._count)
+        return await self._send(connection)
 
-    async def _locked(
-        self, connection: asyncpg.Connection, group: list[Job], key: bytes
-    ) -> tuple[int, int] | None:
+    async def _locked(self, connection: asyncpg.Connection, group: list[Job]) -> tuple[int, int] | None:
         async with connection.transaction():
             await run(lambda: self._work_out(connection, group, True, True))
             if not self.proposal.changes:
                 return None
-            given = await self._send(connection, key)
+            given = await self._send(connection)
         self.proposal.publish()
         return given
 
-    async def _send(self, connection: asyncpg.Connection, key: bytes) -> tuple[int, int]:
-        values = self.proposal.arguments(key, clock.now_us())
-        record = await self._sent(connection.fetchrow(self.texts.commit, *values))
+    async def _send(self, connection: asyncpg.Connection) -> tuple[int, int]:
+        values = self.proposal.arguments(self._name, self._count, clock.now_us())
+        self._is_sent = True  # from here on it may have happened, even if no answer comes
+        record = await connection.fetchrow(self.texts.commit, *values)
         return record["seq"], record["at"]
-
-    async def _sent(self, call: Awaitable[Any]) -> Any:
-        """Await something after which the group may have happened, even if it fails."""
-        try:
-            return await call
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as error:
-            raise _Sent(error) from None
 
     def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
         """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
@@ -311,13 +311,6 @@ class _Again(Exception):
         self.job = job
 
 
-class _Sent(Exception):
-    """The group was on its way when this happened."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
 def _moved(result: Committed, before: int, ahead: int) -> Committed:
     """The answer with the numbers that the store gave instead of those that were assumed."""
     if result.repeated:
@@ -328,12 +321,6 @@ def _moved(result: Committed, before: int, ahead: int) -> Committed:
 
     written = tuple(replace(w, seq=real(w.seq)) if w.changed else w for w in result.written)
     return replace(result, seq=real(result.seq), written=written)
-
-
-def _fail(jobs: list[Job], error: BaseException) -> None:
-    for job in jobs:
-        if not job.answer.done():
-            job.answer.set_exception(error if isinstance(error, Exception) else Unavailable("interrupted"))
 
 
 def unknown(commit: Commit, place: str) -> OutcomeUnknown:
