@@ -64,6 +64,10 @@ class PostgresKernel(PostgresReading):
             )
             self._run("SELECT pg_notify($1, $2)", "dgent_" + self.texts.universe, str(seq))
 
+    def happened(self, key: bytes) -> bool:
+        """Whether work under this key was committed; only the clock's holder can be sure."""
+        return bool(self._all(self.texts.once, key))
+
     # -- what waits -----------------------------------------------------------------------
 
     def flush(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 
 from dgent.errors import Unavailable
+from dgent.store.postgres import trouble
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.format import channel
 from dgent.store.postgres.pool import Pool
@@ -73,7 +74,7 @@ class Listener:
                 raise
             self._connection = connection
             self._wake()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError, TimeoutError):
+        except trouble.FAILURES:
             pass  # looking now and then is enough
         finally:
             self._connecting = None

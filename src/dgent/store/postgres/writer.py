@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import asyncpg
 from msgspec.structs import replace
@@ -63,6 +62,7 @@ class Writer:
         self.proposal = Proposal(texts, catalogs)
         self.ledger = Ledger(wrap(self.proposal))
         self._queue: list[Job] = []
+        self._sent = False  # whether the group at hand may have happened
         self._task: asyncio.Task[None] | None = None
 
     # -- from outside ---------------------------------------------------------------------
@@ -137,6 +137,8 @@ class Writer:
     async def _settle(self, group: list[Job]) -> None:
         """See a group through: by guesses, then under the lock; one by one if it fails as a whole."""
         group = [job for job in group if not job.answer.done()]
+        if not group:
+            return
         locked: list[Job] = []
         for guess in range(GUESSES):
             try:
@@ -146,7 +148,7 @@ class Writer:
                 if again.job is not None:
                     locked.append(again.job)
                     group = [job for job in group if job is not again.job]
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError):
+            except (DgentError, *trouble.FAILURES, ValueError, OverflowError):
                 if len(group) == 1:
                     raise
                 await self._one_by_one(group)
@@ -156,14 +158,14 @@ class Writer:
         for job in locked:
             try:
                 await self._attempt([job], sure=True, locked=True)
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (DgentError, *trouble.FAILURES) as error:
                 _fail([job], self._told(error))
 
     async def _one_by_one(self, group: list[Job]) -> None:
         for job in group:
             try:
                 await self._settle([job])
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            except (DgentError, *trouble.FAILURES, ValueError) as error:
                 _fail([job], self._told(error))
 
     def _told(self, error: BaseException) -> BaseException:
@@ -176,14 +178,12 @@ class Writer:
         key = os.urandom(16)
         loop = asyncio.get_running_loop()
         end = loop.time() + self.pool.address.timeout
-        pause, sent = FIRST_PAUSE_S, False
+        pause, self._sent = FIRST_PAUSE_S, False
         while True:
             try:
-                given = await self._try(group, key, sure, locked, sent)
+                given = await self._try(group, key, sure, locked)
                 break
-            except _Sent as failure:
-                sent, error = True, failure.error
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as failure:
+            except trouble.FAILURES as failure:
                 error = failure
             if trouble.collision(error) == "once_pkey":
                 continue  # it had happened: the next round reads what it came to
@@ -192,19 +192,17 @@ class Writer:
             if not trouble.is_gone(error):
                 raise error
             if loop.time() + pause >= end:
-                raise self._given_up(group, sent, error) from None
+                if not self._sent:
+                    raise trouble.told(error, self.pool.address.place) from None
+                for job in group:  # not to be tried again under another key
+                    _fail([job], unknown(job.commit, self.pool.address.place))
+                return
             self.pool.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
 
-    def _given_up(self, group: list[Job], sent: bool, error: BaseException) -> DgentError:
-        place = self.pool.address.place
-        return unknown(group[0].commit, place) if sent else trouble.told(error, place)
-
-    async def _try(
-        self, group: list[Job], key: bytes, sure: bool, locked: bool, sent: bool
-    ) -> tuple[int, int] | None:
+    async def _try(self, group: list[Job], key: bytes, sure: bool, locked: bool) -> tuple[int, int] | None:
         """One try on one connection; what the store gave: the seq before, and the time."""
         address = self.pool.address
         async with asyncio.timeout(address.timeout):
@@ -212,21 +210,17 @@ class Writer:
         whole = False
         try:
             async with asyncio.timeout(address.timeout / 3):
-                if sent:
-                    found = await connection.fetchrow(self.texts.once, key)
-                    if found is not None:
-                        whole = True
-                        return found["seq"], found["at"]
                 if locked:
                     given = await self._locked(connection, group, key)
                 else:
-                    given = await self._guess(connection, group, key, sure, sent)
+                    given = await self._guess(connection, group, key, sure)
                 whole = True
                 return given
         except TimeoutError:
-            raise _Sent(ConnectionError("no answer")) from None
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, DgentError, _Again, _Sent):
-            whole = not connection.is_closed() and not connection.is_in_transaction()
+            raise ConnectionError("no answer") from None
+        except (asyncpg.PostgresError, ValueError, DgentError, _Again) as error:
+            broken = trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
+            whole = not broken
             raise
         finally:
             if whole:
@@ -235,21 +229,31 @@ class Writer:
                 self.pool.drop(connection)
 
     async def _guess(
-        self, connection: asyncpg.Connection, group: list[Job], key: bytes, sure: bool, again: bool
+        self, connection: asyncpg.Connection, group: list[Job], key: bytes, sure: bool
     ) -> tuple[int, int] | None:
-        if not again:
+        if self._sent:
+            found = await connection.fetchrow(self.texts.happened, key)
+            if found is not None:
+                return found["seq"], found["at"]
+        else:
             await run(lambda: self._work_out(connection, group, sure, False))
         if not self.proposal.changes:
             return None
         if len(self.proposal.changes.fresh) > bulk.MANY:
-            given: tuple[int, int] = await self._sent(bulk.send(connection, self.texts, self.proposal, key))
-            return given
+            self._sent = True
+            return await bulk.send(connection, self.texts, self.proposal, key)
         return await self._send(connection, key)
 
     async def _locked(
         self, connection: asyncpg.Connection, group: list[Job], key: bytes
     ) -> tuple[int, int] | None:
         async with connection.transaction():
+            if self._sent:
+                # Whoever lost the reply may still be at it: only the clock's holder sees how it ended.
+                await connection.fetchrow(self.texts.lock)
+                found = await connection.fetchrow(self.texts.once, key)
+                if found is not None:
+                    return found["seq"], found["at"]
             await run(lambda: self._work_out(connection, group, True, True))
             if not self.proposal.changes:
                 return None
@@ -259,15 +263,9 @@ class Writer:
 
     async def _send(self, connection: asyncpg.Connection, key: bytes) -> tuple[int, int]:
         values = self.proposal.arguments(key, clock.now_us())
-        record = await self._sent(connection.fetchrow(self.texts.commit, *values))
+        self._sent = True
+        record = await connection.fetchrow(self.texts.commit, *values)
         return record["seq"], record["at"]
-
-    async def _sent(self, call: Awaitable[Any]) -> Any:
-        """Await something after which the group may have happened, even if it fails."""
-        try:
-            return await call
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as error:
-            raise _Sent(error) from None
 
     def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
         """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
@@ -280,7 +278,7 @@ class Writer:
                 job.result = self.ledger.commit(job.prepared, job.view)
             except NeedsLock:
                 raise _Again(job) from None
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError):
+            except trouble.FAILURES:
                 raise  # it is about the connection, not about this commit
             except Exception as error:
                 job.failed = error  # a refusal, or a bug in the caller's view: his alone
@@ -309,13 +307,6 @@ class _Again(Exception):
 
     def __init__(self, job: Job | None = None) -> None:
         self.job = job
-
-
-class _Sent(Exception):
-    """The group was on its way when this happened."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
 
 
 def _moved(result: Committed, before: int, ahead: int) -> Committed:
