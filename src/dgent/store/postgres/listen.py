@@ -37,7 +37,7 @@ class Listener:
             if timeout_s > 0:
                 self._listen()
             news = self._news
-            seq = await self._look(since)
+            seq = await self._look(since, max(end, loop.time() + LOOK_S))
             left = end - loop.time()
             if seq > since or left <= 0:
                 return seq
@@ -48,10 +48,11 @@ class Listener:
             except TimeoutError:
                 pass
 
-    async def _look(self, since: int) -> int:
+    async def _look(self, since: int, end: float) -> int:
         try:
-            return await self._newest()
-        except Unavailable:
+            async with asyncio.timeout_at(end):
+                return await self._newest()
+        except (Unavailable, TimeoutError):
             return since  # asked again; whoever waits need not know of every hiccup
 
     def _listen(self) -> None:
