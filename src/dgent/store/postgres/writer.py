@@ -34,11 +34,12 @@ GUESSES = 2  # so often commits are worked out without the lock
 class Job:
     """One commit that waits for its answer."""
 
-    __slots__ = ("answer", "failed", "names", "prepared", "result", "taken", "view")
+    __slots__ = ("answer", "failed", "names", "offered", "prepared", "result", "taken", "view")
 
     def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed]) -> None:
         self.prepared, self.view, self.answer = prepared, view, answer
         self.taken = False
+        self.offered = False  # worked out and maybe sent: from here on it may happen
         self.result: Committed | None = None
         self.failed: Exception | None = None
         # Commits that share one of these must not be in one group.
@@ -87,12 +88,13 @@ class Writer:
     def _expire(self, job: Job) -> None:
         if job.answer.done():
             return
-        if job.taken:
-            job.answer.set_exception(unknown(job.commit, self.pool.address.place))
-        else:
+        place = self.pool.address.place
+        if job.offered:
+            job.answer.set_exception(unknown(job.commit, place))
+            return
+        if not job.taken:
             self._queue.remove(job)
-            place = self.pool.address.place
-            job.answer.set_exception(Unavailable(f"{place} took no commit in time", hint="try again"))
+        job.answer.set_exception(Unavailable(f"{place} took no commit in time", hint="try again"))
 
     async def close(self) -> None:
         """Finish what was handed in."""
@@ -180,6 +182,9 @@ class Writer:
         end = loop.time() + self.pool.address.timeout
         pause, self._sent = FIRST_PAUSE_S, False
         while True:
+            if not self._sent:
+                for job in group:
+                    job.offered = False
             try:
                 given = await self._try(group, key, sure, locked)
                 break
@@ -270,6 +275,9 @@ class Writer:
     def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
         """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
         proposal = self.proposal
+        group = [job for job in group if not job.answer.done()]  # not for those who gave up
+        for job in group:
+            job.offered = True
         proposal.begin_group(connection, sure, locked)
         proposal.look_up(job.prepared for job in group)
         for job in group:
