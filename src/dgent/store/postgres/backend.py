@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -142,14 +143,16 @@ class PostgresBackend(KernelBackend):
     async def _fetch(self, sql: str, *values: Any) -> Any:
         """One statement that reads, by itself a moment."""
         pool = await self._reading_pool() if self._replica is not None else self._opened()
+        end = None
         connection = pool.take_idle()
         if connection is not None:
             # The common case, without the machinery for when it goes wrong.
+            end = asyncio.get_running_loop().time() + self.address.timeout
             try:
                 found = await connection.fetch(sql, *values, timeout=self.address.timeout / 3)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError, TimeoutError) as error:
+            except trouble.FAILURES as error:
                 pool.drop(connection)
-                if not isinstance(error, TimeoutError) and not trouble.is_gone(error):
+                if not trouble.is_gone(error):
                     raise trouble.told(error, self.address.place) from None
             except BaseException:
                 pool.drop(connection)
@@ -157,7 +160,7 @@ class PostgresBackend(KernelBackend):
             else:
                 pool.give(connection)
                 return found
-        return await pool.call(lambda connection: connection.fetch(sql, *values), quick=True)
+        return await pool.call(lambda connection: connection.fetch(sql, *values), quick=True, end=end)
 
     # -- quick reads ----------------------------------------------------------------------
 

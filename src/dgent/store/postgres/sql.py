@@ -112,6 +112,11 @@ class Texts:
         self.keyed = f"SELECT {LOG} FROM {u}.commits WHERE key = ANY ($1::bytea[])"
         self.before = f"SELECT at FROM {u}.commits WHERE seq <= $1 ORDER BY seq DESC LIMIT 1"
         self.once = f"SELECT seq, dk, at FROM {u}.once WHERE writer = $1 AND n = $2"
+        # Holding the clock makes this wait, as the commit itself should have, for standbys to have it.
+        self.happened = (
+            f"SELECT o.seq, o.dk, o.at FROM {u}.once o, (SELECT one FROM {u}.clock FOR UPDATE) c"
+            " WHERE o.writer = $1 AND o.n = $2"
+        )
         self.commit = f"SELECT seq, dk, at FROM {u}.dgent_commit({_places(21)})"
         self.apply = f"SELECT {u}.dgent_apply({_places(15)})"
 

@@ -28,23 +28,30 @@ from dgent.store.postgres.sql import Texts
 
 MAX_COMMITS = 256
 MAX_BYTES = 1 << 20
+OPS_A_SECOND = 1000  # a large commit gets so much more time
 GUESSES = 2  # so often commits are worked out without the lock
 
 
 class Job:
     """One commit that waits for its answer."""
 
-    __slots__ = ("answer", "failed", "names", "prepared", "result", "taken", "view")
+    __slots__ = ("answer", "failed", "names", "offered", "prepared", "result", "taken", "view")
 
     def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed]) -> None:
         self.prepared, self.view, self.answer = prepared, view, answer
         self.taken = False
+        self.offered = False  # worked out and maybe sent: from here on it may happen
         self.result: Committed | None = None
         self.failed: Exception | None = None
         # Commits that share one of these must not be in one group.
         self.names: list[str | bytes] = [op.id for op in prepared.commit.ops]
         if prepared.key is not None:
             self.names.append(prepared.key)
+
+    @property
+    def extra_s(self) -> float:
+        """How much longer than others this may take, because it is large."""
+        return len(self.prepared.drafts) / OPS_A_SECOND
 
     @property
     def commit(self) -> Commit:
@@ -63,8 +70,8 @@ class Writer:
         self.ledger = Ledger(wrap(self.proposal))
         self._name = os.urandom(16)
         self._count = 0  # of the group that is under way
-        self._is_sent = False
         self._queue: list[Job] = []
+        self._sent = False  # whether the group at hand may have happened
         self._task: asyncio.Task[None] | None = None
 
     # -- from outside ---------------------------------------------------------------------
@@ -76,7 +83,7 @@ class Writer:
         self._queue.append(job)
         if self._task is None:
             self._task = loop.create_task(self._drain(), name="dgent-postgres-writer")
-        timer = loop.call_later(self.pool.address.timeout, self._expire, job)
+        timer = loop.call_later(self.pool.address.timeout + job.extra_s, self._expire, job)
         try:
             return await job.answer
         except asyncio.CancelledError:
@@ -89,12 +96,13 @@ class Writer:
     def _expire(self, job: Job) -> None:
         if job.answer.done():
             return
-        if job.taken:
-            job.answer.set_exception(unknown(job.commit, self.pool.address.place))
-        else:
+        place = self.pool.address.place
+        if job.offered:
+            job.answer.set_exception(unknown(job.commit, place))
+            return
+        if not job.taken:
             self._queue.remove(job)
-            place = self.pool.address.place
-            job.answer.set_exception(Unavailable(f"{place} took no commit in time", hint="try again"))
+        job.answer.set_exception(Unavailable(f"{place} took no commit in time", hint="try again"))
 
     async def close(self) -> None:
         """Finish what was handed in."""
@@ -139,6 +147,8 @@ class Writer:
     async def _settle(self, group: list[Job]) -> None:
         """See a group through: by guesses, then under the lock; one by one if it fails as a whole."""
         group = [job for job in group if not job.answer.done()]
+        if not group:
+            return
         locked: list[Job] = []
         for guess in range(GUESSES):
             try:
@@ -148,7 +158,7 @@ class Writer:
                 if again.job is not None:
                     locked.append(again.job)
                     group = [job for job in group if job is not again.job]
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError):
+            except (*trouble.FAILURES, ValueError, OverflowError):
                 # Something in it cannot be stored; nothing of it was.
                 if len(group) == 1:
                     raise
@@ -170,30 +180,27 @@ class Writer:
                 self._fail([job], error)
 
     def _fail(self, jobs: list[Job], error: BaseException) -> None:
-        place = self.pool.address.place
+        told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
         for job in jobs:
-            if job.answer.done():
-                continue
-            if isinstance(error, OutcomeUnknown):
-                job.answer.set_exception(unknown(job.commit, place))
-            else:
-                told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
-                job.answer.set_exception(trouble.told(told, place))
+            if not job.answer.done():
+                job.answer.set_exception(trouble.told(told, self.pool.address.place))
 
     # -- one attempt ----------------------------------------------------------------------
 
     async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
         """Work a group out and send it; `_Again` if the store is not what was assumed."""
         self._count += 1
-        self._is_sent = False
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.pool.address.timeout
-        pause = FIRST_PAUSE_S
+        end = loop.time() + self.pool.address.timeout + sum(job.extra_s for job in group)
+        pause, self._sent = FIRST_PAUSE_S, False
         while True:
+            if not self._sent:
+                for job in group:
+                    job.offered = False
             try:
                 given = await self._try(group, sure, locked)
                 break
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as failure:
+            except trouble.FAILURES as failure:
                 error = failure
             if trouble.is_done(error):
                 continue  # it had happened: the next round reads what it came to
@@ -202,39 +209,35 @@ class Writer:
             if not trouble.is_gone(error) and not trouble.is_waiting(error):
                 raise error
             if loop.time() + pause >= end:
-                raise self._given_up(group, error) from None
+                if not self._sent or trouble.is_waiting(error):
+                    raise trouble.told(error, self.pool.address.place) from None
+                for job in group:  # not to be tried again under another number
+                    self._fail([job], unknown(job.commit, self.pool.address.place))
+                return
             self.pool.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
 
-    def _given_up(self, group: list[Job], error: BaseException) -> DgentError:
-        place = self.pool.address.place
-        lost = self._is_sent and not trouble.is_waiting(error)
-        return unknown(group[0].commit, place) if lost else trouble.told(error, place)
-
     async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
         """One try on one connection; what the store gave: the seq before, and the time."""
-        timeout = self.pool.address.timeout
-        async with asyncio.timeout(timeout):
+        address = self.pool.address
+        async with asyncio.timeout(address.timeout):
             connection = await self.pool.take()
         whole = False
         try:
-            async with asyncio.timeout(timeout / ATTEMPTS):
-                given: tuple[int, int] | None
-                found = None
-                if self._is_sent:
-                    found = await connection.fetchrow(self.texts.once, self._name, self._count)
-                if found is not None:
-                    given = found["seq"], found["at"]
-                elif locked:
+            async with asyncio.timeout(address.timeout / ATTEMPTS + sum(job.extra_s for job in group)):
+                if locked:
                     given = await self._locked(connection, group)
                 else:
                     given = await self._guess(connection, group, sure)
                 whole = True
                 return given
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, DgentError, _Again):
-            whole = not connection.is_closed() and not connection.is_in_transaction()
+        except TimeoutError:
+            raise ConnectionError("no answer") from None
+        except (asyncpg.PostgresError, ValueError, DgentError, _Again) as error:
+            broken = trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
+            whole = not broken
             raise
         finally:
             if whole:
@@ -245,17 +248,27 @@ class Writer:
     async def _guess(
         self, connection: asyncpg.Connection, group: list[Job], sure: bool
     ) -> tuple[int, int] | None:
-        if not self._is_sent:  # what was sent once is sent again as it was
+        if self._sent:
+            found = await connection.fetchrow(self.texts.happened, self._name, self._count)
+            if found is not None:
+                return found["seq"], found["at"]
+        else:
             await run(lambda: self._work_out(connection, group, sure, False))
         if not self.proposal.changes:
             return None
         if len(self.proposal.changes.fresh) > bulk.MANY:
-            self._is_sent = True
+            self._sent = True
             return await bulk.send(connection, self.texts, self.proposal, self._name, self._count)
         return await self._send(connection)
 
     async def _locked(self, connection: asyncpg.Connection, group: list[Job]) -> tuple[int, int] | None:
         async with connection.transaction():
+            if self._sent:
+                # Whoever lost the reply may still be at it: only the clock's holder sees how it ended.
+                await connection.fetchrow(self.texts.lock)
+                found = await connection.fetchrow(self.texts.once, self._name, self._count)
+                if found is not None:
+                    return found["seq"], found["at"]
             await run(lambda: self._work_out(connection, group, True, True))
             if not self.proposal.changes:
                 return None
@@ -265,20 +278,23 @@ class Writer:
 
     async def _send(self, connection: asyncpg.Connection) -> tuple[int, int]:
         values = self.proposal.arguments(self._name, self._count, clock.now_us())
-        self._is_sent = True  # from here on it may have happened, even if no answer comes
+        self._sent = True
         record = await connection.fetchrow(self.texts.commit, *values)
         return record["seq"], record["at"]
 
     def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
         """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
         proposal = self.proposal
+        group = [job for job in group if not job.answer.done()]  # not for those who gave up
+        for job in group:
+            job.offered = True
         proposal.begin_group(connection, sure, locked)
         proposal.look_up(job.prepared for job in group)
         for job in group:
             job.result = job.failed = None
             try:
                 job.result = self.ledger.commit(job.prepared, job.view)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError):
+            except trouble.FAILURES:
                 raise  # it is about the connection, not about this commit
             except Exception as error:
                 if proposal.needs_lock:
