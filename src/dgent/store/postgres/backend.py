@@ -29,7 +29,7 @@ from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.reading import Catalogs, PostgresReading
 from dgent.store.postgres.replica import Replica
 from dgent.store.postgres.sql import Texts
-from dgent.store.postgres.upkeep import sweep
+from dgent.store.postgres.upkeep import PostgresUpkeep, sweep
 from dgent.store.postgres.work import write
 from dgent.store.postgres.writer import Writer
 from dgent.store.row import datum_of, datums_of, whole_of
@@ -244,6 +244,10 @@ class PostgresBackend(KernelBackend):
             return await self._opened().call(lambda connection: sweep(connection, self._texts))
         except Denied:
             return False  # only the owner of the tables may; the records are gone for every reader
+
+    def upkeep(self) -> PostgresUpkeep:
+        """What inspects this store."""
+        return PostgresUpkeep(self)
 
     async def stats(self) -> BackendStats:
         """What the store holds, and how it is."""
