@@ -28,7 +28,7 @@ _ROW = """
     dk bigint NOT NULL, id text COLLATE "C" NOT NULL, rev int NOT NULL, seq bigint NOT NULL,
     live smallint NOT NULL, t bigint NOT NULL, at bigint NOT NULL, schema int NOT NULL, sv int NOT NULL,
     author int NOT NULL, source int, parent text COLLATE "C", tags text COLLATE "C" NOT NULL,
-    enc smallint NOT NULL, fk bytea, x bytea, data bytea, content bytea, trail int NOT NULL DEFAULT 0"""
+    enc smallint NOT NULL, fk bytea, x bytea, data bytea, content bytea, trail int NOT NULL DEFAULT 0,"""
 
 TABLES = f"""
 CREATE TABLE {{u}}.meta (name text COLLATE "C" PRIMARY KEY, number bigint, bytes bytea);
@@ -39,9 +39,13 @@ CREATE TABLE {{u}}.clock (
 CREATE TABLE {{u}}.name (
     n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, text text COLLATE "C" NOT NULL UNIQUE
 );
-CREATE TABLE {{u}}.datum ({_ROW}, base_rev int, PRIMARY KEY (id, trail)) PARTITION BY HASH (id);
+CREATE TABLE {{u}}.datum ({_ROW}
+    base_rev int, PRIMARY KEY (id, trail)
+) PARTITION BY HASH (id);
 CREATE INDEX datum_dk ON {{u}}.datum (dk);
-CREATE TABLE {{u}}.past ({_ROW}, PRIMARY KEY (id, trail, rev)) PARTITION BY HASH (id);
+CREATE TABLE {{u}}.past ({_ROW}
+    PRIMARY KEY (id, trail, rev)
+) PARTITION BY HASH (id);
 CREATE INDEX past_dk ON {{u}}.past (dk, rev);
 CREATE TABLE {{u}}.entry (
     ix int NOT NULL, key bytea NOT NULL, t bigint NOT NULL, dk bigint NOT NULL, id text COLLATE "C" NOT NULL,
