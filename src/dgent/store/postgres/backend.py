@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -10,14 +11,14 @@ import asyncpg
 import msgspec
 
 from dgent import ids as ids_
-from dgent.errors import Closed, Corrupt, Unsupported
+from dgent.errors import Closed, Corrupt, Denied
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store import select
 from dgent.store.backend import BackendStats, Committed, Guard, Page, View
 from dgent.store.check import check_as_of, check_ids, check_seq
-from dgent.store.embedded import EmbeddedBackend
 from dgent.store.kernel import Reading, Wrap, unwrapped
+from dgent.store.kernel_backend import KernelBackend
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.postgres import format as storage
 from dgent.store.postgres import quick, trouble
@@ -28,7 +29,7 @@ from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.reading import Catalogs, PostgresReading
 from dgent.store.postgres.replica import Replica
 from dgent.store.postgres.sql import Texts
-from dgent.store.postgres.upkeep import sweep
+from dgent.store.postgres.upkeep import PostgresUpkeep, sweep
 from dgent.store.postgres.work import write
 from dgent.store.postgres.writer import Writer
 from dgent.store.row import datum_of, datums_of, whole_of
@@ -38,7 +39,7 @@ R = TypeVar("R")
 SHORT = 1000  # a page of more rows is read in parts
 
 
-class PostgresBackend(EmbeddedBackend):
+class PostgresBackend(KernelBackend):
     """Keeps a universe in a schema of its own on a Postgres server.
 
     `durability="full"` (the default): the server says a commit is durable before the call returns.
@@ -131,16 +132,6 @@ class PostgresBackend(EmbeddedBackend):
 
         return await (await self._reading_pool()).call(moment)
 
-    def _read_now(self, work: Callable[[Reading], R]) -> R:
-        raise Unsupported("Postgres answers over the network", hint="await the call")
-
-    def get_now(self, id: str, lazy: bool = False) -> Datum | None:
-        """Not here: every answer comes over the network."""
-        raise Unsupported("Postgres answers over the network", hint="await the call")
-
-    async def _inline(self, work: Callable[[Reading], R]) -> R:
-        return await self._read(work)
-
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         return await write(self._opened(), self._texts, self._wrap, work)
 
@@ -152,14 +143,16 @@ class PostgresBackend(EmbeddedBackend):
     async def _fetch(self, sql: str, *values: Any) -> Any:
         """One statement that reads, by itself a moment."""
         pool = await self._reading_pool() if self._replica is not None else self._opened()
+        end = None
         connection = pool.take_idle()
         if connection is not None:
             # The common case, without the machinery for when it goes wrong.
+            end = asyncio.get_running_loop().time() + self.address.timeout
             try:
                 found = await connection.fetch(sql, *values, timeout=self.address.timeout / 3)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError, TimeoutError) as error:
+            except trouble.FAILURES as error:
                 pool.drop(connection)
-                if not isinstance(error, TimeoutError) and not trouble.is_gone(error):
+                if not trouble.is_gone(error):
                     raise trouble.told(error, self.address.place) from None
             except BaseException:
                 pool.drop(connection)
@@ -167,7 +160,7 @@ class PostgresBackend(EmbeddedBackend):
             else:
                 pool.give(connection)
                 return found
-        return await pool.call(lambda connection: connection.fetch(sql, *values), quick=True)
+        return await pool.call(lambda connection: connection.fetch(sql, *values), quick=True, end=end)
 
     # -- quick reads ----------------------------------------------------------------------
 
@@ -247,7 +240,14 @@ class PostgresBackend(EmbeddedBackend):
 
     async def _erase_traces(self) -> bool:
         """Have the server reuse the space; see the guide for what that leaves in its files."""
-        return await self._opened().call(lambda connection: sweep(connection, self._texts))
+        try:
+            return await self._opened().call(lambda connection: sweep(connection, self._texts))
+        except Denied:
+            return False  # only the owner of the tables may; the records are gone for every reader
+
+    def upkeep(self) -> PostgresUpkeep:
+        """What inspects this store."""
+        return PostgresUpkeep(self)
 
     async def stats(self) -> BackendStats:
         """What the store holds, and how it is."""

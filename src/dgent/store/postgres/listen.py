@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 
 from dgent.errors import Unavailable
+from dgent.store.postgres import trouble
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.format import channel
 from dgent.store.postgres.pool import Pool
@@ -36,7 +37,7 @@ class Listener:
             if timeout_s > 0:
                 self._listen()
             news = self._news
-            seq = await self._look(since)
+            seq = await self._look(since, max(end, loop.time() + LOOK_S))
             left = end - loop.time()
             if seq > since or left <= 0:
                 return seq
@@ -47,10 +48,11 @@ class Listener:
             except TimeoutError:
                 pass
 
-    async def _look(self, since: int) -> int:
+    async def _look(self, since: int, end: float) -> int:
         try:
-            return await self._newest()
-        except Unavailable:
+            async with asyncio.timeout_at(end):
+                return await self._newest()
+        except (Unavailable, TimeoutError):
             return since  # asked again; whoever waits need not know of every hiccup
 
     def _listen(self) -> None:
@@ -73,7 +75,7 @@ class Listener:
                 raise
             self._connection = connection
             self._wake()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError, TimeoutError):
+        except trouble.FAILURES:
             pass  # looking now and then is enough
         finally:
             self._connecting = None

@@ -34,7 +34,7 @@ class Pool:
         self._idle: list[asyncpg.Connection] = []
         self._out: set[asyncpg.Connection] = set()
         self._making = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
         self._closed = False
 
     @property
@@ -59,7 +59,7 @@ class Pool:
 
     def take_idle(self) -> asyncpg.Connection | None:
         """A connection that is there and free, if nobody waits for one."""
-        if self._idle and not self._waiting:
+        while self._idle and not self._waiting:
             connection = self._idle.pop()
             if not connection.is_closed():
                 self._out.add(connection)
@@ -67,29 +67,30 @@ class Pool:
         return None
 
     async def take(self) -> asyncpg.Connection:
-        """A connection of one's own until `give`."""
-        while True:
+        """A connection of one's own until `give`; whoever waits longest is next."""
+        if self._closed:
+            raise Closed("this store was closed")
+        connection = self.take_idle()
+        if connection is not None:
+            return connection
+        if not self._waiting and self.size < self.address.pool:
+            return await self._make()
+        turn: asyncio.Future[asyncpg.Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._wake()
+        try:
+            connection = await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._hand_on(turn.result())  # it was this one's turn, and it will not use it
+            raise
+        return connection or await self._make(reserved=True)
+
+    async def _make(self, reserved: bool = False) -> asyncpg.Connection:
+        self._making += not reserved
+        try:
             if self._closed:
                 raise Closed("this store was closed")
-            while self._idle:
-                connection = self._idle.pop()
-                if not connection.is_closed():
-                    self._out.add(connection)
-                    return connection
-            if self.size < self.address.pool:
-                return await self._make()
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except BaseException:
-                if turn.done() and not turn.cancelled():
-                    self._wake()  # it was this one's turn, and it will not use it
-                raise
-
-    async def _make(self) -> asyncpg.Connection:
-        self._making += 1
-        try:
             connection = await self.connect()
         except BaseException:
             self._making -= 1
@@ -117,11 +118,28 @@ class Pool:
         connection.terminate()
         self._wake()
 
+    def _hand_on(self, connection: asyncpg.Connection | None) -> None:
+        """Give back a connection, or the room to make one, that was handed to somebody who left."""
+        if connection is not None:
+            self.give(connection)
+        else:
+            self._making -= 1
+            self._wake()
+
     def _wake(self) -> None:
+        """Hand what is free to those who wait: a connection, or the room to make one."""
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            if self._waiting[0].done():
+                self._waiting.popleft()
+            elif self._idle:
+                connection = self._idle.pop()
+                if not connection.is_closed():
+                    self._out.add(connection)
+                    self._waiting.popleft().set_result(connection)
+            elif self._closed or self.size < self.address.pool:
+                self._making += 1
+                self._waiting.popleft().set_result(None)
+            else:
                 return
 
     def drop_idle(self) -> None:
@@ -129,34 +147,42 @@ class Pool:
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.terminate()
+        self._wake()
 
     async def close(self) -> None:
         """Let go of all connections; politely, but not for long."""
         self._closed = True
         idle, self._idle = self._idle, []
-        while self._waiting:
-            self._wake()
-        for connection in idle:
-            try:
-                await asyncio.wait_for(connection.close(), 2)
-            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                connection.terminate()
+        self._wake()
+        await asyncio.gather(*(_part_with(connection) for connection in idle))
         for connection in list(self._out):
             connection.terminate()
 
     # -- work -----------------------------------------------------------------------------
 
-    async def call(self, work: Callable[[asyncpg.Connection], Awaitable[R]], *, quick: bool = False) -> R:
-        """Do something with a connection, again if that breaks; `quick` gives up on a silent one early."""
+    async def call(
+        self,
+        work: Callable[[asyncpg.Connection], Awaitable[R]],
+        *,
+        quick: bool = False,
+        patient: bool = True,
+        end: float | None = None,
+    ) -> R:
+        """Do something with a connection, again if that breaks, until `end` by the loop's clock.
+
+        `quick` gives up on a silent connection early; without `patient` a server that is not there is
+        not waited for, only one that is just starting.
+        """
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.address.timeout
+        end = end or loop.time() + self.address.timeout
         pause = FIRST_PAUSE_S
         while True:
             try:
                 return await self._once(work, end, self.address.timeout / ATTEMPTS if quick else None)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as error:
+            except trouble.FAILURES as error:
                 left = end - loop.time()
-                if not trouble.is_gone(error) or left <= pause:
+                absent = not patient and isinstance(error, OSError)
+                if absent or not trouble.is_gone(error) or left <= pause:
                     raise trouble.told(error, self.address.place) from None
                 self.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -184,15 +210,23 @@ class Pool:
             self.drop(connection)
             if limit < end:
                 raise ConnectionError("no answer") from None
+            self.drop_idle()  # the others are likely silent, too
             raise trouble.told(TimeoutError(), self.address.place) from None
         except asyncio.CancelledError:
             self.drop(connection)  # it may be in the middle of an answer; a new one costs little
             raise
-        except BaseException:
-            if connection.is_closed() or connection.is_in_transaction():
+        except BaseException as error:
+            if trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction():
                 self.drop(connection)
             else:
                 self.give(connection)
             raise
         self.give(connection)
         return answer
+
+
+async def _part_with(connection: asyncpg.Connection) -> None:
+    try:
+        await asyncio.wait_for(connection.close(), 2)
+    except trouble.FAILURES:
+        connection.terminate()

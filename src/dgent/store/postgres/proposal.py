@@ -62,7 +62,8 @@ class Proposal(PostgresKernel):
         self.needs_lock = False
         self.changes = Changes()
         self._heads, self._keyed, self._revs, self._checked = {}, {}, {}, {}
-        self._pending, self._made, self._rows = [], {}, {}
+        self._pending, self._made = [], {}
+        self._forget_read()
         self._ids, self._was = {}, {}
         self.strict = False
         self._changed_catalog = False
@@ -116,12 +117,13 @@ class Proposal(PostgresKernel):
             self.catalog.version += self._changed_catalog
             self.catalogs.add(self.catalog)
 
-    def arguments(self, key: bytes, now: int) -> tuple[Any, ...]:
+    def arguments(self, writer: bytes, n: int, now: int) -> tuple[Any, ...]:
         """What the store's function is called with."""
         written = {row[1] for row in self.changes.heads}
         checked = [id for id in self._checked if id not in written]
         return (
-            key,
+            writer,
+            n,
             self.catalog.version + self._changed_catalog,
             self.base,
             self.strict,

@@ -22,6 +22,10 @@ class _Outdated(Exception):
     """What was cached is no longer so; plan again."""
 
 
+class _NotQuick(Exception):
+    """The plan has to weigh one index against another, so none gives exactly the rows."""
+
+
 async def page(
     fetch: Fetch, texts: Texts, catalogs: Catalogs, query: Query, view: View, epoch: bytes
 ) -> Page | None:
@@ -36,6 +40,8 @@ async def page(
             return await run(work)
         except _Outdated:
             continue
+        except _NotQuick:
+            break
     return None
 
 
@@ -52,6 +58,12 @@ class _QuickReading(PostgresReading):
     def _all(self, sql: str, *values: Any) -> list[Any]:
         found: list[Any] = wait(self._one(sql, *values))
         return found
+
+    def size(self, scan: Scan, cap: int) -> int:
+        raise _NotQuick
+
+    def size_ids(self, prefix: str, cap: int) -> int:
+        raise _NotQuick
 
     def lagging(self, schema: int) -> list[Row]:
         """Believed to be none; `fetch` finds out."""

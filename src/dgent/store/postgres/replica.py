@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import asyncpg
-
 from dgent.errors import DgentError
+from dgent.store.postgres import trouble
 from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.sql import Texts
 
@@ -37,7 +36,7 @@ class Replica:
                         if loop.time() >= end:
                             return False
                         await asyncio.sleep(PAUSE_S)
-        except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        except (DgentError, *trouble.FAILURES):
             self._leave_until = loop.time() + LEAVE_S
             return False
         return True

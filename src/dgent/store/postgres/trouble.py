@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import asyncpg
 
 from dgent.errors import (
@@ -15,12 +13,15 @@ from dgent.errors import (
     StorageFull,
     Unavailable,
 )
-from dgent.store.postgres.format import STALE
+from dgent.store.postgres.format import DONE, STALE
 
 # The connection is gone, or the server is going, coming back, or a standby that was not promoted yet.
 _GONE_STATES = frozenset(
     ("57P01", "57P02", "57P03", "57P04", "57P05", "53300", "25006", "40001", "40P01", "08P01")
 )
+# Everything that the driver raises when the server or the way to it fails.
+FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
+
 _NEVER_STATES = frozenset(("28000", "28P01", "3D000"))
 
 
@@ -34,7 +35,8 @@ def is_gone(error: BaseException) -> bool:
         return _state(error) in _GONE_STATES or isinstance(error, asyncpg.PostgresConnectionError)
     if isinstance(error, asyncpg.InterfaceError):
         return not isinstance(error, asyncpg.DataError | ValueError | TypeError)
-    return isinstance(error, OSError | asyncio.IncompleteReadError | EOFError)
+    # An internal error of the driver: a connection in an odd state, or no host that takes writes yet.
+    return isinstance(error, OSError | EOFError | asyncpg.InternalClientError)
 
 
 def is_hopeless(error: BaseException) -> bool:
@@ -45,6 +47,16 @@ def is_hopeless(error: BaseException) -> bool:
 def is_stale(error: BaseException) -> bool:
     """Whether the store is no longer what a proposal was made for."""
     return _state(error) == STALE
+
+
+def is_done(error: BaseException) -> bool:
+    """Whether the same group had been committed before."""
+    return _state(error) == DONE
+
+
+def is_waiting(error: BaseException) -> bool:
+    """Whether somebody else held the clock too long for one attempt."""
+    return _state(error) == "55P03"
 
 
 def collision(error: BaseException) -> str | None:

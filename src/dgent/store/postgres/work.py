@@ -20,23 +20,23 @@ R = TypeVar("R")
 
 async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R]) -> R:
     """Run work over a kernel that holds the clock; its result once all of it is committed."""
-    key = os.urandom(16)
+    writer = os.urandom(16)
     done: list[R] = []
 
     async def attempt(connection: asyncpg.Connection) -> R:
-        if done and await connection.fetchrow(texts.once, key) is not None:
-            return done[0]  # the last attempt was committed; only the word of it was lost
-        done.clear()
         async with connection.transaction():
             kernel = PostgresKernel(connection, texts)
 
             def do() -> R:
                 kernel.begin()
+                if done and kernel.happened(writer):
+                    return done[0]  # the last attempt was committed; only the word of it was lost
                 result = work(Ledger(wrap(kernel)))
-                kernel.end(key)
+                kernel.end(writer)
                 return result
 
-            done.append(await run(do))
-        return done[0]
+            result = await run(do)
+            done[:] = [result]
+        return result
 
     return await pool.call(attempt)

@@ -1,7 +1,7 @@
 """Commits of all tasks, in groups: one round trip each, done once whatever happens to the reply.
 
-Every group carries a key of its own. When a reply is lost the same group is sent again under the
-same key; the store refuses the second one, and what the first came to is read back.
+Every group carries its writer's name and a number. When a reply is lost the same group is sent again
+with the same number; the store refuses the second one, and what the first came to is read back.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import asyncpg
 from msgspec.structs import replace
@@ -22,30 +21,37 @@ from dgent.store.kernel import Wrap
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.postgres import bulk, trouble
 from dgent.store.postgres.bridge import run
-from dgent.store.postgres.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
+from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.reading import Catalogs
 from dgent.store.postgres.sql import Texts
 
 MAX_COMMITS = 256
 MAX_BYTES = 1 << 20
+OPS_A_SECOND = 1000  # a large commit gets so much more time
 GUESSES = 2  # so often commits are worked out without the lock
 
 
 class Job:
     """One commit that waits for its answer."""
 
-    __slots__ = ("answer", "failed", "names", "prepared", "result", "taken", "view")
+    __slots__ = ("answer", "failed", "names", "offered", "prepared", "result", "taken", "view")
 
     def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed]) -> None:
         self.prepared, self.view, self.answer = prepared, view, answer
         self.taken = False
+        self.offered = False  # worked out and maybe sent: from here on it may happen
         self.result: Committed | None = None
         self.failed: Exception | None = None
         # Commits that share one of these must not be in one group.
         self.names: list[str | bytes] = [op.id for op in prepared.commit.ops]
         if prepared.key is not None:
             self.names.append(prepared.key)
+
+    @property
+    def extra_s(self) -> float:
+        """How much longer than others this may take, because it is large."""
+        return len(self.prepared.drafts) / OPS_A_SECOND
 
     @property
     def commit(self) -> Commit:
@@ -62,7 +68,10 @@ class Writer:
         self.pool, self.texts, self._seen = pool, texts, seen
         self.proposal = Proposal(texts, catalogs)
         self.ledger = Ledger(wrap(self.proposal))
+        self._name = os.urandom(16)
+        self._count = 0  # of the group that is under way
         self._queue: list[Job] = []
+        self._sent = False  # whether the group at hand may have happened
         self._task: asyncio.Task[None] | None = None
 
     # -- from outside ---------------------------------------------------------------------
@@ -74,7 +83,7 @@ class Writer:
         self._queue.append(job)
         if self._task is None:
             self._task = loop.create_task(self._drain(), name="dgent-postgres-writer")
-        timer = loop.call_later(self.pool.address.timeout, self._expire, job)
+        timer = loop.call_later(self.pool.address.timeout + job.extra_s, self._expire, job)
         try:
             return await job.answer
         except asyncio.CancelledError:
@@ -87,12 +96,13 @@ class Writer:
     def _expire(self, job: Job) -> None:
         if job.answer.done():
             return
-        if job.taken:
-            job.answer.set_exception(unknown(job.commit, self.pool.address.place))
-        else:
+        place = self.pool.address.place
+        if job.offered:
+            job.answer.set_exception(unknown(job.commit, place))
+            return
+        if not job.taken:
             self._queue.remove(job)
-            place = self.pool.address.place
-            job.answer.set_exception(Unavailable(f"{place} took no commit in time", hint="try again"))
+        job.answer.set_exception(Unavailable(f"{place} took no commit in time", hint="try again"))
 
     async def close(self) -> None:
         """Finish what was handed in."""
@@ -108,13 +118,13 @@ class Writer:
                 try:
                     await self._settle(group)
                 except BaseException as error:
-                    _fail(group, self._told(error))
+                    self._fail(group, error)
                     if not isinstance(error, Exception):
                         raise
         finally:
             self._task = None
             if self._queue:  # only when this task was cancelled with its loop
-                _fail(self._queue, Closed("the event loop ended"))
+                self._fail(self._queue, Closed("the event loop ended"))
 
     def _next_group(self) -> list[Job]:
         group: list[Job] = []
@@ -137,6 +147,8 @@ class Writer:
     async def _settle(self, group: list[Job]) -> None:
         """See a group through: by guesses, then under the lock; one by one if it fails as a whole."""
         group = [job for job in group if not job.answer.done()]
+        if not group:
+            return
         locked: list[Job] = []
         for guess in range(GUESSES):
             try:
@@ -146,7 +158,8 @@ class Writer:
                 if again.job is not None:
                     locked.append(again.job)
                     group = [job for job in group if job is not again.job]
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError):
+            except (*trouble.FAILURES, ValueError, OverflowError):
+                # Something in it cannot be stored; nothing of it was.
                 if len(group) == 1:
                     raise
                 await self._one_by_one(group)
@@ -156,77 +169,75 @@ class Writer:
         for job in locked:
             try:
                 await self._attempt([job], sure=True, locked=True)
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                _fail([job], self._told(error))
+            except Exception as error:
+                self._fail([job], error)
 
     async def _one_by_one(self, group: list[Job]) -> None:
         for job in group:
             try:
                 await self._settle([job])
-            except (DgentError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
-                _fail([job], self._told(error))
+            except Exception as error:
+                self._fail([job], error)
 
-    def _told(self, error: BaseException) -> BaseException:
-        return trouble.told(error, self.pool.address.place) if isinstance(error, Exception) else error
+    def _fail(self, jobs: list[Job], error: BaseException) -> None:
+        told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
+        for job in jobs:
+            if not job.answer.done():
+                job.answer.set_exception(trouble.told(told, self.pool.address.place))
 
     # -- one attempt ----------------------------------------------------------------------
 
     async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
         """Work a group out and send it; `_Again` if the store is not what was assumed."""
-        key = os.urandom(16)
+        self._count += 1
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.pool.address.timeout
-        pause, sent = FIRST_PAUSE_S, False
+        end = loop.time() + self.pool.address.timeout + sum(job.extra_s for job in group)
+        pause, self._sent = FIRST_PAUSE_S, False
         while True:
+            if not self._sent:
+                for job in group:
+                    job.offered = False
             try:
-                given = await self._try(group, key, sure, locked, sent)
+                given = await self._try(group, sure, locked)
                 break
-            except _Sent as failure:
-                sent, error = True, failure.error
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as failure:
+            except trouble.FAILURES as failure:
                 error = failure
-            if trouble.collision(error) == "once_pkey":
+            if trouble.is_done(error):
                 continue  # it had happened: the next round reads what it came to
-            if trouble.is_stale(error) or trouble.collision(error) is not None:
+            if not locked and (trouble.is_stale(error) or trouble.collision(error) is not None):
                 raise _Again from None
-            if not trouble.is_gone(error):
+            if not trouble.is_gone(error) and not trouble.is_waiting(error):
                 raise error
             if loop.time() + pause >= end:
-                raise self._given_up(group, sent, error) from None
+                if not self._sent or trouble.is_waiting(error):
+                    raise trouble.told(error, self.pool.address.place) from None
+                for job in group:  # not to be tried again under another number
+                    self._fail([job], unknown(job.commit, self.pool.address.place))
+                return
             self.pool.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
 
-    def _given_up(self, group: list[Job], sent: bool, error: BaseException) -> DgentError:
-        place = self.pool.address.place
-        return unknown(group[0].commit, place) if sent else trouble.told(error, place)
-
-    async def _try(
-        self, group: list[Job], key: bytes, sure: bool, locked: bool, sent: bool
-    ) -> tuple[int, int] | None:
+    async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
         """One try on one connection; what the store gave: the seq before, and the time."""
         address = self.pool.address
         async with asyncio.timeout(address.timeout):
             connection = await self.pool.take()
         whole = False
         try:
-            async with asyncio.timeout(address.timeout / 3):
-                if sent:
-                    found = await connection.fetchrow(self.texts.once, key)
-                    if found is not None:
-                        whole = True
-                        return found["seq"], found["at"]
+            async with asyncio.timeout(address.timeout / ATTEMPTS + sum(job.extra_s for job in group)):
                 if locked:
-                    given = await self._locked(connection, group, key)
+                    given = await self._locked(connection, group)
                 else:
-                    given = await self._guess(connection, group, key, sure, sent)
+                    given = await self._guess(connection, group, sure)
                 whole = True
                 return given
         except TimeoutError:
-            raise _Sent(ConnectionError("no answer")) from None
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, DgentError, _Again, _Sent):
-            whole = not connection.is_closed() and not connection.is_in_transaction()
+            raise ConnectionError("no answer") from None
+        except (asyncpg.PostgresError, ValueError, DgentError, _Again) as error:
+            broken = trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
+            whole = not broken
             raise
         finally:
             if whole:
@@ -235,50 +246,55 @@ class Writer:
                 self.pool.drop(connection)
 
     async def _guess(
-        self, connection: asyncpg.Connection, group: list[Job], key: bytes, sure: bool, again: bool
+        self, connection: asyncpg.Connection, group: list[Job], sure: bool
     ) -> tuple[int, int] | None:
-        if not again:
+        if self._sent:
+            found = await connection.fetchrow(self.texts.happened, self._name, self._count)
+            if found is not None:
+                return found["seq"], found["at"]
+        else:
             await run(lambda: self._work_out(connection, group, sure, False))
         if not self.proposal.changes:
             return None
         if len(self.proposal.changes.fresh) > bulk.MANY:
-            given: tuple[int, int] = await self._sent(bulk.send(connection, self.texts, self.proposal, key))
-            return given
-        return await self._send(connection, key)
+            self._sent = True
+            return await bulk.send(connection, self.texts, self.proposal, self._name, self._count)
+        return await self._send(connection)
 
-    async def _locked(
-        self, connection: asyncpg.Connection, group: list[Job], key: bytes
-    ) -> tuple[int, int] | None:
+    async def _locked(self, connection: asyncpg.Connection, group: list[Job]) -> tuple[int, int] | None:
         async with connection.transaction():
+            if self._sent:
+                # Whoever lost the reply may still be at it: only the clock's holder sees how it ended.
+                await connection.fetchrow(self.texts.lock)
+                found = await connection.fetchrow(self.texts.once, self._name, self._count)
+                if found is not None:
+                    return found["seq"], found["at"]
             await run(lambda: self._work_out(connection, group, True, True))
             if not self.proposal.changes:
                 return None
-            given = await self._send(connection, key)
+            given = await self._send(connection)
         self.proposal.publish()
         return given
 
-    async def _send(self, connection: asyncpg.Connection, key: bytes) -> tuple[int, int]:
-        values = self.proposal.arguments(key, clock.now_us())
-        record = await self._sent(connection.fetchrow(self.texts.commit, *values))
+    async def _send(self, connection: asyncpg.Connection) -> tuple[int, int]:
+        values = self.proposal.arguments(self._name, self._count, clock.now_us())
+        self._sent = True
+        record = await connection.fetchrow(self.texts.commit, *values)
         return record["seq"], record["at"]
-
-    async def _sent(self, call: Awaitable[Any]) -> Any:
-        """Await something after which the group may have happened, even if it fails."""
-        try:
-            return await call
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError) as error:
-            raise _Sent(error) from None
 
     def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
         """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
         proposal = self.proposal
+        group = [job for job in group if not job.answer.done()]  # not for those who gave up
+        for job in group:
+            job.offered = True
         proposal.begin_group(connection, sure, locked)
         proposal.look_up(job.prepared for job in group)
         for job in group:
             job.result = job.failed = None
             try:
                 job.result = self.ledger.commit(job.prepared, job.view)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError):
+            except trouble.FAILURES:
                 raise  # it is about the connection, not about this commit
             except Exception as error:
                 if proposal.needs_lock:
@@ -311,13 +327,6 @@ class _Again(Exception):
         self.job = job
 
 
-class _Sent(Exception):
-    """The group was on its way when this happened."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
 def _moved(result: Committed, before: int, ahead: int) -> Committed:
     """The answer with the numbers that the store gave instead of those that were assumed."""
     if result.repeated:
@@ -328,12 +337,6 @@ def _moved(result: Committed, before: int, ahead: int) -> Committed:
 
     written = tuple(replace(w, seq=real(w.seq)) if w.changed else w for w in result.written)
     return replace(result, seq=real(result.seq), written=written)
-
-
-def _fail(jobs: list[Job], error: BaseException) -> None:
-    for job in jobs:
-        if not job.answer.done():
-            job.answer.set_exception(error if isinstance(error, Exception) else Unavailable("interrupted"))
 
 
 def unknown(commit: Commit, place: str) -> OutcomeUnknown:

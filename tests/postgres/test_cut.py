@@ -1,0 +1,124 @@
+"""The network between fails: connections are cut, bytes are held back, bytes are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+
+import dgent
+from dgent.errors import Unavailable
+from tests.postgres.load import Load
+from tests.postgres.proxy import Proxy
+
+
+async def test_connections_cut_under_load(url: str) -> None:
+    async with Proxy(url) as proxy, dgent.open(proxy.url) as u:
+        load = Load(u, "cut").start()
+        reads = [asyncio.ensure_future(_reading(u, load)) for _ in range(4)]
+        cuts = 0
+        for turn in range(40):
+            await load.reach(turn * 10)
+            await asyncio.sleep(random.uniform(0, 0.03))
+            cuts += proxy.cut()
+        await load.reach(len(load.told) + 100)
+        await load.stop()
+        slowest = max(await asyncio.gather(*reads))
+        assert cuts >= 40 and slowest < 5 and not load.refused
+        print(f"\n{cuts} connections cut; {await load.check(u)}")
+
+
+@pytest.mark.parametrize("lose", [False, True], ids=["held", "lost"])
+async def test_a_black_hole_of_three_seconds(url: str, lose: bool) -> None:
+    """Whether the bytes come late or never, the calls that were under way come to an end."""
+    async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=6") as u:
+        load = Load(u, "hole").start()
+        await load.reach(100)
+        reads = [asyncio.ensure_future(_reading(u, load)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        async with proxy.hole(lose=lose):
+            await asyncio.sleep(3)
+        before = len(load.told)
+        await load.reach(before + 100)
+        await load.stop()
+        slowest = max(await asyncio.gather(*reads))
+        assert max(load.longest_s, slowest) < 6.5
+        assert not load.refused, "the hole was shorter than the timeout"
+        print(f"\n{await load.check(u)}, longest read {slowest:.2f} s")
+
+
+async def _reading(u: dgent.Universe, load: Load) -> float:
+    """Read until the load ends; the longest that one read took."""
+    longest = 0.0
+    while not load._stop:
+        began = time.monotonic()
+        await random.choice((lambda: u.get("hole.1.2"), u.seq, lambda: u.query(dgent.Query(limit=3))))()
+        longest = max(longest, time.monotonic() - began)
+        await asyncio.sleep(0.01)
+    return longest
+
+
+async def test_a_black_hole_for_good(url: str) -> None:
+    """No call hangs past its timeout, nor does closing; what was not acknowledged happened once at most."""
+    async with dgent.open(url) as direct:
+        async with Proxy(url) as proxy:
+            u = await dgent.open(f"{proxy.url}&timeout=1").open()
+            load = Load(u, "gone").start(32)
+            await load.reach(100)
+            async with proxy.hole(lose=True):
+                await asyncio.sleep(0.1)
+                calls = (
+                    u.get("x"),
+                    u.count(dgent.Query()),
+                    u.changes(0),
+                    u.forget("x"),
+                    u.query(dgent.Query()),
+                )
+                began = time.monotonic()
+                ends = await asyncio.gather(*calls, return_exceptions=True)
+                took = time.monotonic() - began
+                assert [type(end) for end in ends] == [Unavailable] * 5 and took < 1.5
+                load._stop = True
+                await asyncio.sleep(1.1)
+                for task in load._tasks:
+                    task.cancel()
+                await asyncio.gather(*load._tasks, return_exceptions=True)
+                assert load.longest_s < 1.5
+                began = time.monotonic()
+                await u.close()
+                assert time.monotonic() - began < 5
+        seqs = await _feed_of(direct, load)
+        assert load.told.keys() <= seqs.keys() and all(len(found) == 1 for found in seqs.values())
+
+
+async def _feed_of(u: dgent.Universe, load: Load) -> dict[str, list[int]]:
+    seqs: dict[str, list[int]] = {}
+    for change in await u.changes(0, limit=10_000):
+        for item in change.items:
+            seqs.setdefault(str(item.id), []).append(change.seq)
+    return seqs
+
+
+async def test_waiting_through_a_black_hole(url: str) -> None:
+    """A watcher is not stuck: it waits no longer than it said, and hears again afterwards."""
+    async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=30") as u, dgent.open(url) as other:
+        assert await u.backend.wait(0, 0.05) == 0
+        async with proxy.hole(lose=True):
+            began = time.monotonic()
+            assert await u.backend.wait(0, 0.5) == 0
+            assert time.monotonic() - began < 2
+            await other.put(dgent.Datum(id="news"))
+        began = time.monotonic()
+        assert await u.backend.wait(0, 20) == 1
+        assert time.monotonic() - began < 3
+
+
+async def test_a_store_that_never_answers(url: str) -> None:
+    """Opening ends in time, too."""
+    async with Proxy(url) as proxy, proxy.hole():
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            await dgent.open(f"{proxy.url}&timeout=1").open()
+        assert time.monotonic() - began < 2
