@@ -39,11 +39,19 @@ def _file(folder: Path) -> str:
     return f"sqlite:///{folder / 'store.db'}"
 
 
+def _folder(folder: Path) -> str:
+    return f"jsonl:{folder / 'store'}"
+
+
 SETTINGS: dict[str, list[Setting]] = {
     "memory": [Setting("memory", lambda _: "memory:", {}, False)],
     "sqlite": [
         Setting("sqlite", _file, {"durability": "full"}, True),
         Setting("relaxed", _file, {"durability": "relaxed"}, True),
+    ],
+    "jsonl": [
+        Setting("jsonl", _folder, {}, True),
+        Setting("jsonl_on_close", _folder, {"sync": "on_close"}, True),
     ],
 }
 

@@ -12,7 +12,7 @@ import msgspec
 from dgent.errors import Corrupt
 from dgent.store.body import ANCHOR
 from dgent.store.catalog import Entry, SchemaState, StreamName, high, low
-from dgent.store.kernel import Logged, LoggedOp, Scan, Tip
+from dgent.store.kernel import Logged, LoggedOp, Scan, Tip, Wrap, Writing
 from dgent.store.row import Brief, Row
 
 _MAX_CACHED = 100_000
@@ -310,6 +310,7 @@ class SQLiteKernel(SQLiteReading):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.tip = Tip(0, 0, 0)
+        self.patient = True  # whether a transaction may wait for another process to end its own
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
         self._many_at_once = connection.cursor().executemany
@@ -323,6 +324,15 @@ class SQLiteKernel(SQLiteReading):
         self._fresh_streams: dict[StreamName, int] = {}
         self._fresh_states: dict[str, SchemaState] = {}
         self._changed_catalog = False
+
+    def behind(self, wrap: Wrap) -> Writing:
+        """This kernel as a ledger uses it."""
+        wrapped: Writing = wrap(self)
+        return wrapped
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.connection.close()
 
     # -- what waits -----------------------------------------------------------------------
 
