@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dgent.errors import Busy, NoBackendAvailable
 from dgent.model.datum import Datum
+from dgent.store.backend import Keep
 from dgent.store.check import check_seq
 from dgent.store.embedded import wait_by_polling
 from dgent.store.jsonl import cache
+from dgent.store.jsonl.cache import Report
+from dgent.store.jsonl.compaction import Compaction, Wanted
 from dgent.store.jsonl.folder import CACHE, FORMAT, Folder
 from dgent.store.jsonl.kernel import JSONLKernel
 from dgent.store.jsonl.syncing import Policy, Strategy
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Making(NamedTuple):
+@dataclass(frozen=True)
+class Making:
     """Makes the kernel of a folder; equal ones make alike, so that handles can share it."""
 
     path: str
@@ -136,6 +141,23 @@ class JSONLBackend(SQLiteBackend):
             return False
         return writer.pace_s < LOOP_BUDGET_S and super()._fits_the_loop(jobs, writer)
 
+    # -- rewriting ------------------------------------------------------------------------
+
+    async def rewrite(self, *, history: bool) -> Compaction:
+        """Write the files in their canonical form; without `history`, only the newest versions stay."""
+        if not history:
+            await self.compact(Keep(versions=0))
+        done = Wanted()
+
+        def ask(_: Ledger) -> None:
+            self.kernel.compacting = done
+
+        await self._write(ask)
+        if done.error is not None:
+            raise done.error
+        assert done.compaction is not None, "it was done, or it failed"
+        return done.compaction
+
     # -- upkeep ---------------------------------------------------------------------------
 
     async def _erase_traces(self) -> bool:
@@ -147,6 +169,15 @@ class JSONLBackend(SQLiteBackend):
     def _asked(self, sql: str) -> list[Any]:
         own = self._opened()._reader().own
         return own._all(sql)
+
+    async def oddities(self) -> tuple[list[Report], list[tuple[str, int]]]:
+        """The lines that are odd, and the records that were changed in two copies: id and rev."""
+
+        def work(_: Reading) -> tuple[list[Report], list[tuple[str, int]]]:
+            ask = self._opened()._reader().own._execute
+            return cache.reports(ask), cache.conflicts(ask)
+
+        return await self._read(work)
 
     def upkeep(self) -> Upkeep:
         """What inspects this store."""

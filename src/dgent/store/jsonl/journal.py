@@ -187,6 +187,10 @@ class Journal:
         self._chunks.setdefault(name, []).append(line)
         return made
 
+    def taken(self) -> bytes:
+        """The lines themselves, for who writes them elsewhere."""
+        return b"".join(line for lines in self._chunks.values() for line in lines)
+
     # -- writing --------------------------------------------------------------------------
 
     def write(self) -> None:

@@ -8,10 +8,12 @@ a commit that the next one reads from the files.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from dgent.errors import Busy
+from dgent.errors import Busy, StorageError
 from dgent.store.jsonl.cache import EMPTY, Cache, Known
+from dgent.store.jsonl.compaction import Compacting, Wanted
 from dgent.store.jsonl.folder import Folder, Stamp
 from dgent.store.jsonl.journal import Journal
 from dgent.store.jsonl.purge import purge
@@ -35,6 +37,7 @@ class JSONLKernel(SQLiteKernel):
         self.cache = Cache(self)
         self.syncing = Syncing(folder, policy)
         self.epoch = b""
+        self.compacting: Wanted | None = None  # set by who wants a compaction after this transaction
         self.ready = False  # whether the files were looked at since this was made
         self.writing = False  # while this process has the lock and knows all that is in the files
         self._seen: dict[str, Stamp] = {}  # the files as the cache knows them
@@ -42,13 +45,13 @@ class JSONLKernel(SQLiteKernel):
         self._files: dict[str, Known] | None = None
         self._grown: dict[str, Known] = {}
         self._recording: Recording | None = None
-        self._replaying: Ledger | None = None
+        self.replaying: Ledger | None = None
 
     def behind(self, wrap: Wrap) -> Writing:
         """What is written is noted before it is wrapped, so that lines hold plain records."""
-        self._replaying = Ledger(wrap(self))
+        self.replaying = Ledger(wrap(self))
         self._recording = Recording(wrap(self))
-        return self._recording  # type: ignore[return-value]
+        return self._recording
 
     # -- the files ------------------------------------------------------------------------
 
@@ -118,9 +121,16 @@ class JSONLKernel(SQLiteKernel):
             self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
         super().commit()
         self._settle()
-        if recorded.erased:
-            self.purge([row.id for row in recorded.erased])
-        self._unlock()
+        try:
+            # It is committed, so nothing from here on can fail it.
+            if recorded.erased:
+                with suppress(StorageError):
+                    self._purge([row.id for row in recorded.erased])
+            if self.compacting is not None:
+                self._compact(self.compacting)
+        finally:
+            self.compacting = None
+            self._unlock()
 
     def rollback(self) -> None:
         """Undo the transaction, in the files too."""
@@ -163,14 +173,14 @@ class JSONLKernel(SQLiteKernel):
 
     def _catch_up(self) -> None:
         """Read what the files have and the cache has not; a transaction of its own."""
-        assert self._replaying is not None
-        self._in_cache(lambda: Replay(self, self._replaying).run())  # type: ignore[arg-type]
+        assert self.replaying is not None
+        self._in_cache(lambda: Replay(self, self.replaying).run())  # type: ignore[arg-type]
         self._publish()
         self.ready = True
         if self._all("SELECT 1 FROM meta WHERE name = 'purging'"):
-            self.purge([])
+            self._purge([])
 
-    def purge(self, ids: list[str]) -> None:
+    def _purge(self, ids: list[str]) -> None:
         """Leave no line of what was forgotten in any file."""
 
         def work() -> None:
@@ -180,6 +190,17 @@ class JSONLKernel(SQLiteKernel):
         self._in_cache(work)
         self._publish()
 
+    def _compact(self, wanted: Wanted) -> None:
+        def work() -> None:
+            with disk_errors(self.folder.path):
+                wanted.compaction = Compacting(self).run()
+
+        try:
+            self._in_cache(work)
+            self._publish()
+        except Exception as error:
+            wanted.error = error
+
     def _in_cache(self, work: Callable[[], None]) -> None:
         super().begin()
         try:
@@ -187,7 +208,7 @@ class JSONLKernel(SQLiteKernel):
             work()
             super().commit()
         except BaseException:
-            self._grown, self._files = {}, None
+            self._grown, self._files, self.ready = {}, None, False
             self.cache.forget_numbers()
             try:
                 self.folder.take_back()

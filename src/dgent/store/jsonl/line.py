@@ -113,8 +113,7 @@ class Read(NamedTuple):
     hand: bool
 
 
-_decoders = {kind: msgspec.json.Decoder(kind) for kind in (Line, Mark, Declared)}
-_lines = _decoders[Line]
+_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (Line, Mark, Declared)}
 _DAMAGE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -153,9 +152,8 @@ def read(raw: bytes, kind: type = Line) -> Read:
 
 
 def _decoded(text: bytes, kind: type) -> Any:
-    decoder: Any = _decoders[kind]
     try:
-        return decoder.decode(text)
+        return _decoders[kind].decode(text)
     except msgspec.ValidationError as error:
         if "unknown field" not in str(error):
             raise ValueError(str(error)) from None

@@ -31,12 +31,12 @@ class Vanished(Exception):
 
 
 class Group(NamedTuple):
-    """The lines of one commit; `count` is how many there are with those that were edited meanwhile."""
+    """The lines of one commit; `present` is how many there are with those that were edited meanwhile."""
 
     c: str
     lines: list[Found]
     mark: Mark | None
-    count: int
+    present: int
 
     @property
     def by_hand(self) -> bool:
@@ -60,9 +60,9 @@ class Group(NamedTuple):
     def is_whole(self) -> bool:
         """Whether everything that decides it is there."""
         if self.mark is not None:
-            return self.mark.n is None or self.count >= self.mark.n
+            return self.mark.n is None or self.present >= self.mark.n
         wanted = self.lines[0].read.line.n
-        return self.by_hand or wanted is None or (wanted > 0 and self.count >= wanted)
+        return self.by_hand or wanted is None or (wanted > 0 and self.present >= wanted)
 
 
 def _us(moment: datetime | None) -> int:
@@ -242,7 +242,7 @@ class Replay:
         if key is not None and kernel.keyed(key) is not None:
             key = None  # two copies did the same work; it was done twice, and the first one answers
         of = None if first.of is None else self._cache.seq_of(first.of)
-        kind = KINDS.index(first.kind) if first.kind in KINDS else 0  # type: ignore[arg-type]
+        kind = KINDS.index(first.kind) if first.kind in KINDS else 0
         digest = None if first.digest is None else bytes.fromhex(first.digest)
         number = kernel.make_number(author)
         kernel.append(Logged(tip.seq, tip.at, number, kind, first.note, of, ops, key, digest))

@@ -65,7 +65,7 @@ class Scan:
         text = raw.strip()
         if not text:
             return True
-        if text.startswith(_MARKERS):
+        if is_marker(text):
             self._report(number, MARKER, text[:80].decode("utf-8", "replace"))
             return True
         try:
@@ -80,6 +80,11 @@ class Scan:
 
     def _report(self, number: int, kind: str, text: str) -> None:
         self.reports.append(Report(self.name, number, kind, text))
+
+
+def is_marker(text: bytes) -> bool:
+    """Whether a line is what git puts between two sides that it could not merge."""
+    return text.startswith(_MARKERS)
 
 
 def continues(folder: Folder, name: str, known: Known, stamp: Stamp) -> bool:
