@@ -28,7 +28,9 @@ async def _holdings(backend: Backend) -> Any:
     keys = [await program.answer(backend, "outcome", (key,)) for key in ("k1", "k2")]
     undos = [await program.answer(backend, "reverted", (seq,)) for seq in range(1, stats.seq + 1)]
     declared = [
-        (each.name, each.records, each.index_version, each.indexes, each.owner) for each in stats.schemas
+        (each.name, each.records, each.index_version, each.indexes, each.owner)
+        for each in stats.schemas
+        if each.records or each.index_version
     ]
     return stats.records, stats.seq, stats.first_seq, declared, histories, records, feed, keys, undos
 

@@ -247,8 +247,8 @@ class Adopting:
         journal.add_line(plain, c, {"seq": None}, {"by": MERGE, "kind": MERGE}, sums, local_rev=settled.rev)
         number = store.make_number(MERGE)
         log = Logged(tip.seq, tip.at, number, KINDS.index(MERGE), None, None, [self._op(settled)], None, None)
+        self._kernel.name_commit(tip.seq, c)
         store.append(log)
-        journal.note_commit(tip.seq, c)
         self._cache.put_conflict(settled.dk, settled.rev, sums)
 
     def _fill_again(self) -> None:

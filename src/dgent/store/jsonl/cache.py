@@ -25,12 +25,12 @@ CREATE TABLE IF NOT EXISTS j_line (
     dk INT NOT NULL, rev INT NOT NULL, sum TEXT NOT NULL, c TEXT NOT NULL, at INT NOT NULL,
     file INT NOT NULL, said INT NOT NULL, PRIMARY KEY (dk, rev)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS j_commit (seq INTEGER PRIMARY KEY, c TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS j_mark (c TEXT PRIMARY KEY, seq INT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_report (name TEXT NOT NULL, line INT NOT NULL, kind TEXT NOT NULL, text TEXT);
 CREATE TABLE IF NOT EXISTS j_pending (c TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (c, name));
 CREATE TABLE IF NOT EXISTS j_conflict (dk INTEGER PRIMARY KEY, rev INT NOT NULL, sums TEXT NOT NULL);
 """
-_OWN = ("j_file", "j_line", "j_commit", "j_report", "j_pending", "j_conflict")
+_OWN = ("j_file", "j_line", "j_mark", "j_report", "j_pending", "j_conflict")
 _DERIVED = ("datum", "past", "commits", "ix", "entry", "schema", "lag", "forgotten")
 _PUT_FILE = (
     "INSERT INTO j_file (name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail)"
@@ -174,7 +174,9 @@ class Cache:
 
     def put_lines(self, lines: Iterable[tuple[int, int, str, str, int, int, int]]) -> None:
         """Note lines: dk, rev, sum, commit, time, number of the file, the rev that the line says."""
-        self._kernel._many("INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?)", list(lines))
+        found = list(lines)
+        if found:
+            self._kernel._many("INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?)", found)
 
     def newest(self, dk: int) -> Seen | None:
         """The line of a record's newest version."""
@@ -201,18 +203,24 @@ class Cache:
 
     # -- commits --------------------------------------------------------------------------
 
-    def put_commits(self, commits: Sequence[tuple[int, str]]) -> None:
-        """Note which seq a commit has here."""
-        self._kernel._many("INSERT OR IGNORE INTO j_commit (seq, c) VALUES (?, ?)", commits)
+    def put_marks(self, marks: Sequence[tuple[str, int]]) -> None:
+        """Note commits that have a line of their own, which outlives what the log says of them."""
+        if marks:
+            self._kernel._many("INSERT OR IGNORE INTO j_mark (c, seq) VALUES (?, ?)", marks)
+
+    def marked(self, c: str) -> int | None:
+        """The seq in this copy of a commit that has a line of its own."""
+        found = self._kernel._all("SELECT seq FROM j_mark WHERE c = ?", c)
+        return found[0][0] if found else None
 
     def seq_of(self, c: str) -> int | None:
-        """The seq of a commit in this copy."""
-        found = self._kernel._all("SELECT seq FROM j_commit WHERE c = ?", c)
-        return found[0][0] if found else None
+        """The seq of a commit in this copy; looks through the whole log."""
+        found = self._kernel._all("SELECT seq FROM commits WHERE cid = ?", c)
+        return found[0][0] if found else self.marked(c)
 
     def commit_of(self, seq: int) -> str | None:
         """The commit that has a seq in this copy."""
-        found = self._kernel._all("SELECT c FROM j_commit WHERE seq = ?", seq)
+        found = self._kernel._all("SELECT cid FROM commits WHERE seq = ?", seq)
         return found[0][0] if found else None
 
     # -- what is odd ----------------------------------------------------------------------

@@ -79,7 +79,7 @@ class Compacting:
         self._seen: set[str] = set()
         self._sealed: dict[tuple[str, int], bytes] = {}
         self._left: dict[str, int] = {}  # how many lines of a commit stay
-        self._wanted: dict[str, int] = {}  # how many lines a commit says it has
+        self._wanted: dict[str, Line] = {}  # a line of it, which says how many it has
         self.lines = self.dropped = 0
 
     def run(self) -> Compaction:
@@ -150,7 +150,7 @@ class Compacting:
         assert line.c is not None
         if line.n is not None:
             self._left[line.c] = self._left.get(line.c, 0) + 1
-            self._wanted[line.c] = line.n
+            self._wanted[line.c] = line
 
     def _seal(self, line: Line, known: _Version, where: tuple[str, int]) -> None:
         """Write what was edited by hand as a version of its own."""
@@ -167,7 +167,7 @@ class Compacting:
         kernel._execute(
             "UPDATE j_line SET sum = ?, c = ? WHERE dk = ? AND rev = ?", (made, c, row.dk, row.rev)
         )
-        kernel._execute("UPDATE j_commit SET c = ? WHERE seq = ?", (c, row.seq))
+        kernel._execute("UPDATE commits SET cid = ? WHERE seq = ?", (c, row.seq))
 
     def _written(self, places: list[_Place], files: Mapping[str, BinaryIO]) -> Iterator[bytes]:
         for place in places:
@@ -196,9 +196,10 @@ class Compacting:
                 others.append(raw.rstrip(b"\r\n") + b"\n")
         kept = {mark.c: mark for mark in (self._mark(mark) for mark in marks) if mark is not None}
         for c, left in self._left.items():
-            if c not in kept and 0 < self._wanted[c] != left:
-                seq = self._kernel.cache.seq_of(c)
-                kept[c] = Mark(c=c, seq=seq, at=clock.from_us(self._at(seq)))
+            line = self._wanted[c]
+            if c not in kept and line.n and line.n != left:
+                kept[c] = Mark(c=c, seq=line.seq, at=line.at or clock.EPOCH, by=line.by, kind=line.kind)
+                self._kernel.cache.put_marks([(c, line.seq or 0)])
         thinned = self._thinned()
         if thinned is not None:
             kept[thinned.c] = thinned
@@ -217,16 +218,12 @@ class Compacting:
         with open(self._folder.file(name), "rb") as file:
             return [raw for raw in file if raw.strip() and not is_marker(raw.strip())]
 
-    def _at(self, seq: int | None) -> int:
-        found = self._kernel._all("SELECT at FROM commits WHERE seq = ?", seq)
-        return found[0][0] if found else self._kernel.tip.at
-
     def _mark(self, mark: Mark) -> Mark | None:
         """What stays of a mark."""
         if mark.thins:
             return None
         left = self._left.get(mark.c, 0)
-        seq = self._kernel.cache.seq_of(mark.c)
+        seq = self._kernel.cache.marked(mark.c)
         if seq is None or mark.forget:
             return mark  # of a commit that is not whole, or one that must never be lost
         logged = self._kernel.logged(seq)

@@ -19,7 +19,7 @@ from dgent.store.sqlite.upkeep import disk_errors
 FORMAT = 1
 LOCK, CACHE, TEMPORARY = ".lock", ".cache", ".tmp"
 IGNORED = f"{LOCK}\n{CACHE}/\n*{TEMPORARY}\n"
-MAX_OPEN = 64
+MAX_OPEN = 256
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -124,10 +124,9 @@ class Folder:
 
     # -- appending ------------------------------------------------------------------------
 
-    def append(self, name: str, chunk: bytes, ended: bool) -> Stamp:
-        """Add lines to a file; `ended` is whether what is there ends with a line's end."""
-        file = self._opened(name)
-        size = os.fstat(file).st_size
+    def append(self, name: str, chunk: bytes, size: int, inode: int, ended: bool) -> Stamp:
+        """Add lines to a file that is so long now; `ended` is whether it ends with a line's end."""
+        file = self._opened(name, inode)
         self._before.setdefault(name, size)
         left = memoryview(chunk if ended else b"\n" + chunk)
         while left:
@@ -144,16 +143,16 @@ class Folder:
         before, self._before = self._before, {}
         try:
             for name, size in before.items():
-                file = self._opened(name)
+                file = self._open[name][0]
                 os.ftruncate(file, size)
                 os.fsync(file)
         except OSError as error:
             raise OutcomeUnknown(f"{self.path}: {error.strerror}") from error
 
     def sync(self, names: Iterable[str]) -> None:
-        """Wait until what was appended to files is on the disk."""
+        """Wait until what was just appended to files is on the disk."""
         for name in names:
-            os.fdatasync(self._opened(name))
+            os.fdatasync(self._open[name][0])
 
     def sync_apart(self, names: Iterable[str]) -> None:
         """The same from any thread: with files of its own."""
@@ -165,18 +164,18 @@ class Folder:
                 finally:
                     os.close(file)
 
-    def _opened(self, name: str) -> int:
+    def _opened(self, name: str, inode: int) -> int:
+        """A file to append to; `inode` is that of the file which is there now, 0 when there is none."""
         found = self._open.get(name)
-        stamp = self.stamp(name)
-        if found is not None and stamp is not None and stamp.inode == found[1]:
-            return found[0]
         if found is not None:
+            if found[1] == inode:
+                return found[0]
             os.close(self._open.pop(name)[0])
         while len(self._open) >= MAX_OPEN:
             os.close(self._open.pop(next(iter(self._open)))[0])
         file = os.open(self.file(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._open[name] = file, os.fstat(file).st_ino
-        if stamp is None:
+        if not inode:
             self._sync_names()
         return file
 

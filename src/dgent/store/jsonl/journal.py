@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,7 +30,8 @@ class Journal:
         self._kernel, self._cache = kernel, kernel.cache
         self._chunks: dict[str, list[bytes]] = {}
         self._lines: list[tuple[int, int, str, str, int, int, int]] = []
-        self._commits: list[tuple[int, str]] = []
+        self._marks: list[tuple[str, int]] = []
+        self._written = 0
         self._latest: dict[int, str] = {}  # sums of what this transaction wrote, by record
 
     # -- what is written ------------------------------------------------------------------
@@ -51,12 +53,12 @@ class Journal:
         What is said of several records does not stand with one of them: it must go when another one
         is forgotten, and a line never changes.
         """
-        c = ids.new_id()
+        c = self._kernel.commit_id(logged.seq)
         told = self._told(logged)
         changed = [(i, op) for i, op in enumerate(logged.ops) if op[0] & ~QUIET not in (SAME, FORGET)]
         marked = spread or len(changed) != len(logged.ops) or not changed
         marked = marked or (len(changed) > 1 and not {"note", "key"}.isdisjoint(told))
-        self._commits.append((logged.seq, c))
+        self._written += 1
         for i, (_, dk, _) in changed:
             row = rows[dk]
             fields: Fields = {}
@@ -67,6 +69,7 @@ class Journal:
             prev = None if dk in recorded.new else self.sum_of(dk)
             self.add_line(row, c, fields, about, prev, recorded.keep.get((dk, row.rev)))
         if marked:
+            self._marks.append((c, logged.seq))
             mark = {"c": c, "seq": logged.seq, "at": clock.from_us(logged.at), "n": len(changed)}
             self._append(filename.COMMITS, {**mark, **told, **self._details(logged, recorded)})
 
@@ -158,10 +161,6 @@ class Journal:
             made = None if found is None else found.sum
         return made
 
-    def note_commit(self, seq: int, c: str) -> None:
-        """A commit that has only lines of records."""
-        self._commits.append((seq, c))
-
     def _add_state(self, state: SchemaState, before: SchemaState | None) -> None:
         """What is declared of a schema, if that is new; how far it is indexed is the cache's matter."""
         told = declared_fields(state)
@@ -194,24 +193,32 @@ class Journal:
     # -- writing --------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Append everything and make it durable: records first, and what decides about them last."""
-        if not self._chunks:
-            return
-        kernel, chunks = self._kernel, self._chunks
-        records = [name for name in chunks if name != filename.COMMITS]
-        with disk_errors(kernel.folder.path):
-            for names in (records, [filename.COMMITS] if filename.COMMITS in chunks else []):
-                for name in names:
-                    chunk = b"".join(chunks[name])
-                    known = kernel.known(name)
-                    stamp = kernel.folder.append(name, chunk, known.ended)
-                    kernel.grew(name, known.grown(stamp, chunk, len(chunks[name])))
-                if names:
-                    kernel.syncing.appended(names, len(self._commits))
-        if self._lines:
-            self._cache.put_lines(self._lines)
-        if self._commits:
-            self._cache.put_commits(self._commits)
+        """Append everything and make it durable: records first, and what decides about them last.
+
+        While the disk is busy with the last of it, the cache is written.
+        """
+        names = [name for name in self._chunks if name != filename.COMMITS]
+        with disk_errors(self._kernel.folder.path):
+            if names and filename.COMMITS in self._chunks:
+                self._append_to(names)
+                self._kernel.syncing.begin(names, 0).wait()
+            last = [filename.COMMITS] if filename.COMMITS in self._chunks else names
+            self._append_to(last)
+            waiting = self._kernel.syncing.begin(last, self._written)
+            try:
+                self._cache.put_lines(self._lines)
+                self._cache.put_marks(self._marks)
+                self._kernel._flush()
+            finally:
+                waiting.wait()
+
+    def _append_to(self, names: Iterable[str]) -> None:
+        kernel = self._kernel
+        for name in names:
+            chunk = b"".join(self._chunks[name])
+            known = kernel.known(name)
+            stamp = kernel.folder.append(name, chunk, known.stamp.size, known.stamp.inode, known.ended)
+            kernel.grew(name, known.grown(stamp, chunk, len(self._chunks[name])))
 
 
 _PLAIN = SchemaState("", 0)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from dgent import ids
 from dgent.errors import Busy, StorageError
 from dgent.store.jsonl.cache import EMPTY, Cache, Known
 from dgent.store.jsonl.compaction import Compacting, Wanted
@@ -26,10 +27,13 @@ from dgent.store.sqlite.kernel import SQLiteKernel
 from dgent.store.sqlite.upkeep import disk_errors
 
 UNKNOWN = -1
+UNSAVED = 1 << 18  # so much of a file may be read again after a crash
 
 
 class JSONLKernel(SQLiteKernel):
     """The one writing kernel of a folder in this process."""
+
+    _append = SQLiteKernel._append.replace("digest)", "digest, cid)").replace("?)", "?, ?)")
 
     def __init__(self, connection: Any, folder: Folder, policy: Policy) -> None:
         super().__init__(connection)
@@ -42,8 +46,10 @@ class JSONLKernel(SQLiteKernel):
         self.writing = False  # while this process has the lock and knows all that is in the files
         self._seen: dict[str, Stamp] = {}  # the files as the cache knows them
         self._seen_folder = UNKNOWN
-        self._files: dict[str, Known] | None = None
-        self._grown: dict[str, Known] = {}
+        self._files: dict[str, Known] = {}
+        self._grown: dict[str, Known] = {}  # what this transaction changed of them
+        self._unsaved: dict[str, int] = {}  # files that the cache knows as they were, and how long they were
+        self._commit_ids: dict[int, str] = {}
         self._recording: Recording | None = None
         self.replaying: Ledger | None = None
 
@@ -57,15 +63,33 @@ class JSONLKernel(SQLiteKernel):
 
     def known(self, name: str) -> Known:
         """How a file is now, as this transaction left it."""
-        files = self._files
-        if files is None:
-            files = self._files = self.cache.files()
-        return self._grown.get(name) or files.get(name, EMPTY)
+        return self._grown.get(name) or self._files.get(name, EMPTY)
 
     def grew(self, name: str, known: Known) -> None:
         """This transaction changed a file."""
         self._grown[name] = known
-        self.cache.put_file(name, known)
+
+    def save_files(self) -> None:
+        """Let the cache know how far the files are read.
+
+        Not with every commit: what the cache does not know to be read is read again, and known lines
+        change nothing.
+        """
+        for name, known in {**self._files, **self._grown}.items():
+            if name in self._unsaved or name in self._grown:
+                self.cache.put_file(name, known)
+        self._unsaved = {}
+
+    def commit_id(self, seq: int) -> str:
+        """The name of a commit, the same in every copy of the folder."""
+        return self._commit_ids[seq]
+
+    def name_commit(self, seq: int, c: str) -> None:
+        """The commit of a seq was made elsewhere, and has its name."""
+        self._commit_ids[seq] = c
+
+    def _more(self, seq: int) -> tuple[Any, ...]:
+        return (self._commit_ids.setdefault(seq, ids.new_id()),)
 
     def changed(self) -> bool:
         """Whether the files are not as the cache knows them; asked by every read, so it only looks."""
@@ -88,7 +112,7 @@ class JSONLKernel(SQLiteKernel):
     def _publish(self) -> None:
         """Let readers know that the cache is up to date."""
         mtime = self._folder_mtime()  # before looking: what comes later makes it another
-        self._seen = {name: known.stamp for name, known in (self._files or {}).items()}
+        self._seen = {name: known.stamp for name, known in self._files.items()}
         if mtime != self._seen_folder:
             self._seen_folder = mtime if self.folder.stamps().keys() <= self._seen.keys() else UNKNOWN
 
@@ -119,6 +143,8 @@ class JSONLKernel(SQLiteKernel):
         journal.write()
         if recorded.erased:
             self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
+        if any(self.known(name).stamp.size - size > UNSAVED for name, size in self._unsaved.items()):
+            self.save_files()
         super().commit()
         self._settle()
         try:
@@ -137,8 +163,7 @@ class JSONLKernel(SQLiteKernel):
         assert self._recording is not None
         self._recording.taken()
         self.cache.forget_numbers()
-        self._grown = {}
-        self._files = None
+        self._grown, self._commit_ids = {}, {}
         try:
             self.folder.take_back()
         finally:
@@ -150,11 +175,12 @@ class JSONLKernel(SQLiteKernel):
     def _settle(self) -> None:
         """What was appended is in the cache now."""
         self.folder.appended()
-        if self._files is None:
-            self._files = {}
-        self._files.update(self._grown)
-        grew, self._grown = bool(self._grown), {}
-        if grew:
+        self._commit_ids = {}
+        if self._grown:
+            for name in self._grown:
+                self._unsaved.setdefault(name, self._files.get(name, EMPTY).stamp.size)
+            self._files.update(self._grown)
+            self._grown = {}
             self._publish()
 
     def _unlock(self) -> None:
@@ -165,9 +191,21 @@ class JSONLKernel(SQLiteKernel):
         """Let go of the files."""
         try:
             self.syncing.close()
+            with suppress(StorageError):
+                self._save_at_the_end()
         finally:
             self.folder.close()
             super().close()
+
+    def _save_at_the_end(self) -> None:
+        if not self._unsaved:
+            return
+        self.folder.lock.acquire()
+        try:
+            if not self.changed():
+                self._in_cache(lambda: None)
+        finally:
+            self._unlock()
 
     # -- what others wrote ----------------------------------------------------------------
 
@@ -202,13 +240,17 @@ class JSONLKernel(SQLiteKernel):
             wanted.error = error
 
     def _in_cache(self, work: Callable[[], None]) -> None:
+        """Run work in a transaction of the cache alone, with all it must know of the files."""
         super().begin()
         try:
-            self._files = self.cache.files()
+            self.save_files()
             work()
+            self.save_files()
+            files = self.cache.files()
             super().commit()
         except BaseException:
-            self._grown, self._files, self.ready = {}, None, False
+            self._grown, self._files, self._unsaved, self._commit_ids = {}, {}, {}, {}
+            self.ready = False
             self.cache.forget_numbers()
             try:
                 self.folder.take_back()
@@ -216,4 +258,4 @@ class JSONLKernel(SQLiteKernel):
                 super().rollback()
             raise
         self.folder.appended()
-        self._grown, self._files = {}, self.cache.files()
+        self._grown, self._files, self._commit_ids = {}, files, {}

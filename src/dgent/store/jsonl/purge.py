@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dgent import clock
 from dgent.store.jsonl import filename
 from dgent.store.jsonl.line import Line, Mark, fields_of, read, sealed
 from dgent.store.jsonl.scan import Scan, raw_lines
@@ -22,14 +23,16 @@ def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
     """
     names = [name for name in kernel.folder.stamps() if filename.holds_records(name)]
     texts = [msgspec.json.encode(id)[1:-1] for id in ids]
-    touched: set[str] = set()
+    touched: dict[str, list[Line]] = {}
     affected = []
     for name in names:
         lines = list(_dropped(kernel, name, texts))
-        touched.update(line.c for line in lines if line is not None and line.c is not None)
+        for line in lines:
+            if line is not None and line.c is not None:
+                touched.setdefault(line.c, []).append(line)
         if lines:
             affected.append(name)
-    if kernel.folder.stamp(filename.COMMITS) is not None:
+    if touched or kernel.folder.stamp(filename.COMMITS) is not None:
         rewrite(kernel, filename.COMMITS, _marks(kernel, touched, texts))
     for name in affected:
         rewrite(kernel, name, _kept(kernel, name, texts))
@@ -77,19 +80,35 @@ def _kept(kernel: JSONLKernel, name: str, texts: Sequence[bytes]) -> Iterator[by
             yield raw if raw.endswith(b"\n") else raw + b"\n"
 
 
-def _marks(kernel: JSONLKernel, touched: set[str], texts: Sequence[bytes]) -> Iterator[bytes]:
-    """The lines of commits, without what they say of forgotten records."""
-    for raw in raw_lines(kernel.folder.file(filename.COMMITS)):
+def _marks(kernel: JSONLKernel, touched: dict[str, list[Line]], texts: Sequence[bytes]) -> Iterator[bytes]:
+    """The lines of commits, without what they say of forgotten records; one for each that lost a line."""
+    told: set[str] = set()
+    there = kernel.folder.stamp(filename.COMMITS) is not None
+    for raw in raw_lines(kernel.folder.file(filename.COMMITS)) if there else ():
         try:
             mark: Mark = read(raw, Mark).line
         except ValueError:
             if not any(text in raw for text in texts):
                 yield raw if raw.endswith(b"\n") else raw + b"\n"
             continue
-        if mark.c in touched:
-            mark.note = mark.digest = None
-        mark.same = [
-            (i, None if id is None or kernel.head(id) is None else id, rev) for i, id, rev in mark.same
-        ]
-        mark.drops = {id: rev for id, rev in mark.drops.items() if kernel.head(id) is not None}
-        yield sealed(fields_of(mark))[0]
+        told.add(mark.c)
+        known = {id for _, id, _ in mark.same if id is not None} | mark.drops.keys()
+        known = {id for id in known if kernel.head(id) is not None}
+        mark.same = [(i, id if id in known else None, rev) for i, id, rev in mark.same]
+        mark.drops = {id: rev for id, rev in mark.drops.items() if id in known}
+        yield _sealed(mark, touched.get(mark.c, ()))
+    for c, lines in touched.items():
+        if c not in told:
+            first = min(lines, key=lambda line: line.i)
+            mark = Mark(c=c, seq=first.seq, at=first.at or clock.EPOCH, by=first.by or first.author)
+            mark.kind, mark.of, mark.key = first.kind, first.of, first.key
+            kernel.cache.put_marks([(c, first.seq or 0)])
+            yield _sealed(mark, lines)
+
+
+def _sealed(mark: Mark, lost: Sequence[Line]) -> bytes:
+    """A mark as a line; one that lost lines says no longer how many it has, nor why it was made."""
+    if lost:
+        mark.n = mark.note = mark.digest = None
+        mark.gone = sorted([*mark.gone, *((line.i, line.op, line.rev) for line in lost)])
+    return sealed(fields_of(mark))[0]

@@ -15,7 +15,7 @@ from dgent.store.jsonl.cache import Known, Report
 from dgent.store.jsonl.folder import Stamp
 from dgent.store.jsonl.line import Declared, Line, Mark, prevs
 from dgent.store.jsonl.scan import Found, Scan, continues
-from dgent.store.kernel import FORGET, SAME, Logged, LoggedOp
+from dgent.store.kernel import DELETE, FORGET, PUT, SAME, Logged, LoggedOp
 from dgent.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Replay:
         self._kernel, self._cache, self._folder = kernel, kernel.cache, kernel.folder
         self._ledger = ledger
         self._stamps: dict[str, Stamp] = {}
+        self._logged: dict[str, int] = {}
+        self._seqs: dict[str, int] = {}  # of the commits that this pass brought
 
     def run(self) -> None:
         """Read what changed; everything, when the cache is new or cannot be brought up to date."""
@@ -181,14 +183,24 @@ class Replay:
         whole: list[Group] = []
         for c in [*lines, *(c for c in marks if c not in lines)]:
             group = Group(c, sorted(lines.get(c, ()), key=_index), marks.get(c), count[c])
-            if self._cache.seq_of(c) is not None:
-                if group.lines:
-                    whole.append(group)
-            elif group.is_whole():
+            if group.mark is not None and not group.lines and self._is_logged(group.mark):
+                continue
+            if group.is_whole() or self._cache.seq_of(c) is not None:
                 whole.append(group)
             else:
                 self._wait_for(group)
         return whole
+
+    def _is_logged(self, mark: Mark) -> bool:
+        """Whether the commit of a mark is known, be it that the mark came later or the log was trimmed."""
+        if self._cache.marked(mark.c) is not None:
+            return True
+        if not self._logged:
+            self._logged = dict(self._kernel._all("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
+        seq = self._logged.get(mark.c)
+        if seq is not None:
+            self._cache.put_marks([(mark.c, seq)])
+        return seq is not None or (mark.seq or LAST) <= self._kernel.floor()
 
     def _is_known(self, found: Found, sums: set[str] | None) -> bool:
         if sums is not None:
@@ -229,6 +241,8 @@ class Replay:
             for i, id, rev in mark.same:
                 head = None if id is None else kernel.head(id)
                 ops.append((i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)))
+            for i, op_name, rev in mark.gone:
+                ops.append((i, (PUT if op_name == "put" else DELETE, adopting.next_dk(), rev)))
             ops += [(i, (FORGET, adopting.next_dk(), rev)) for i, (_, rev) in enumerate(mark.forget)]
         if not ops:
             tip.seq, tip.at = before
@@ -241,12 +255,15 @@ class Replay:
         key = None if first.key is None else bytes.fromhex(first.key)
         if key is not None and kernel.keyed(key) is not None:
             key = None  # two copies did the same work; it was done twice, and the first one answers
-        of = None if first.of is None else self._cache.seq_of(first.of)
+        of = None if first.of is None else self._seqs.get(first.of) or self._cache.seq_of(first.of)
         kind = KINDS.index(first.kind) if first.kind in KINDS else 0
         digest = None if first.digest is None else bytes.fromhex(first.digest)
         number = kernel.make_number(author)
+        kernel.name_commit(tip.seq, group.c)
         kernel.append(Logged(tip.seq, tip.at, number, kind, first.note, of, ops, key, digest))
-        self._cache.put_commits([(tip.seq, group.c)])
+        if group.mark is not None:
+            self._cache.put_marks([(group.c, tip.seq)])
+        self._seqs[group.c] = tip.seq
 
 
 def _index(found: Found) -> int:

@@ -307,6 +307,8 @@ class SQLiteReading:
 class SQLiteKernel(SQLiteReading):
     """Reads and writes of the one writing connection."""
 
+    _append = _APPEND
+
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.tip = Tip(0, 0, 0)
@@ -356,7 +358,7 @@ class SQLiteKernel(SQLiteReading):
             # Sorted, entries land on neighbouring pages.
             self._many_at_once(_ADD, sorted(entries) if len(entries) > _FEW else entries)
         if log:
-            self._many_at_once(_APPEND, log)
+            self._many_at_once(self._append, log)
 
     def _drop_new(self) -> None:
         self._new, self._new_entries, self._new_log = {}, [], []
@@ -508,7 +510,11 @@ class SQLiteKernel(SQLiteReading):
     def append(self, logged: Logged) -> None:
         seq, at, author, kind, note, of_seq, ops, key, digest = logged
         packed = _ops_encoder.encode(ops)
-        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest))
+        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, *self._more(seq)))
+
+    def _more(self, seq: int) -> tuple[Any, ...]:
+        """What else an engine keeps of a commit."""
+        return ()
 
     # -- letting go -----------------------------------------------------------------------
 
