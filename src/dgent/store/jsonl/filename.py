@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 SUFFIX = ".jsonl"
 COMMITS, SCHEMAS, DELETED, NONE = (name + SUFFIX for name in ("_commits", "_schemas", "_deleted", "_none"))
@@ -16,6 +17,7 @@ _READABLE = 60
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 
 
+@lru_cache(4096)
 def file_of(schema: str) -> str:
     """The file of a schema; "" is the one of records without a schema.
 

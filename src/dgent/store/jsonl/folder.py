@@ -138,16 +138,27 @@ class Folder:
         """What was appended stays."""
         self._before = {}
 
-    def take_back(self) -> None:
-        """Remove what was just appended and failed; OutcomeUnknown when that fails too."""
+    def take_back(self) -> dict[str, Stamp]:
+        """Remove what was just appended and failed; how the files look now, and those that are gone not.
+
+        Under the lock nobody else can have appended meanwhile. OutcomeUnknown when that fails too.
+        """
         before, self._before = self._before, {}
+        stamps = {}
         try:
             for name, size in before.items():
                 file = self._open[name][0]
                 os.ftruncate(file, size)
                 os.fsync(file)
+                found = os.fstat(file)
+                stamps[name] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+                if not size:
+                    os.close(self._open.pop(name)[0])
+                    os.unlink(self.file(name))
+                    del stamps[name]
         except OSError as error:
             raise OutcomeUnknown(f"{self.path}: {error.strerror}") from error
+        return stamps
 
     def sync(self, names: Iterable[str]) -> None:
         """Wait until what was just appended to files is on the disk."""

@@ -32,16 +32,17 @@ class Journal:
         self._lines: list[tuple[int, int, str, str, int, int, int]] = []
         self._marks: list[tuple[str, int]] = []
         self._written = 0
+        self._names: dict[int, str] = {}
         self._latest: dict[int, str] = {}  # sums of what this transaction wrote, by record
 
     # -- what is written ------------------------------------------------------------------
 
     def add(self, recorded: Recorded) -> None:
         """All of a transaction."""
-        name = self._kernel.name
-        files = {filename.file_of(name(row.schema)) for _, rows in recorded.commits for row in rows.values()}
+        # Schemas have files of their own, so several schemas are several files.
+        schemas = {row.schema for _, rows in recorded.commits for row in rows.values()}
         for logged, rows in recorded.commits:
-            self._add_commit(logged, rows, recorded, spread=len(files) > 1)
+            self._add_commit(logged, rows, recorded, spread=len(schemas) > 1)
         for schema, state in recorded.states.items():
             self._add_state(state, recorded.states_before[schema])
         if recorded.thinned:
@@ -115,8 +116,9 @@ class Journal:
         local_rev: int | None = None,
     ) -> str:
         """A line of a version; its sum. `local_rev` is the rev here, where the line says another one."""
-        name = self._kernel.name
-        schema, author = name(row.schema), name(row.author)
+        names, name = self._names, self._kernel.name
+        schema = names.get(row.schema) or names.setdefault(row.schema, name(row.schema))
+        author = names.get(row.author) or names.setdefault(row.author, name(row.author))
         fields: Fields = {"id": row.id, "rev": row.rev, "seq": row.seq, "c": c, **decided}
         if fields["seq"] is None:
             del fields["seq"]
@@ -193,24 +195,16 @@ class Journal:
     # -- writing --------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Append everything and make it durable: records first, and what decides about them last.
-
-        While the disk is busy with the last of it, the cache is written.
-        """
-        names = [name for name in self._chunks if name != filename.COMMITS]
+        """Append everything and make it durable: records first, and what decides about them last."""
+        records = [name for name in self._chunks if name != filename.COMMITS]
+        marks = [filename.COMMITS] if filename.COMMITS in self._chunks else []
         with disk_errors(self._kernel.folder.path):
-            if names and filename.COMMITS in self._chunks:
-                self._append_to(names)
-                self._kernel.syncing.begin(names, 0).wait()
-            last = [filename.COMMITS] if filename.COMMITS in self._chunks else names
-            self._append_to(last)
-            waiting = self._kernel.syncing.begin(last, self._written)
-            try:
-                self._cache.put_lines(self._lines)
-                self._cache.put_marks(self._marks)
-                self._kernel._flush()
-            finally:
-                waiting.wait()
+            for names, commits in ((records, 0 if marks else self._written), (marks, self._written)):
+                if names:
+                    self._append_to(names)
+                    self._kernel.syncing.appended(names, commits)
+        self._cache.put_lines(self._lines)
+        self._cache.put_marks(self._marks)
 
     def _append_to(self, names: Iterable[str]) -> None:
         kernel = self._kernel

@@ -120,18 +120,18 @@ class JSONLKernel(SQLiteKernel):
 
     def begin(self) -> None:
         """Take the folder's lock, bring the cache up to date, and start a transaction."""
-        with disk_errors(self.folder.path):
+        try:
             self.folder.lock.acquire(wait=self.patient)
-            try:
-                if not self.ready or self.changed():
-                    if not self.patient:
-                        raise Busy(f"{self.folder.path} was changed by others")
-                    self._catch_up()
-                self.writing = True
-                super().begin()
-            except BaseException:
-                self._unlock()
-                raise
+            if not self.ready or self.changed():
+                if not self.patient:
+                    raise Busy(f"{self.folder.path} was changed by others")
+                self._catch_up()
+            self.writing = True
+            super().begin()
+        except BaseException as error:
+            self._unlock()
+            with disk_errors(self.folder.path):
+                raise error
 
     def commit(self) -> None:
         """Append what was written, make it durable, and then let readers see it."""
@@ -165,7 +165,11 @@ class JSONLKernel(SQLiteKernel):
         self.cache.forget_numbers()
         self._grown, self._commit_ids = {}, {}
         try:
-            self.folder.take_back()
+            # They are as they were, and only their times tell otherwise.
+            for name, stamp in self.folder.take_back().items():
+                self._files[name] = self._files[name]._replace(stamp=stamp)
+                self._seen[name] = stamp
+                self._unsaved.setdefault(name, stamp.size)
         finally:
             try:
                 super().rollback()
@@ -177,11 +181,14 @@ class JSONLKernel(SQLiteKernel):
         self.folder.appended()
         self._commit_ids = {}
         if self._grown:
-            for name in self._grown:
+            new = self._grown.keys() - self._files.keys()
+            for name, known in self._grown.items():
                 self._unsaved.setdefault(name, self._files.get(name, EMPTY).stamp.size)
-            self._files.update(self._grown)
+                self._files[name] = known
+                self._seen[name] = known.stamp
             self._grown = {}
-            self._publish()
+            if new:
+                self._publish()
 
     def _unlock(self) -> None:
         self.writing = False

@@ -52,7 +52,7 @@ class FolderLock:
         return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
     def release(self) -> None:
-        """Let others in."""
+        """Let others in; nothing happens when it is not held."""
         if self._file is not None:
             # Said aloud: a forked child has the file open too, so closing it would not be enough.
             fcntl.flock(self._file, fcntl.LOCK_UN)

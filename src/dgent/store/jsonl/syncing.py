@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
@@ -47,36 +46,8 @@ class Policy(NamedTuple):
         return "everything since the store was opened"
 
 
-class Waiting:
-    """Something that is on its way to the disk."""
-
-    error: BaseException | None = None
-
-    def wait(self) -> None:
-        """Return when it is as durable as promised, or raise what went wrong."""
-        if self.error is not None:
-            raise self.error
-
-
-class _OnTheWay(Waiting):
-    """Something that a thread brings to the disk meanwhile."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-        self.done = threading.Lock()
-        self.done.acquire()
-
-    def wait(self) -> None:
-        """Return when it is on the disk, or raise what went wrong."""
-        self.done.acquire()
-        super().wait()
-
-
 class Syncing:
-    """Brings files to the disk as a policy says.
-
-    A disk takes longer than it takes to write the cache, so a thread waits for it meanwhile.
-    """
+    """Brings files to the disk as a policy says."""
 
     def __init__(self, folder: Folder, policy: Policy) -> None:
         self._folder, self._policy = folder, policy
@@ -84,37 +55,17 @@ class Syncing:
         self._late: set[str] = set()
         self._commits = 0
         self._timer: threading.Timer | None = None
-        self._asked: queue.SimpleQueue[_OnTheWay | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
 
-    def begin(self, names: Sequence[str], commits: int) -> Waiting:
-        """Some files have grown, by so many commits: begin to make that as durable as promised."""
-        if not names:
-            return Waiting()
+    def appended(self, names: Sequence[str], commits: int) -> None:
+        """Some files have grown, by so many commits; returns when that is as durable as promised."""
         if self._policy.strategy == "immediate":
-            return self._hand_over(names)
+            self._folder.sync(names)
+            return
         with self._lock:
             self._late.update(names)
             self._commits += commits
             if self._policy.strategy == "batch":
                 self._batch()
-        return Waiting()
-
-    def _hand_over(self, names: Sequence[str]) -> Waiting:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="dgent-sync", daemon=True)
-            self._thread.start()
-        on_the_way = _OnTheWay(names)
-        self._asked.put(on_the_way)
-        return on_the_way
-
-    def _run(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            try:
-                self._folder.sync(asked.names)
-            except BaseException as error:
-                asked.error = error
-            asked.done.release()
 
     def _batch(self) -> None:
         if self._commits >= self._policy.every:
@@ -138,8 +89,4 @@ class Syncing:
 
     def close(self) -> None:
         """Bring to the disk what waits, for the last time."""
-        if self._thread is not None:
-            self._asked.put(None)
-            self._thread.join()
-            self._thread = None
         self.flush()
