@@ -39,12 +39,17 @@ MODULES: dict[str, str] = {
     "store.backup": "dgent.verbs.store",
     "store.restore": "dgent.verbs.store",
     "store.copy": "dgent.verbs.store",
+    "jsonl.check": "dgent.verbs.jsonl",
+    "jsonl.compact": "dgent.verbs.jsonl",
+    "jsonl.git-setup": "dgent.verbs.jsonl",
+    "jsonl.merge-driver": "dgent.verbs.jsonl",
 }
 
 NOUNS: dict[str, str] = {
     "data": "records: put, find, look back, undo, forget",
     "constellation": "named stores on this machine",
     "store": "how the store is, backup, restore and copy",
+    "jsonl": "stores that are folders of text files: canonical form, git",
     "config": "settings, and where each comes from",
 }
 
