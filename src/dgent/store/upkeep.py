@@ -82,6 +82,7 @@ def upkeep_of(backend: Backend) -> Upkeep:
 
 async def forgotten_among(backend: Backend, ids: Sequence[str]) -> frozenset[str]:
     """Those of some ids that were forgotten at some time, as far as the engine can tell."""
+    backend = getattr(backend, "reached", backend)  # of a store that may be away, the store itself
     if not isinstance(backend, KernelBackend):
         return frozenset()
 

@@ -43,6 +43,9 @@ MODULES: dict[str, str] = {
     "jsonl.compact": "dgent.verbs.jsonl",
     "jsonl.git-setup": "dgent.verbs.jsonl",
     "jsonl.merge-driver": "dgent.verbs.jsonl",
+    "outbox.list": "dgent.verbs.outbox",
+    "outbox.replay": "dgent.verbs.outbox",
+    "outbox.discard": "dgent.verbs.outbox",
 }
 
 NOUNS: dict[str, str] = {
@@ -50,6 +53,7 @@ NOUNS: dict[str, str] = {
     "constellation": "named stores on this machine",
     "store": "how the store is, backup, restore and copy",
     "jsonl": "stores that are folders of text files: canonical form, git",
+    "outbox": "what waits for a store that is away",
     "config": "settings, and where each comes from",
 }
 

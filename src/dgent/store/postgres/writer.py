@@ -332,8 +332,8 @@ def _moved(result: Committed, before: int, ahead: int) -> Committed:
     if result.repeated:
         return result
 
-    def real(seq: int) -> int:
-        return seq + ahead if seq > before else seq
+    def real(seq: int | None) -> int | None:
+        return seq + ahead if seq is not None and seq > before else seq
 
     written = tuple(replace(w, seq=real(w.seq)) if w.changed else w for w in result.written)
     return replace(result, seq=real(result.seq), written=written)

@@ -218,7 +218,9 @@ def share(path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> 
             finally:
                 _beginning.discard(path)
             shared.key = _key(path, durability, wrap, make)
-            assert shared.key is not None, "the file exists once it is open"
+            if shared.key is None:
+                shared.close()
+                raise NoBackendAvailable(f"{path} was moved away while it was being opened")
             _open[shared.key] = shared
         shared.handles += 1
         return shared
