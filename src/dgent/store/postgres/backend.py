@@ -84,7 +84,7 @@ class PostgresBackend(EmbeddedBackend):
         self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._saw)
         self._listener = Listener(pool, self.address, self.last_seq)
         if self.address.read_dsn is not None:
-            self._replica = Replica(Pool(self.address, self.address.read_dsn), self._texts)
+            self._replica = Replica(Pool(self.address, self.address.read_dsn, writes=False), self._texts)
 
     async def close(self) -> None:
         """Finish what was handed in and let go of the connections."""

@@ -18,6 +18,9 @@ FRESH = -(2**62)
 STALE = "DG001"
 """SQLSTATE raised by `dgent_commit` when the store is no longer what a proposal was made for."""
 
+STEPS: dict[int, str] = {}
+"""SQL from format n to n + 1, with `{u}` for the schema; all run in the transaction that migrates."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 
 _ROW = """
@@ -221,8 +224,8 @@ async def prepare(connection: Any, name: str) -> bytes:
                 await _create(connection, name)
             elif found > FORMAT:
                 raise FormatTooNew(f"the universe {name!r} has format {found}; this dgent knows {FORMAT}")
-            elif found < FORMAT:
-                raise Corrupt(f"the universe {name!r} has the unknown format {found}")
+            else:
+                await _migrate(connection, name, found)
     epoch = await connection.fetchval(f"SELECT bytes FROM {quoted}.meta WHERE name = 'epoch'")
     if not isinstance(epoch, bytes):
         raise Corrupt(f"the universe {name!r} has no epoch")
@@ -254,6 +257,15 @@ async def _create(connection: Any, name: str) -> None:
         await connection.execute(f"CREATE SCHEMA {quoted}")
     await connection.execute(script(name))
     await fill(connection, name)
+
+
+async def _migrate(connection: Any, name: str, found: int) -> None:
+    quoted = f'"{checked_name(name)}"'
+    for step in range(found, FORMAT):
+        if step not in STEPS:
+            raise Corrupt(f"the universe {name!r} has format {found}, which no step leads on from")
+        await connection.execute(STEPS[step].replace("{u}", quoted))
+    await connection.execute(f"UPDATE {quoted}.meta SET number = $1 WHERE name = 'format'", FORMAT)
 
 
 async def fill(connection: Any, name: str) -> None:
