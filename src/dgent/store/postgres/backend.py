@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -28,7 +28,7 @@ from dgent.store.postgres.listen import Listener
 from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.quick import Outdated, QuickReading
 from dgent.store.postgres.reading import Catalogs, PostgresReading
-from dgent.store.postgres.replica import Replica
+from dgent.store.postgres.replica import Behind, Replica
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import sweep
 from dgent.store.postgres.work import write
@@ -82,7 +82,7 @@ class PostgresBackend(EmbeddedBackend):
             raise
         self._pool, self._pid = pool, os.getpid()
         self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._saw)
-        self._listener = Listener(pool, self.address, self.last_seq)
+        self._listener = Listener(pool, self.address, self._primary_seq)
         if self.address.read_dsn is not None:
             self._replica = Replica(Pool(self.address, self.address.read_dsn, writes=False), self._texts)
 
@@ -110,12 +110,15 @@ class PostgresBackend(EmbeddedBackend):
 
     # -- where work runs ------------------------------------------------------------------
 
-    async def _reading_pool(self) -> Pool:
-        """Where to read: a replica that has caught up with what this handle knows of, or the primary."""
+    async def _ask(self, work: Callable[[asyncpg.Connection], Awaitable[R]], quick: bool = False) -> R:
+        """Read from a replica that has caught up with what this handle knows of, or from the primary."""
         pool = self._opened()
-        if self._replica is not None and await self._replica.reaches(self._newest):
-            return self._replica.pool
-        return pool
+        if self._replica is not None:
+            try:
+                return await self._replica.ask(self._newest, work)
+            except Behind:
+                pass
+        return await pool.call(work, quick=quick)
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         async def moment(connection: asyncpg.Connection) -> R:
@@ -129,7 +132,7 @@ class PostgresBackend(EmbeddedBackend):
 
                 return await run(do)
 
-        return await (await self._reading_pool()).call(moment)
+        return await self._ask(moment)
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         raise Unsupported("Postgres answers over the network", hint="await the call")
@@ -151,7 +154,9 @@ class PostgresBackend(EmbeddedBackend):
 
     async def _fetch(self, sql: str, *values: Any) -> Any:
         """One statement that reads, by itself a moment."""
-        pool = await self._reading_pool() if self._replica is not None else self._opened()
+        if self._replica is not None:
+            return await self._ask(lambda connection: connection.fetch(sql, *values), quick=True)
+        pool = self._opened()
         end = None
         connection = pool.take_idle()
         if connection is not None:
@@ -251,6 +256,14 @@ class PostgresBackend(EmbeddedBackend):
     async def last_seq(self) -> int:
         """The newest seq."""
         seq: int = (await self._fetch(self._texts.clock))[0][0]
+        self._saw(seq)
+        return seq
+
+    async def _primary_seq(self) -> int:
+        """The newest seq where commits happen: the news of one come from there, too."""
+        pool = self._opened()
+        found = await pool.call(lambda connection: connection.fetch(self._texts.clock), quick=True)
+        seq: int = found[0][0]
         self._saw(seq)
         return seq
 

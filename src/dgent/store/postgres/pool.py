@@ -195,7 +195,8 @@ class Pool:
                 return await self._once(work, end, self.address.timeout / ATTEMPTS if quick else None)
             except trouble.FAILURES as error:
                 left = end - loop.time()
-                if not trouble.is_gone(error) or left <= pause:
+                # Where only reads go, somebody else can be asked at once.
+                if not trouble.is_gone(error) or left <= pause or not self._writes:
                     raise trouble.told(error, self.address.place) from None
                 self.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
