@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import dgent
-from dgent.errors import Conflict, VersionConflict
+from dgent.errors import Conflict
 from dgent.store.postgres import format as storage
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
 from tests.fault.nursery import say
@@ -118,7 +118,7 @@ async def _go_off_call(url: str, me: str, other: str, rounds: int) -> None:
         for round in range(rounds):
 
             async def work(tx: Any, round: int = round) -> bool:
-                found = await tx.get_many([f"{me}.{round}", f"{other}.{round}"], raw=True)
+                found = [await tx.get(f"{who}.{round}", raw=True) for who in (me, other)]
                 if not all(each.data["on"] for each in found):
                     return False
                 await asyncio.sleep(random.uniform(0, 0.003))
@@ -191,14 +191,12 @@ async def _move(u: Any, name: str, n: int) -> None:
     source, target = random.sample(range(ACCOUNTS), 2)
 
     async def work(tx: Any) -> None:
-        found = await tx.get_many([f"account.{source}", f"account.{target}"], raw=True)
+        found = [await tx.get(f"account.{n}", raw=True) for n in (source, target)]
         await tx.put(made(f"account.{source}", n=found[0].data["n"] - 1))
         await tx.put(made(f"account.{target}", n=found[1].data["n"] + 1))
 
     try:
         await u.transact(work)
-    except VersionConflict:
-        raise
     except Conflict:
         return  # others were faster eight times
     say(["moved"])
@@ -216,6 +214,6 @@ async def _hold_clock(url: str) -> None:
     async with open_universe(url) as u:
         connection = await u.backend._opened().take()
         await connection.execute("BEGIN")
-        await connection.execute(u.backend._texts.lock)
+        await connection.fetch(u.backend._texts.lock)
         say("held")
         await asyncio.sleep(600)

@@ -69,7 +69,13 @@ async def test_a_black_hole_for_good(url: str) -> None:
             await load.reach(100)
             async with proxy.hole(lose=True):
                 await asyncio.sleep(0.1)
-                calls = (u.get("x"), u.count(dgent.Query()), u.changes(0), u.forget("x"), u.query(dgent.Query()))
+                calls = (
+                    u.get("x"),
+                    u.count(dgent.Query()),
+                    u.changes(0),
+                    u.forget("x"),
+                    u.query(dgent.Query()),
+                )
                 began = time.monotonic()
                 ends = await asyncio.gather(*calls, return_exceptions=True)
                 took = time.monotonic() - began

@@ -54,7 +54,7 @@ async def test_an_old_universe_is_migrated_once(fresh: str) -> None:
         await u.put(dgent.Datum(id="old"))
     assert len(_all_open(url, STEP)) == 1
     connection = await asyncpg.connect(server_url())
-    rows = await connection.fetch(f"SELECT name, number FROM \"{fresh}\".meta WHERE number IS NOT NULL")
+    rows = await connection.fetch(f'SELECT name, number FROM "{fresh}".meta WHERE number IS NOT NULL')
     assert dict(rows)["format"] == 2 and dict(rows)["migrated"] == 1
     assert await connection.fetchval(f'SELECT count(*) FROM "{fresh}".commits') == PROCESSES + 1
     await connection.close()

@@ -14,7 +14,24 @@ from dgent.errors import Denied, InputError
 from tests.postgres.lease import server_url, url_for
 
 HOSTILE = [
-    *("", "A", "Ab", "1a", "_a", "a-b", "a b", "a.b", 'a"b', "a'b", "a;b", "a\\b", "a\nb", "a\n", "ä", "a" * 49),
+    *(
+        "",
+        "A",
+        "Ab",
+        "1a",
+        "_a",
+        "a-b",
+        "a b",
+        "a.b",
+        'a"b',
+        "a'b",
+        "a;b",
+        "a\\b",
+        "a\nb",
+        "a\n",
+        "ä",
+        "a" * 49,
+    ),
     *('x"; DROP SCHEMA public; --', "public", "pg_catalog", "pg_x", "information_schema", "a%b", "a$b", "ａ"),
 ]
 

@@ -25,7 +25,7 @@ from dgent.store.postgres import trouble
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import Listener
-from dgent.store.postgres.pool import Pool
+from dgent.store.postgres.pool import ATTEMPTS, Pool
 from dgent.store.postgres.quick import Outdated, QuickReading
 from dgent.store.postgres.reading import Catalogs, PostgresReading
 from dgent.store.postgres.replica import Behind, Replica
@@ -53,12 +53,13 @@ class PostgresBackend(EmbeddedBackend):
         self.epoch = b""
         self._wrap = wrap
         self._plain = wrap is unwrapped
-        self._texts = Texts(address.universe)
+        self._texts = Texts(address.universe, address.timeout / ATTEMPTS)
         self._catalogs = Catalogs()
         self._pool: Pool | None = None
         self._replica: Replica | None = None
         self._writer: Writer | None = None
         self._listener: Listener | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._pid = 0
         self._newest = 0  # the newest seq that a call here was told of
 
@@ -89,14 +90,22 @@ class PostgresBackend(EmbeddedBackend):
     async def close(self) -> None:
         """Finish what was handed in and let go of the connections."""
         pool, self._pool = self._pool, None
-        if pool is None or self._pid != os.getpid():
+        if self._pid != os.getpid():
             return  # what was inherited by a fork belongs to the parent
+        if pool is not None:
+            self._closing = asyncio.ensure_future(self._let_go(pool))
+        if self._closing is not None:
+            await asyncio.shield(self._closing)  # whoever gives up waiting does not stop it
+
+    async def _let_go(self, pool: Pool) -> None:
         assert self._writer is not None and self._listener is not None
-        await self._writer.close()
-        await self._listener.close()
-        if self._replica is not None:
-            await self._replica.pool.close()
-        await pool.close()
+        try:
+            await self._writer.close()
+            await self._listener.close()
+        finally:
+            if self._replica is not None:
+                await self._replica.pool.close()
+            await pool.close()
 
     def _opened(self) -> Pool:
         if self._pool is None:

@@ -56,7 +56,9 @@ class Replica:
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE_S
         while self._seqs.get(connection, -1) < seq:
-            found = self._seqs[connection] = await connection.fetchval(f"SELECT seq FROM {self._texts.u}.clock")
+            found = self._seqs[connection] = await connection.fetchval(
+                f"SELECT seq FROM {self._texts.u}.clock"
+            )
             if found < seq:
                 if loop.time() >= end:
                     raise Behind
