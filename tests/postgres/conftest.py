@@ -21,9 +21,9 @@ def url(tmp_path: Path) -> str:
     return url_for(tmp_path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """A server of one's own, to be stopped and killed."""
+    """A server of the file's own, to be stopped and killed, and to be left running."""
     server = Server(SAFE).create().start()
     yield server
     server.remove()

@@ -14,6 +14,7 @@ from dgent.universe.universe import open as open_universe  # here, so that no wo
 from tests.fault.nursery import say
 
 ACCOUNTS = 6
+COUNTERS = 3
 
 
 def made(id: str, **data: Any) -> dgent.Datum:
@@ -71,16 +72,22 @@ def count_up(url: str, way: str, tasks: int, each: int) -> None:
 
 async def _count_up(url: str, way: str, tasks: int, each: int) -> None:
     lost = 0
+
+    def one() -> str:
+        return f"counter.{random.randrange(COUNTERS)}"
+
     async with open_universe(url) as u:
 
         async def by_expect() -> None:
-            found = await u.get("counter", raw=True)
-            await u.put(made("counter", n=found.data["n"] + 1), expect=found.rev)
+            found = await u.get(one(), raw=True)
+            await u.put(made(found.id, n=found.data["n"] + 1), expect=found.rev)
 
         async def by_transaction() -> None:
             async def work(tx: Any) -> None:
-                found = await tx.get("counter", raw=True)
-                await tx.put(made("counter", n=found.data["n"] + 1))
+                found = await tx.get(counter, raw=True)
+                await tx.put(made(counter, n=found.data["n"] + 1))
+
+            counter = one()
 
             await u.transact(work, attempts=50)
 

@@ -16,7 +16,7 @@ import dgent
 from dgent.store.backend import Delete, Put
 from tests.postgres.load import feed
 
-PLACES: list[float] = [*range(0, 24, 2), *(0.0003 * 1.5**n for n in range(12))]
+PLACES: list[float] = [*range(0, 20, 2), *(0.0003 * 1.8**n for n in range(8))]
 SOME = 6
 MANY = 1100
 
@@ -85,8 +85,8 @@ async def test_cancelled_anywhere(url: str, kind: str) -> None:
             seen.add((cancelled, count))
             assert not u.backend._opened()._out, "a connection was not given back"
         assert (True, before) in seen, "it was never cancelled early"
-        seqs = await feed(u)
-        assert all(len(found) == 1 for id, found in seqs.items() if kind not in ("commit", "forget"))
+        if kind not in ("commit", "forget"):
+            assert all(len(found) == 1 for found in (await feed(u)).values())
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left, f"left behind: {left}"
 

@@ -60,6 +60,19 @@ async def _reading(u: dgent.Universe, load: Load) -> float:
     return longest
 
 
+async def test_connecting_into_a_black_hole(url: str) -> None:
+    """An attempt to connect that is not answered is not the end of the call's time."""
+    async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=3") as u:
+        await u.put(dgent.Datum(id="x"))
+        u.backend._opened().drop_idle()
+        async with proxy.hole(lose=True):
+            calls = (u.get("x"), u.count(dgent.Query()), u.put(dgent.Datum(id="y")))
+            ends = asyncio.gather(*calls)
+            await asyncio.sleep(1.3)
+        crystal, count, put = await ends
+        assert crystal is not None and count in (1, 2) and put.rev == 1
+
+
 async def test_a_black_hole_for_good(url: str) -> None:
     """No call hangs past its timeout, nor does closing; what was not acknowledged happened once at most."""
     async with dgent.open(url) as direct:

@@ -107,7 +107,7 @@ async def test_a_writer_that_was_stopped_goes_on(url: str) -> None:
         async with dgent.open(url) as u:
             await u.put_many([made(f"account.{n}", n=100) for n in range(ACCOUNTS)])
             writer = nursery.start("scribble", url=f"{url}&timeout=3", name="w")
-            for turn in range(3):
+            for turn in range(2):
                 nursery.hear(writer, len(writer.said) + 5)
                 os.kill(writer.pid, signal.SIGSTOP)
                 await asyncio.sleep(1.2)

@@ -8,6 +8,7 @@ import pytest
 
 import dgent
 from tests.fault.nursery import Nursery
+from tests.postgres.jobs import COUNTERS
 from tests.postgres.load import feed
 
 PROCESSES = 8
@@ -35,7 +36,7 @@ async def test_all_puts_of_all_processes(url: str) -> None:
 @pytest.mark.parametrize("way", ["expect", "transact"])
 async def test_a_counter_is_exact(url: str, way: str) -> None:
     async with dgent.open(url) as u:
-        await u.put(dgent.Datum(id="counter", data={"n": 0}))
+        await u.put_many([dgent.Datum(id=f"counter.{n}", data={"n": 0}) for n in range(COUNTERS)])
     with Nursery("tests.postgres.jobs") as nursery:
         began = time.monotonic()
         workers = [nursery.start("count_up", url=url, way=way, tasks=TASKS, each=1) for _ in range(PROCESSES)]
@@ -43,10 +44,11 @@ async def test_a_counter_is_exact(url: str, way: str) -> None:
         took = time.monotonic() - began
     total = PROCESSES * TASKS
     async with dgent.open(url) as u:
-        counter = await u.get("counter", raw=True)
-        assert counter.data == {"n": total} and counter.rev == total + 1
-        steps = [version.datum.data["n"] for version in await u.history("counter")]
-        assert steps == list(range(total, -1, -1))
+        counters = [await u.get(f"counter.{n}", raw=True) for n in range(COUNTERS)]
+        assert sum(counter.data["n"] for counter in counters) == total
+        for counter in counters:
+            steps = [version.datum.data["n"] for version in await u.history(counter.id)]
+            assert steps == list(range(counter.rev - 1, -1, -1)), "an update was lost or made twice"
     lost = sum(each["lost"] for each in told)
     print(f"\ncounter by {way}: {total} steps in {took:.1f} s, {lost} times another was faster")
 

@@ -15,7 +15,7 @@ from tests.postgres.pair import Pair, ask, until
 from tests.postgres.server import Server, with_universe
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
     pair = Pair(synchronous=False).start()
     yield pair
@@ -28,8 +28,8 @@ async def _busy(server: Server) -> int:
     return count
 
 
-def _url(pair: Pair, **options: Any) -> str:
-    return with_universe(pair.primary.url, "u", read_url=quote(pair.standby.url, safe=""), **options)
+def _url(pair: Pair, universe: str = "u", **options: Any) -> str:
+    return with_universe(pair.primary.url, universe, read_url=quote(pair.standby.url, safe=""), **options)
 
 
 async def test_read_your_writes(pair: Pair) -> None:
@@ -76,7 +76,7 @@ async def _sees(u: Any, n: int) -> None:
 
 async def test_a_watcher_hears_at_once(pair: Pair) -> None:
     """What it is told of it can read, though the replica may not have it yet."""
-    async with dgent.open(_url(pair)) as u, dgent.open(with_universe(pair.primary.url, "u")) as writer:
+    async with dgent.open(_url(pair, "w")) as u, dgent.open(with_universe(pair.primary.url, "w")) as writer:
         await writer.put(dgent.Datum(id="first"))
         heard: list[float] = []
 

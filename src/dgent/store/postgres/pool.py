@@ -210,6 +210,8 @@ class Pool:
             async with asyncio.timeout_at(end):
                 connection = await self.take()
         except TimeoutError:
+            if loop.time() < end:
+                raise ConnectionError("no answer") from None  # to one attempt to connect
             if self.size >= self.address.pool:
                 raise Unavailable(
                     f"all {self.address.pool} connections were in use for {self.address.timeout:g} s",

@@ -114,7 +114,10 @@ class Texts:
         self.before = f"SELECT at FROM {u}.commits WHERE seq <= $1 ORDER BY seq DESC LIMIT 1"
         self.once = f"SELECT seq, dk, at FROM {u}.once WHERE key = $1"
         # Holding the clock makes this wait, as the commit itself should have, for standbys to have it.
-        self.happened = f"SELECT o.seq, o.dk, o.at FROM {u}.once o, (SELECT one FROM {u}.clock FOR UPDATE) c WHERE o.key = $1"
+        self.happened = (
+            f"SELECT o.seq, o.dk, o.at FROM {u}.once o, (SELECT one FROM {u}.clock FOR UPDATE) c"
+            " WHERE o.key = $1"
+        )
         self.commit = f"SELECT seq, dk, at FROM {u}.dgent_commit({_places(20)})"
         self.apply = f"SELECT {u}.dgent_apply({_places(15)})"
 
