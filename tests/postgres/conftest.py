@@ -22,11 +22,16 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A server of the file's own, to be stopped and killed, and to be left running."""
-    server = Server(SAFE).create().start()
+def _server() -> Iterator[Server]:
+    server = Server(SAFE).create()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def server(_server: Server) -> Server:
+    """A server of the file's own, to be stopped and killed."""
+    return _server if _server.process is not None else _server.start()
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ async def test_a_primary_that_falls_silent(pair: Pair) -> None:
     async with Proxy(pair.primary.url) as proxy:
         hosts = f"127.0.0.1:{proxy.port},127.0.0.1:{pair.standby.port}"
         url = with_universe(f"postgresql://postgres@{hosts}/postgres", "u", timeout=9)
-        hasty = await dgent.open(with_universe(pair.url, "u", timeout=1)).open()
+        hasty = await dgent.open(with_universe(pair.url, "u", timeout=2)).open()
         async with dgent.open(url) as u:
             load = Load(u, "silent").start()
             await load.reach(200)
@@ -72,7 +72,7 @@ async def test_a_primary_that_falls_silent(pair: Pair) -> None:
                 await asyncio.to_thread(pair.promote)
                 await load.reach(len(load.told) + 100)
                 await load.stop()
-                assert load.longest_s < 9.5
+                assert load.longest_s < 10.5
                 print("\n" + await load.check(u))
                 assert (await hasty.put(dgent.Datum(id="z"))).rev == 1
         await hasty.close()
@@ -82,7 +82,7 @@ async def _nobody_takes_writes(u: dgent.Universe) -> None:
     """With the primary away and nobody promoted, calls end in time with dgent's own error."""
     for call in (u.put(dgent.Datum(id="y")), u.get("x"), u.count(dgent.Query())):
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(call, 2)
+            await asyncio.wait_for(call, 4)
 
 
 def test_a_url_of_several_servers() -> None:
