@@ -29,9 +29,12 @@ def _server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def server(_server: Server) -> Server:
+def server(_server: Server) -> Iterator[Server]:
     """A server of the file's own, to be stopped and killed."""
-    return _server if _server.process is not None else _server.start()
+    # Anew for each test: one that a test started on another thread ends with that thread.
+    _server.start()
+    yield _server
+    _server.kill()
 
 
 @pytest.fixture
