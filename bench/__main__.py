@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench import table
+from bench.folders import folders
 from bench.footprint import footprint
 from bench.growth import growth, history_on_disk
 from bench.langgraph import against_langgraph
@@ -26,6 +27,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "many": many,
     "get": gets,
     "query": scans,
+    "jsonl": folders,
     "langgraph": against_langgraph,
     "footprint": footprint,
     "disk": history_on_disk,

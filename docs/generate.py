@@ -178,6 +178,7 @@ HOMES = {
         "DataMixin",
         "Transaction",
         "Universe",
+        "copy",
         "get_universe",
         "open",
         "set_universe",
@@ -215,7 +216,7 @@ def index() -> str:
 
 
 def universe() -> str:
-    functions = [dgent.open, dgent.get_universe, dgent.set_universe]
+    functions = [dgent.open, dgent.copy, dgent.get_universe, dgent.set_universe]
     opening = [
         section(each.__name__, signature(each, f"dgent.{each.__name__}", False), doc(each))
         for each in functions

@@ -25,6 +25,7 @@ SOURCES = {
     "universe/focus.py": ("Focus",),
     "universe/transaction.py": ("Transaction",),
     "universe/universe.py": ("Universe", "open"),
+    "exchange/copy.py": ("copy", "mirror"),
     "universe/current.py": ("DataMixin", "get_universe", "set_universe"),
 }
 # The types of public attributes that `__init__` sets from something without a visible type.
@@ -68,6 +69,9 @@ class Stub:
                     self.imports.append("from typing import TypeVar")
                 elif used in known:
                     self.imports.append(known[used])
+                elif used in made:
+                    module = path.removesuffix(".py").replace("/", ".")
+                    self.imports.append(f"from dgent.{module} import {used}")
                 elif not hasattr(builtins, used):
                     raise SystemExit(f"{path}: where does {used} of {name} come from?")
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dgent.errors import Conflict, Denied, DgentError, InputError, NotFound, StorageError, Unreadable
     from dgent.errors import Unsupported as Unsupported
     from dgent.errors import VersionConflict as VersionConflict
+    from dgent.exchange.copy import copy
     from dgent.model.crystal import Crystal, CrystalMeta
     from dgent.model.datum import Datum
     from dgent.model.lens import Lens
@@ -44,6 +45,7 @@ _HOME = {
     "Unreadable": "dgent.errors",
     "Unsupported": "dgent.errors",
     "VersionConflict": "dgent.errors",
+    "copy": "dgent.exchange.copy",
     "get_universe": "dgent.universe.current",
     "open": "dgent.universe.universe",
     "set_universe": "dgent.universe.current",
@@ -70,6 +72,7 @@ __all__ = [
     "Unreadable",
     "Unsupported",
     "VersionConflict",
+    "copy",
     "get_universe",
     "open",
     "set_universe",

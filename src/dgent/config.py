@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dgent import settingfile
 from dgent.errors import ConfigError, InputError
@@ -50,6 +50,9 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "constellation": Key(str, "default", "which of your own stores to use"),
         "author": Key(str, "system", "who makes the changes"),
         "durability": Key(str, "full", "what survives a power cut", ("full", "relaxed")),
+        "degrade": Key(str, "no", "whether the store may be away for a while", ("no", "yes", "optimistic")),
+        "outbox": Key(str, None, "the file that keeps writes while the store is away"),
+        "stand_in": Key(str, None, "a store that answers reads while the other is away", secret=True),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
         "strict": Key(bool, False, "whether a wrong setting is an error and not a warning"),
@@ -125,6 +128,24 @@ class Settings:
     def durability(self) -> str:
         """`full` or `relaxed`."""
         return str(self.values["durability"].value)
+
+    @property
+    def degrade(self) -> bool | Literal["optimistic"]:
+        """Whether the store may be away: False, True or `optimistic`."""
+        value = self.values["degrade"].value
+        return "optimistic" if value == "optimistic" else value == "yes"
+
+    @property
+    def outbox(self) -> str:
+        """The file that keeps writes while the store is away."""
+        found = self.values["outbox"].value or outbox_file(self.url, self.places)
+        return str(found).removeprefix("sqlite:///")
+
+    @property
+    def urls(self) -> list[str]:
+        """The store, and what answers reads while it is away."""
+        stand_in = self.values["stand_in"].value
+        return [self.url] if stand_in is None else [self.url, str(stand_in)]
 
     @property
     def color(self) -> str:
@@ -277,6 +298,32 @@ def _make_private_file(path: Path) -> None:
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
     """The place that the settings name when no argument does; a constellation's folder is made, private."""
+    return _default(environment).url
+
+
+def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, str | None]:
+    """The places that the settings name, whether the first may be away, and its outbox if so."""
+    settings = _default(None)
+    degrade = settings.degrade if degrade is None else degrade
+    if degrade and outbox is None:
+        outbox = settings.outbox
+    return settings.urls, degrade, outbox
+
+
+def outbox_file(url: str, where: Places | None = None) -> str:
+    """Where the outbox of a store is unless somebody says otherwise; its folder is made, private."""
+    import hashlib
+
+    for start in ("sqlite:///", "jsonl:"):
+        if url.startswith(start):  # a relative path means another store in another folder
+            url = start + os.path.abspath(url.removeprefix(start))
+    name = hashlib.blake2b(mask(url).encode(errors="backslashreplace"), digest_size=8).hexdigest()
+    folder = (places() if where is None else where).data / "outbox"
+    make_private(folder)
+    return str(folder / f"{name}.db")
+
+
+def _default(environment: Mapping[str, str] | None) -> Settings:
     settings = load(environment=environment)
     if settings.warnings:
         import warnings
@@ -286,7 +333,7 @@ def default_url(environment: Mapping[str, str] | None = None) -> str:
     if settings.folder is not None:
         make_private(settings.folder)
         _make_private_file(settings.folder / DATABASE)
-    return settings.url
+    return settings
 
 
 # -- finding the settings -----------------------------------------------------------------
@@ -415,8 +462,10 @@ class _Search:
             elif name not in decided:
                 try:
                     value, from_variable = self._value(name, written)
-                    if name == "url":
-                        value = _placed(value, base, inside=level == "project")
+                    if name == "outbox":
+                        value = "sqlite:///" + value.removeprefix("sqlite:///")
+                    if name in ("url", "stand_in", "outbox"):
+                        value = settingfile.placed(value, base, inside=level == "project")
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
                     continue
@@ -439,7 +488,7 @@ class _Search:
     def _value(self, name: str, written: Any) -> tuple[Any, bool]:
         value, from_variable = written, False
         if isinstance(written, str):
-            value, from_variable = _expanded(written, self.env)
+            value, from_variable = settingfile.expanded(written, self.env)
         fault = _fault(name, value)
         if fault:
             raise ValueError(fault)
@@ -477,7 +526,7 @@ def _fault(name: str, value: object) -> str | None:
         return None if value in key.choices else f"must be one of {', '.join(key.choices)}"
     if name == "constellation":
         return _name_fault(value)
-    if name == "url" and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
+    if name in ("url", "stand_in") and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
         return "must be a URL such as sqlite:///path/to/file.db"
     if name == "author" and len(value.encode(errors="replace")) > MAX_AUTHOR_BYTES:
         return f"must have at most {MAX_AUTHOR_BYTES} bytes"
@@ -504,42 +553,6 @@ def _matches(pattern: str, value: str) -> bool:
 
 def _flag(text: str) -> bool | None:
     return True if text.lower() in _YES else False if text.lower() in _NO else None
-
-
-def _expanded(text: str, env: Mapping[str, str]) -> tuple[str, bool]:
-    """A text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set."""
-    import re
-
-    if "${" not in text:
-        return text, False
-    used = False
-
-    def value(match: re.Match[str]) -> str:
-        nonlocal used
-        if match[0] == "$${":
-            return "${"
-        if not match[1]:
-            raise ValueError("has a ${ that names no variable (for the characters themselves, write $${)")
-        if match[1] not in env:
-            raise ValueError(f"needs the variable {match[1]}, which is not set")
-        used = True
-        return env[match[1]]
-
-    return re.sub(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?", value, text), used
-
-
-def _placed(url: str, base: Path, *, inside: bool) -> str:
-    """The URL with a path relative to `base` made absolute; with `inside` it must stay below it."""
-    for start in ("sqlite:///", "jsonl:"):
-        path = url.removeprefix(start)
-        if path and path != url:
-            full = os.path.join(base, path)
-            if inside and Path(os.path.realpath(base)) not in Path(os.path.realpath(full)).parents:
-                raise ValueError("leads out of the project, which only your own settings may do")
-            return start + full
-    if inside and url != "memory:":
-        raise ValueError("leads out of the project, which only your own settings may do")
-    return url
 
 
 def _quoted(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -207,3 +207,42 @@ def _replace(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+
+# -- values as a file has them ------------------------------------------------------------
+
+
+def expanded(text: str, env: Mapping[str, str]) -> tuple[str, bool]:
+    """A text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set."""
+    import re
+
+    if "${" not in text:
+        return text, False
+    used = False
+
+    def value(match: re.Match[str]) -> str:
+        nonlocal used
+        if match[0] == "$${":
+            return "${"
+        if not match[1]:
+            raise ValueError("has a ${ that names no variable (for the characters themselves, write $${)")
+        if match[1] not in env:
+            raise ValueError(f"needs the variable {match[1]}, which is not set")
+        used = True
+        return env[match[1]]
+
+    return re.sub(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?", value, text), used
+
+
+def placed(url: str, base: Path, *, inside: bool) -> str:
+    """The URL with a path relative to `base` made absolute; with `inside` it must stay below it."""
+    for start in ("sqlite:///", "jsonl:"):
+        path = url.removeprefix(start)
+        if path and path != url:
+            full = os.path.join(base, path)
+            if inside and Path(os.path.realpath(base)) not in Path(os.path.realpath(full)).parents:
+                raise ValueError("leads out of the project, which only your own settings may do")
+            return start + full
+    if inside and url != "memory:":
+        raise ValueError("leads out of the project, which only your own settings may do")
+    return url

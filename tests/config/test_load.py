@@ -485,3 +485,35 @@ def test_a_constellation_from_a_variable(house: House) -> None:
 def test_mask(text: str, masked: str) -> None:
     assert settingfile.mask(text) == masked
     assert settingfile.mask(masked) == masked
+
+
+# -- a store that may be away ---------------------------------------------------------------
+
+
+def test_whether_the_store_may_be_away(house: House) -> None:
+    assert (house.load().degrade, house.load().urls) == (False, [house.store("default")])
+    assert house.load(DGENT_DEGRADE="yes").degrade is True
+    assert house.load(DGENT_DEGRADE="optimistic").degrade == "optimistic"
+    wrong = house.load(DGENT_DEGRADE="perhaps")
+    assert wrong.degrade is False and "DGENT_DEGRADE" in wrong.warnings[0]
+    house.user('stand_in = "sqlite:///copy.db"\noutbox = "out.db"\n')
+    settings = house.load()
+    assert settings.urls == [house.store("default"), f"sqlite:///{house.places.config}/copy.db"]
+    assert settings.outbox == f"{house.places.config}/out.db"
+
+
+def test_each_store_has_an_outbox_of_its_own(house: House) -> None:
+    first, second = house.load(), house.load(constellation="other")
+    assert first.outbox != second.outbox
+    assert Path(first.outbox).parent == house.places.data / "outbox"
+    assert os.stat(house.places.data / "outbox").st_mode & 0o777 == 0o700
+    one, two = (house.load(url=f"postgresql://ann:{word}@db/x").outbox for word in ("old", "new"))
+    assert one == two, "a changed password does not lose what is pending"
+
+
+def test_a_project_keeps_its_outbox_inside(house: House) -> None:
+    house.ours('outbox = "../../out.db"\nstand_in = "sqlite:////etc/x.db"\n')
+    settings = house.load()
+    assert len(settings.warnings) == 2 and settings.values["outbox"].value is None
+    house.ours('outbox = "sqlite:///inside.db"\n')
+    assert house.load().outbox == f"{house.project}/inside.db"

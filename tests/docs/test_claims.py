@@ -13,6 +13,9 @@ import dgent
 from dgent import codec, ids
 from dgent.model import order, query, where
 from dgent.store import body, catalog, kernel, retention, row
+from dgent.store.postgres import address, bulk, listen, replica
+from dgent.store.postgres import format as postgres
+from dgent.store.postgres import writer as postgres_writer
 from dgent.store.sqlite import backend, connection, format, writer
 from dgent.universe import transaction
 from tests.docs import pages
@@ -42,6 +45,14 @@ CLAIMS = [
     ("internals/storage-format.md", f"Batches of {retention.FILL_BATCH:,} rows"),
     ("internals/storage-format.md", f"Code {kernel.PUT} is a put, {kernel.DELETE} a delete, {kernel.SAME}"),
     ("internals/storage-format.md", f"{kernel.FORGET} a forget; {kernel.QUIET} is added"),
+    ("internals/postgres-format.md", f"format **{postgres.FORMAT}**"),
+    ("internals/postgres-format.md", f"More than {bulk.MANY:,} new records"),
+    ("internals/postgres-format.md", f"`datum_{postgres.PARTITIONS - 1}`"),
+    ("guides/postgres.md", f"| `timeout` | {address.TIMEOUT_S:.0f} |"),
+    ("guides/postgres.md", f"for each {postgres_writer.OPS_A_SECOND:,} records"),
+    ("guides/postgres.md", f"| `pool` | {address.POOL} |"),
+    ("guides/postgres.md", "ten times a second" if listen.POLL_S == 0.1 else "?"),
+    ("guides/scale-out.md", "a fifth of a second" if replica.PATIENCE_S == 0.2 else "?"),
     ("internals/storage-format.md", "the first two declared fields" if catalog.PRODUCTS == 2 else "?"),
 ]
 
@@ -72,3 +83,9 @@ async def test_storage_format_page_has_the_tables_of_a_store(tmp_path: Path) -> 
     assert all(f"| `{name}` |" in text for name in names)
     described.close()
     stored.close()
+
+
+def test_the_postgres_page_has_the_tables_of_a_universe() -> None:
+    page = pages.DOCS / "internals" / "postgres-format.md"
+    (described,) = [block.text for block in pages.blocks(page) if block.info == "sql"]
+    assert described.split() == postgres.TABLES.replace("{u}.", "").split()

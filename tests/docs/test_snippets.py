@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import pages
+from tests.postgres.lease import url_for
 
 WITH_CODE = [page for page in pages.PAGES if any(b.info == "python" for b in pages.blocks(page))]
 KNOWN_FENCES = {"python", "python fragment", "text", "sh", "sql"}
@@ -19,6 +20,8 @@ FRAGMENTS = 4  # how many blocks of all pages together may be there without bein
 @pytest.mark.parametrize("page", WITH_CODE, ids=pages.name)
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    if "DATABASE_URL" in page.read_text(encoding="utf-8"):
+        monkeypatch.setenv("DATABASE_URL", url_for(tmp_path))
     pages.run(page)
 
 

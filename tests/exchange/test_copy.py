@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -242,3 +243,28 @@ async def test_killed_while_copying(tmp_path: Path) -> None:
         assert await state(new) == await state(old)
         for n in range(50):
             assert [v.rev for v in await new.history(f"x{n}")] == list(range(16, 0, -1))
+
+
+async def test_a_record_without_history_that_changes_meanwhile(tmp_path: Path) -> None:
+    """Its version of the moment of reading is gone, so that the copy looks again."""
+    async with (
+        dgent.open(f"sqlite:///{tmp_path}/a.db", durability="relaxed") as source,
+        dgent.open("memory:") as target,
+    ):
+        source.register(BEAT)
+        await source.put_many([dgent.Datum(id=f"m{n}") for n in range(1500)])
+        await source.remember(Beat(0), id="beat")
+        beats = 0
+        real = target.backend.get_many
+
+        async def meanwhile(*args: Any, **rest: Any) -> Any:
+            nonlocal beats
+            if beats < 3:
+                beats += 1
+                await source.remember(Beat(beats), id="beat")
+            return await real(*args, **rest)
+
+        target.backend.get_many = meanwhile  # type: ignore[method-assign]
+        done = await copy(source, target)
+        assert beats == 3 and done.records == 1501
+        assert (await target.get("beat", raw=True)).data == {"n": 3}

@@ -53,9 +53,7 @@ async def test_all_connections_are_taken(url: str) -> None:
         ends = await asyncio.gather(*calls, return_exceptions=True)
         assert time.monotonic() - began < 2.5
         assert [type(end) for end in ends] == [Unavailable] * 4
-        assert not await asyncio.wait_for(_later(pool, taken, u), 5), (
-            "told that it did not happen, and it did"
-        )
+        assert not await asyncio.wait_for(_later(pool, taken, u), 5), "told it did not happen, and it did"
         taken = [await pool.take(), await pool.take()]
         assert "2 connections" in str(ends[0]) and "pool=" in str(ends[0])
         waiting = [asyncio.ensure_future(u.get("x")) for _ in range(3)]

@@ -87,7 +87,7 @@ def test_callbacks_and_iterators_read_as_what_they_are() -> None:
 
 
 def test_the_functions_take_the_same() -> None:
-    for name in ("open", "get_universe", "set_universe"):
+    for name in ("open", "get_universe", "set_universe", "copy"):
         ours, theirs = inspect.signature(getattr(sync, name)), inspect.signature(getattr(dgent, name))
         assert list(ours.parameters) == list(theirs.parameters)
         kinds = [(p.kind, p.default) for p in theirs.parameters.values()]
@@ -100,6 +100,7 @@ def test_one_import_is_enough() -> None:
         set(dgent.__all__)
         - {kind.__name__ for _, kind in PAIRS}
         - {
+            "copy",
             "open",
             "get_universe",
             "set_universe",
@@ -137,3 +138,16 @@ def test_importing_it_starts_nothing() -> None:
     code = "import threading; from dgent import sync; print(threading.active_count())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
+
+
+def test_a_copy_and_a_mirror_without_a_loop() -> None:
+    seen: list[int] = []
+    with sync.open("memory:") as source, sync.open("memory:") as target:
+        source.put_many([dgent.Datum(id=f"m{n}") for n in range(3)])
+        done = sync.copy(source, target, progress=lambda done, total: seen.append(done))
+        assert (done.records, done.commits, seen[-1]) == (3, 1, 1)
+        with sync.mirror(source, target) as following:
+            assert next(following) == done.seq
+            source.put(dgent.Datum(id="later"))
+            assert next(following) == done.seq + 1
+            assert target.exists("later")

@@ -11,6 +11,7 @@ import pytest
 import dgent
 from dgent.store.backend import Backend
 from dgent.store.registry import ENGINES, Engine
+from tests.contract.columns import SETTINGS
 from tests.universe.marks import MARK
 
 Another = Callable[..., Awaitable[dgent.Universe]]
@@ -23,7 +24,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture
 def url(engine: Engine, tmp_path: Path) -> str:
-    return "memory:" if engine.name == "memory" else f"{engine.scheme}:///{tmp_path / 'store'}"
+    return SETTINGS[engine.name][0].url(tmp_path)
 
 
 @pytest.fixture
@@ -75,4 +76,4 @@ async def another(u: dgent.Universe, url: str) -> AsyncIterator[Another]:
 @pytest.fixture(params=[engine for engine in ENGINES if engine.name != "memory"], ids=lambda e: e.name)
 def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place that several processes can open."""
-    return f"{request.param.scheme}:///{tmp_path / 'store'}"
+    return SETTINGS[request.param.name][0].url(tmp_path)

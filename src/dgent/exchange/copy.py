@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from dgent import clock, codec
-from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unsupported
+from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unavailable, Unsupported
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -25,6 +25,7 @@ from dgent.store.upkeep import Pace, Progress
 from dgent.universe.universe import Universe
 
 BATCH = 500
+ATTEMPTS = 8  # at reading both whole
 _EVERYTHING = Query(limit=None, descending=False)
 
 
@@ -60,15 +61,23 @@ async def copy(source: Universe, target: Universe, *, progress: Progress | None 
     with records of its own is refused, and one that somebody else wrote to since the last copy.
     """
     copying = await _Copying.begin(source, target)
-    seq = await source.seq()
-    pace = Pace(progress, seq - copying.seq)
+    pace = Pace(progress)
     commits = 0
-    while copying.seq < seq:
-        for change in await copying.next_changes(seq):
-            await copying.replay(change)
-            commits += 1
-            pace.at(commits)
-    records, sha256 = await copying.reconcile(seq) or await copying.proven(seq)
+    for attempt in range(ATTEMPTS):
+        seq = await source.seq()
+        pace.total = commits + seq - copying.seq
+        while copying.seq < seq:
+            for change in await copying.next_changes(seq):
+                await copying.replay(change)
+                commits += 1
+                pace.at(commits)
+        try:
+            records, sha256 = await copying.reconcile(seq) or await copying.proven(seq)
+            break
+        except HistoryGone:
+            # A record that keeps no old versions changed while it was read: as of now it is there.
+            if attempt == ATTEMPTS - 1:
+                raise
     pace.end()
     return Copied(seq, commits, records, sha256)
 
@@ -84,6 +93,8 @@ async def mirror(source: Universe, target: Universe) -> AsyncIterator[int]:
     following = cast("AsyncGenerator[Change]", source.watch(done.seq))
     async with aclosing(following) as changes:
         async for change in changes:
+            if change.seq is None:
+                continue  # pending, or only a notice; it has a number when it is done
             await copying.replay(change)
             yield change.seq
 
@@ -102,6 +113,12 @@ class _Copying:
     @classmethod
     async def begin(cls, source: Universe, target: Universe) -> _Copying:
         """Find out how far an earlier copy came; refuse a target that is no copy of this source."""
+        for universe in (source, target):
+            if universe.degraded is not None:
+                # What is at hand is not all there is, and a copy deletes what the source does not have.
+                raise Unavailable(
+                    f"a copy needs both stores, and one cannot be reached: {universe.degraded.reason}"
+                )
         epochs = [getattr(universe.backend, "epoch", b"") for universe in (source, target)]
         if not all(epochs):
             raise Unsupported("one of the engines does not say which store it is")
@@ -133,7 +150,7 @@ class _Copying:
         except HistoryGone as gone:
             await self._begin_at(int(gone.details["first_seq"]) - 1)
             return []
-        wanted = [change for change in found if change.seq <= until]
+        wanted = [change for change in found if change.seq is not None and change.seq <= until]
         if not wanted:
             # What is left has nothing for the feed; the comparison at the end covers it.
             await self._commit([], "system", None, until)
@@ -146,6 +163,7 @@ class _Copying:
 
     async def replay(self, change: Change) -> None:
         """Do a commit of the source again; versions that it no longer keeps are left out."""
+        assert change.seq is not None, "only commits of the store itself are copied"
         ops: list[Op] = []
         for item in change.items:
             if item.op == "put" and isinstance(item.datum, Datum) and item.datum.problem is None:

@@ -21,6 +21,7 @@ Expect: TypeAlias = int | Literal["live"] | None
 Kind: TypeAlias = Literal[
     "data", "undo", "forget", "compact", "upgrade", "declare", "complete", "abandon", "merge"
 ]
+FeedKind: TypeAlias = Kind | Literal["degraded", "restored"]
 KINDS: tuple[Kind, ...] = (
     "data",
     "undo",
@@ -80,7 +81,11 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
-    """Ops that all happen or none do, with who asks for them and why."""
+    """Ops that all happen or none do, with who asks for them and why.
+
+    A commit with a key is kept in the log also when it changes nothing, so that its key is known; unless
+    `keep_idle` is False, because the key is only for a lost answer.
+    """
 
     ops: Sequence[Op]
     key: str | None = None
@@ -90,6 +95,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     kind: Kind = "data"
     of_seq: int | None = None
     room: str | None = None
+    keep_idle: bool = True
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
@@ -97,16 +103,21 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     rev: int
-    seq: int
+    seq: int | None
     changed: bool
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a commit; `repeated` when its key had been used for the same work before."""
+    """The answer to a commit; `repeated` when its key had been used for the same work before.
 
-    seq: int
+    `pending`: the store cannot be reached, and the commit is kept in the outbox until it is back. Then
+    there is no seq yet, and the revs are what they will be if nobody else writes to the same records.
+    """
+
+    seq: int | None
     written: tuple[Written, ...] = ()
     repeated: bool = False
+    pending: bool = False
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -145,24 +156,33 @@ class Reverted(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One commit, as the feed gives it."""
+    """One commit, as the feed gives it.
 
-    seq: int
+    `provisional`: only this program knows of it yet. It is a commit in the outbox, or it says that the
+    store went away (`degraded`) or is back (`restored`); it has no seq.
+    """
+
+    seq: int | None
     at: datetime
     author: str
-    kind: Kind
+    kind: FeedKind
     items: tuple[Item, ...]
     note: str | None = None
     of_seq: int | None = None
+    provisional: bool = False
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some results of a query in order, and how they were found."""
+    """Some results of a query in order, and how they were found.
+
+    `partial`: the store cannot be reached, and these come from what is at hand.
+    """
 
     made: list[Any]
     explain: str = ""
     further: Callable[[], str] | None = None  # makes the cursor; most callers never ask for it
     rows: Rows | None = None  # what the items are made of, instead of `made`, for a lazy view
+    partial: bool = False
 
     @property
     def items(self) -> list[Any]:

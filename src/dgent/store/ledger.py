@@ -230,7 +230,8 @@ class Ledger:
 
     def _write(self, prepared: Prepared, verdicts: Sequence[_Verdict]) -> Committed:
         kernel, commit, tip = self.kernel, prepared.commit, self.kernel.tip
-        if prepared.key is None and all(verdict.code == SAME for verdict in verdicts):
+        traceless = prepared.key is None or not commit.keep_idle
+        if traceless and all(verdict.code == SAME for verdict in verdicts):
             return Committed(tip.seq, tuple(_unchanged(verdict) for verdict in verdicts))
         seq = tip.seq = tip.seq + 1
         # Commit times never go back, so a time can be turned into a seq by bisection.

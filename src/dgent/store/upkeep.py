@@ -10,8 +10,8 @@ import msgspec
 
 from dgent.errors import Unsupported
 from dgent.store.backend import Backend
-from dgent.store.embedded import EmbeddedBackend
 from dgent.store.kernel import Reading
+from dgent.store.kernel_backend import KernelBackend
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Told how much is done and of how much (None: not known), about ten times a second, on any thread."""
@@ -82,7 +82,8 @@ def upkeep_of(backend: Backend) -> Upkeep:
 
 async def forgotten_among(backend: Backend, ids: Sequence[str]) -> frozenset[str]:
     """Those of some ids that were forgotten at some time, as far as the engine can tell."""
-    if not isinstance(backend, EmbeddedBackend):
+    backend = getattr(backend, "reached", backend)  # of a store that may be away, the store itself
+    if not isinstance(backend, KernelBackend):
         return frozenset()
 
     def work(reading: Reading) -> frozenset[str]:

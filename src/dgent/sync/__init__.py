@@ -24,7 +24,7 @@ from dgent.model.schema import Schema
 from dgent.sync.current import DataMixin, get_universe, set_universe
 from dgent.sync.runner import BlockingWarning
 from dgent.sync.stream import Stream
-from dgent.sync.universe import Collection, Focus, Transaction, Universe, open
+from dgent.sync.universe import Collection, Focus, Transaction, Universe, copy, mirror, open
 
 __all__ = [
     "BlockingWarning",
@@ -50,7 +50,9 @@ __all__ = [
     "Unreadable",
     "Unsupported",
     "VersionConflict",
+    "copy",
     "get_universe",
+    "mirror",
     "open",
     "set_universe",
 ]

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from dgent.errors import Conflict as Conflict
 from dgent.errors import Denied as Denied
@@ -17,6 +17,7 @@ from dgent.errors import StorageError as StorageError
 from dgent.errors import Unreadable as Unreadable
 from dgent.errors import Unsupported as Unsupported
 from dgent.errors import VersionConflict as VersionConflict
+from dgent.exchange.copy import Copied
 from dgent.model.crystal import Crystal as Crystal
 from dgent.model.crystal import CrystalMeta as CrystalMeta
 from dgent.model.datum import Datum as Datum
@@ -41,6 +42,8 @@ from dgent.store.backend import (
     SchemaStats,
     Version,
 )
+from dgent.store.degraded.telling import Degradation
+from dgent.store.upkeep import Progress
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.universe import relation, upgrade
@@ -71,7 +74,9 @@ __all__ = [
     "Unreadable",
     "Unsupported",
     "VersionConflict",
+    "copy",
     "get_universe",
+    "mirror",
     "open",
     "set_universe",
 ]
@@ -374,20 +379,43 @@ class Universe:
     ) -> upgrade.Upgraded:
         """Rewrite every record of an older version in the newest; safe to stop and run again."""
 
+    @property
+    def degraded(self) -> Degradation | None:
+        """Since when and why the store is away, and what waits for it; None while it is there."""
+
     def stats(self) -> BackendStats:
         """What the store holds, and how it is."""
 
 def open(
-    url: str | None = None,
+    url: str | Sequence[str] | None = None,
     *,
     author: str = "system",
     durability: str | None = None,
+    degrade: bool | Literal["optimistic"] | None = None,
+    outbox: str | None = None,
     backend: Backend | None = None,
 ) -> Universe:
     """A universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
 
     Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`; without one it is the
     user's default place. `durability` is `"full"` (the default) or `"relaxed"`.
+
+    Of a list, the first place is opened and no other. Only `degrade=True` lets it be away: then writes
+    are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
+    `"optimistic"` also keeps writes that expect a version, and checks them when it is back.
+    """
+
+def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:
+    """Copy everything, or what is new since the last copy; proven by count and digest.
+
+    The target is a copy and nothing else: what the source no longer has is deleted there. So a target
+    with records of its own is refused, and one that somebody else wrote to since the last copy.
+    """
+
+def mirror(source: Universe, target: Universe) -> Stream[int]:
+    """Copy, then follow the source; gives the number of each commit once the target has it.
+
+    Schemas that are kept off the feed are brought up to date by `copy` only.
     """
 
 class DataMixin:

@@ -1,10 +1,12 @@
-"""The blocking twins of the universe's classes, and how to open one."""
+"""The blocking twins of the universe's classes, how to open one, and how to copy one."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from dgent.exchange import copy as copying
 from dgent.sync.home import Home
+from dgent.sync.stream import Stream
 from dgent.sync.twin import Twin, dressed, make_twin
 from dgent.universe import collection, focus, transaction, universe
 
@@ -45,3 +47,15 @@ def _open_at(*args: Any, **kwargs: Any) -> Any:
 
 
 open = dressed(_open_at, universe.open, "open")
+
+
+def _copied(source: Twin, target: Twin, **rest: Any) -> Any:
+    return source._home.begin().run(copying.copy, source._source, target._source, **rest)
+
+
+def _mirrored(source: Twin, target: Twin) -> Any:
+    return Stream(source._home, copying.mirror(source._source, target._source))
+
+
+copy = dressed(_copied, copying.copy, "copy")
+mirror = dressed(_mirrored, copying.mirror, "mirror")

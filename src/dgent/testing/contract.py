@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
 
@@ -56,17 +56,25 @@ def typed(id: str, n: Any = 0, *, schema: str = "note", version: int = 1, **fiel
     return record(id, n, schema=schema, schema_version=version, **fields)
 
 
-async def commit(store: Backend, *ops: Op, view: View = STORED, **fields: Any) -> Committed:
+class Numbered(Committed, frozen=True):
+    """The answer of an engine: it has a seq, because only an outbox has none."""
+
+    seq: int
+
+
+async def commit(store: Backend, *ops: Op, view: View = STORED, **fields: Any) -> Numbered:
     """One commit of some ops."""
-    return await store.commit(Commit(list(ops), **fields), view)
+    answer = await store.commit(Commit(list(ops), **fields), view)
+    assert type(answer.seq) is int and not answer.pending
+    return cast("Numbered", answer)
 
 
-async def put(store: Backend, *records: Datum, **fields: Any) -> Committed:
+async def put(store: Backend, *records: Datum, **fields: Any) -> Numbered:
     """One commit that puts some records."""
     return await commit(store, *map(Put, records), **fields)
 
 
-async def delete(store: Backend, *ids: str, **fields: Any) -> Committed:
+async def delete(store: Backend, *ids: str, **fields: Any) -> Numbered:
     """One commit that deletes some records."""
     return await commit(store, *map(Delete, ids), **fields)
 

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Any
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from dgent.errors import Unavailable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Change, Item
 from dgent.universe.contracts import Contracts
+
+if TYPE_CHECKING:
+    from dgent.store.degraded.backend import DegradableBackend
 
 BATCH = 256
 WAIT_S = 5.0
 
 
 async def watch(
-    backend: Backend, contracts: Contracts, since: int, query: Query | None
+    backend: Backend, contracts: Contracts, since: int | None, query: Query | None
 ) -> AsyncGenerator[Change, None]:
     """Changes after a seq, as they happen; with a query, only the records that match it.
 
     A deletion matches when the record did before it was deleted, or when that is no longer known
     (a schema with `history="none"`): a deletion too many does no harm, a missed one does.
     """
+    if hasattr(backend, "notices"):
+        degradable = cast("DegradableBackend", backend)
+        async with aclosing(_watch_degradable(degradable, contracts, since, query)) as following:
+            async for change in following:
+                yield change
+        return
+    assert since is not None, "a store that is there has a newest commit"
     while True:
         newest = await backend.last_seq()
         changes = await backend.changes(since, BATCH)
         for change in changes:
+            assert change.seq is not None, "a commit in the log has a number"
             since = change.seq
             shown = _shown(contracts, change, query)
             if shown.items:
@@ -36,6 +50,49 @@ async def watch(
             # Commits of schemas that stay off the feed move the seq on without showing.
             since = max(since, newest)
             await backend.wait(since, WAIT_S)
+
+
+async def _watch_degradable(
+    backend: DegradableBackend, contracts: Contracts, since: int | None, query: Query | None
+) -> AsyncGenerator[Change, None]:
+    """The same of a store that may be away: then what only this program knows of, marked as that."""
+    listener = backend.notices.listener()
+    while True:
+        for told in listener.take():
+            shown = _shown(contracts, told, query)
+            if shown.items or not told.items:
+                yield shown
+        if backend.degradation is not None:
+            await listener.wait(WAIT_S)
+            continue
+        try:
+            # Where its log stood when it came back: what was done since then is shown.
+            since = backend.back_seq if since is None else since
+            newest = await backend.last_seq()
+            changes = await backend.changes(since, BATCH)
+        except Unavailable:
+            if backend.degradation is None:
+                raise
+            continue
+        for change in changes:
+            since = change.seq or since
+            shown = _shown(contracts, change, query)
+            if shown.items:
+                yield shown
+        if not changes:
+            since = max(since, newest)
+            await _either(backend.wait(since, WAIT_S), listener.wait(WAIT_S))
+
+
+async def _either(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when one of them is over; the others are ended."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _shown(contracts: Contracts, change: Change, query: Query | None) -> Change:

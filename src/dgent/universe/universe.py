@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import builtins
 import random
-import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dgent import clock, ids
 from dgent.errors import (
     Closed,
     InputError,
-    NoBackendAvailable,
     NotFound,
-    SchemaConflict,
     TransactionConflict,
 )
 from dgent.model.crystal import Crystal
@@ -44,8 +41,7 @@ from dgent.store.backend import (
     SchemaStats,
     Version,
 )
-from dgent.store.registry import backend_for
-from dgent.universe import feed, history, relation, upgrade, writing
+from dgent.universe import feed, history, opening, relation, upgrade, writing
 from dgent.universe.alone import Names
 from dgent.universe.argument import check_limit, check_query, check_since, query_of
 from dgent.universe.collection import Collection
@@ -54,6 +50,7 @@ from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
     from dgent.model.lens import Lens
+    from dgent.store.degraded.telling import Degradation
     from dgent.universe.focus import Focus
 
 T = TypeVar("T")
@@ -61,16 +58,6 @@ R = TypeVar("R")
 
 PAGE = 500
 _LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
-
-
-class _Life:
-    """Whether a universe is open, shared with the views that rooms have of it."""
-
-    __slots__ = ("closed", "loop")
-
-    def __init__(self) -> None:
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.closed = False
 
 
 class Universe:
@@ -84,7 +71,7 @@ class Universe:
         self.author = ids.check_name(author, "author")
         self.contracts = Contracts()
         self._room = room
-        self._life = _Life()
+        self._life = opening.Life()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
         self.names = Names()
@@ -98,12 +85,7 @@ class Universe:
             if self._life.closed:
                 raise Closed("this universe was closed", hint="call dgent.open again")
             if self._life.loop is None:
-                if not await self.backend.is_available():
-                    raise NoBackendAvailable(
-                        f"the {self.backend.name} store cannot be opened at {_place(self.backend)}",
-                        hint="does the folder exist, and may you write there?",
-                    )
-                await self.backend.open()
+                await opening.open_store(self.backend, self._life.others)
                 self._life.loop = asyncio.get_running_loop()
         return self
 
@@ -193,7 +175,7 @@ class Universe:
                     self._start_fill(schema.name)
                 self._undeclared.remove(schema)
                 if declared.disputed:
-                    _warn_of_dispute(schema)
+                    opening.warn_of_dispute(schema)
 
     def _start_fill(self, schema: str) -> None:
         task = asyncio.get_running_loop().create_task(self._fill(schema), name=f"dgent-fill-{schema}")
@@ -392,7 +374,7 @@ class Universe:
         """Matching records with a cursor for the next page."""
         page = await self._page(check_query(query), as_of)
         made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page)
-        return Page(made, page.explain, page.further)
+        return Page(made, page.explain, page.further, partial=page.partial)
 
     async def recall(
         self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
@@ -434,7 +416,9 @@ class Universe:
     ) -> AsyncIterator[Any]:
         """Every matching record as of one moment, however many, a page at a time."""
         await self._ready()
-        seq = await self.seq() if as_of is None else await self._seq_of(as_of)
+        # Of a store that is away there is no one moment, only what is at hand.
+        now = None if self.degraded is not None else await self.seq()
+        seq = now if as_of is None else await self._seq_of(as_of)
         left = check_query(query).limit
         page_query = query.replace(limit=PAGE if left is None else min(PAGE, left))
         while True:
@@ -486,9 +470,11 @@ class Universe:
     async def watch(self, since: int | None = None, *, query: Query | None = None) -> AsyncIterator[Change]:
         """Every commit after a seq (from now on without one), in order, also of other processes."""
         await self._ready()
-        start = await self.seq() if since is None else check_since(since)
+        start = None if since is None else check_since(since)
         if query is not None:
             check_query(query)
+        if start is None and self.degraded is None:
+            start = await self.seq()
         async with aclosing(feed.watch(self.backend, self.contracts, start, query)) as changes:
             async for change in changes:
                 yield change
@@ -560,42 +546,39 @@ class Universe:
         """Rewrite every record of an older version in the newest; safe to stop and run again."""
         return await upgrade.upgrade_all(self, self.schema_for(schema), dry_run, progress)
 
+    @property
+    def degraded(self) -> Degradation | None:
+        """Since when and why the store is away, and what waits for it; None while it is there."""
+        found: Degradation | None = getattr(self.backend, "degradation", None)
+        return found
+
     async def stats(self) -> BackendStats:
         """What the store holds, and how it is."""
         await self._ready()
         return await self.backend.stats()
 
 
-def _warn_of_dispute(schema: Schema[Any]) -> None:
-    warnings.warn(
-        f"{schema.name} version {schema.version} was declared with another contract before; two programs"
-        " disagree, and each may find the other's records unreadable. A changed contract needs a higher"
-        " version.",
-        SchemaConflict,
-        stacklevel=4,
-    )
-
-
-def _place(backend: Backend) -> str:
-    return getattr(backend, "path", "its place")
-
-
 def open(
-    url: str | None = None,
+    url: str | Sequence[str] | None = None,
     *,
     author: str = "system",
     durability: str | None = None,
+    degrade: bool | Literal["optimistic"] | None = None,
+    outbox: str | None = None,
     backend: Backend | None = None,
 ) -> Universe:
     """A universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
 
     Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`; without one it is the
     user's default place. `durability` is `"full"` (the default) or `"relaxed"`.
-    """
-    if backend is None:
-        if url is None:
-            from dgent import config  # the only reader of home and environment, and only when asked
 
-            url = config.default_url()
-        backend = backend_for(url, durability=durability)
-    return Universe(backend, author=author)
+    Of a list, the first place is opened and no other. Only `degrade=True` lets it be away: then writes
+    are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
+    `"optimistic"` also keeps writes that expect a version, and checks them when it is back.
+    """
+    others: tuple[str, ...] = ()
+    if backend is None:
+        backend, others = opening.backend_at(url, durability, degrade, outbox)
+    made = Universe(backend, author=author)
+    made._life.others = others
+    return made

@@ -41,6 +41,7 @@ async def upgrade_all(
     progress: Callable[[int, int], Awaitable[None] | None] | None,
 ) -> Upgraded:
     """Rewrite every older record of a schema; stopped at any point, the next run goes on from there."""
+    await universe.seq()  # of a store that is away, what is at hand is not all there is
     report = Upgraded(schema.name, schema.version)
     # Not `iterate`: a rewritten record keeps its place in time, so a plain cursor meets each one once,
     # and reading as of the start would look at everything rewritten so far on every page.

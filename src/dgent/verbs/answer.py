@@ -30,25 +30,31 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """Records in order; `cursor` goes on where they end."""
+    """Records in order; `cursor` goes on where they end. `partial`: the store is away, there may be more."""
 
     items: list[Record]
     cursor: str | None = None
     explain: str = ""
+    partial: bool = False
 
 
-class Counted(msgspec.Struct, frozen=True):
-    """How many there are."""
+class Counted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many there are; `partial` when the store is away, and this is what is at hand."""
 
     count: int
+    partial: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a change came to: its commit, and the records it touched. `seq` is None after a dry run."""
+    """What a change came to: its commit, and the records it touched.
+
+    `seq` is None after a dry run, and while the change is `pending` because the store is away.
+    """
 
     seq: int | None
     changed: list[str]
     dry_run: bool = False
+    pending: bool = False
 
 
 class Edition(msgspec.Struct, frozen=True):
@@ -82,15 +88,16 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One commit in the log."""
+    """One commit in the log; without a number when it is `provisional`, because the store is away."""
 
-    seq: int
+    seq: int | None
     at: datetime
     author: str
     kind: str
     note: str | None
     of_seq: int | None
     items: list[Touched]
+    provisional: bool = False
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -156,7 +163,16 @@ def edition_of(version: Version) -> Edition:
 def entry_of(change: Change) -> Entry:
     """A commit as doors show it."""
     items = [_touched(item) for item in change.items]
-    return Entry(change.seq, change.at, change.author, change.kind, change.note, change.of_seq, items)
+    return Entry(
+        change.seq,
+        change.at,
+        change.author,
+        change.kind,
+        change.note,
+        change.of_seq,
+        items,
+        change.provisional,
+    )
 
 
 def _touched(item: Item) -> Touched:

@@ -173,14 +173,15 @@ async def query(desk: Desk, ask: FindSome) -> Records:
     explain = page.explain
     if not page.items and ask.schema and ask.schema not in [known.name for known in await u.schemas()]:
         explain = f"there is no schema {ask.schema!r} here"
-    return Records([record_of(datum) for datum in page.items], page.cursor, explain)
+    return Records([record_of(datum) for datum in page.items], page.cursor, explain, page.partial)
 
 
 @verb("data.count", effect="read", errors=(InputError,))
 async def count(desk: Desk, ask: Find) -> Counted:
     """Count records."""
     u = await desk.universe()
-    return Counted(await u.count(query_of(ask), as_of=text.point(ask.as_of)))
+    count = await u.count(query_of(ask), as_of=text.point(ask.as_of))
+    return Counted(count, u.degraded is not None)
 
 
 class List(Ask):
@@ -196,7 +197,8 @@ async def list_(desk: Desk, ask: List) -> Records:
     """List records by the beginning of their ids, newest first."""
     u = await desk.universe()
     after = None if ask.after is None else text.moment(ask.after, "after")
-    return Records([record_of(datum) for datum in await u.list(ask.prefix, after=after, limit=ask.limit)])
+    found = await u.list(ask.prefix, after=after, limit=ask.limit)
+    return Records([record_of(datum) for datum in found], partial=u.degraded is not None)
 
 
 class Delete(Ask):
@@ -213,6 +215,8 @@ async def delete(desk: Desk, ask: Delete) -> Done:
     u = await desk.universe()
     if not await u.delete(ask.id, expect=ask.expect, note=ask.note):
         raise NotFound(f"there is no record {ask.id!r}", hint=LIST, id=ask.id)
+    if u.degraded is not None:
+        return Done(None, [ask.id], pending=True)
     return Done(await u.seq(), [ask.id])
 
 

@@ -151,7 +151,7 @@ async def log(desk: Desk, ask: Back) -> Log:
         entries += [
             entry_of(change)
             for change in reversed(await u.changes(start, limit=WINDOW))
-            if change.seq < end and _is_wanted(change, ask)
+            if change.seq is not None and change.seq < end and _is_wanted(change, ask)
         ]
         end = start + 1
     return Log(entries[: ask.limit], kept)

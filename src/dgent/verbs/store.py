@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -48,6 +48,8 @@ class Status(msgspec.Struct, frozen=True):
     size_bytes: int
     schemas: list[Kind]
     commits: list[Entry]
+    pending: int = 0
+    conflicts: int = 0
 
 
 @verb("store.status", effect="read")
@@ -55,6 +57,8 @@ async def status(desk: Desk, ask: Nothing) -> Status:
     """Show the store at a glance."""
     u = await desk.universe()
     told = await u.stats()
+    # Of a store that is away there is nothing to inspect, and no log.
+    away = u.degraded is not None
     findings = [each for each in await _inspected(u) if each.level in ("warning", "problem")]
     kinds = [Kind(each.name, each.records, list(each.building)) for each in told.schemas]
     return Status(
@@ -68,11 +72,20 @@ async def status(desk: Desk, ask: Nothing) -> Status:
         told.seq,
         told.size_bytes,
         sorted(kinds, key=lambda kind: -kind.records),
-        (await log(desk, Back(limit=LAST))).items,
+        [] if away else (await log(desk, Back(limit=LAST))).items,
+        _count(told.details, "pending"),
+        _count(told.details, "conflicts"),
     )
 
 
+def _count(details: dict[str, Any], name: str) -> int:
+    found = details.get(name)
+    return found if isinstance(found, int) else 0
+
+
 async def _inspected(u: Universe) -> list[Finding]:
+    if u.degraded is not None:
+        return []
     try:
         return await upkeep_of(u.backend).inspect()
     except Unsupported:

@@ -193,7 +193,7 @@ async def undo(u: dgent.Universe) -> int:
     async with u.transaction(note="spring cleaning") as tx:
         for crystal in await tx.recall(dgent.Query(schema="scout.mark")):
             await tx.delete(crystal.id)
-    assert tx.committed is not None
+    assert tx.committed is not None and tx.committed.seq is not None
     tell(f"A hasty commit deleted {len(tx.committed.written)} marks. One call takes it back:")
     await u.undo(tx.committed.seq)
     count = await u.count(dgent.Query(schema="scout.mark"))
@@ -219,7 +219,7 @@ async def feed(u: dgent.Universe) -> None:
     tell("Every commit since the first, in order, also those of other processes:")
     newest, last, by_author = await u.seq(), 0, Counter[str]()
     async for change in u.watch(since=0):
-        assert change.seq > last
+        assert change.seq is not None and change.seq > last
         last = change.seq
         by_author[change.author] += 1
         if change.seq == newest:

@@ -88,6 +88,8 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "Shown": history.shown,
     "Changed": store.changed,
     "Copied": store.copied,
+    "Kept": store.outbox,
+    "Clashing": store.clashing,
     "Known": store.known,
     "Deleted": store.deleted,
     "Constellations": store.constellations,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import select
 import sys
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -18,7 +19,7 @@ from dgent.doors.cli import render
 from dgent.doors.cli.progress import Bar
 from dgent.doors.cli.setting import Said, said
 from dgent.doors.cli.wire import as_json
-from dgent.errors import ConfigError, InputError, NotFound
+from dgent.errors import ConfigError, Degraded, InputError, NotFound
 from dgent.settingfile import mask
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
@@ -26,6 +27,9 @@ from dgent.verbs import registry
 from dgent.verbs.caller import Caller
 from dgent.verbs.desk import Desk
 from dgent.verbs.registry import Ask, Verb
+
+if TYPE_CHECKING:
+    from dgent.store.degraded.telling import Degradation
 
 LOOK_S = 0.5  # how often to look whether anybody still reads
 
@@ -83,7 +87,7 @@ async def _answer(
             if chosen.output == "human":
                 render.show(found, settings, chosen, err=True)
             return 0
-        return printed(found, settings, chosen)
+        return printed(found, settings, chosen, store.degraded)
 
 
 class Out:
@@ -141,11 +145,27 @@ class Store:
             settings = self._settings
             new = self._new()
             author = self._chosen.agent or settings.author
-            opening = open_universe(settings.url, author=author, durability=settings.durability)
-            self._universe = await self._stack.enter_async_context(opening)
+            opening = open_universe(
+                settings.urls,
+                author=author,
+                durability=settings.durability,
+                degrade=settings.degrade,
+                outbox=settings.outbox if settings.degrade else None,
+            )
+            with warnings.catch_warnings(record=True) as told:
+                # Said below, in one line and in the words of a terminal.
+                warnings.simplefilter("always", Degraded)
+                self._universe = await self._stack.enter_async_context(opening)
+            for each in told:
+                click.echo(mask(str(each.message)), err=True)
             if new is not None and self._chosen.output == "human":
                 click.echo(f"dgent keeps this in {mask(str(new))}", err=True)
         return self._universe
+
+    @property
+    def degraded(self) -> Degradation | None:
+        """How the store is away; None while it is there, or was not asked for."""
+        return None if self._universe is None else self._universe.degraded
 
     def _new(self) -> Path | None:
         """The file that is about to be made, with its folder made ready; None when the store is there."""
@@ -154,9 +174,11 @@ class Store:
             settings.url.encode()
         except UnicodeEncodeError:
             raise ConfigError("the path of the store is not valid Unicode text") from None
-        path = Path(settings.url[10:]) if settings.url.startswith("sqlite:///") else None
+        path = _path_of(settings.url)
         if path is None or path.exists():
             return None
+        if settings.degrade and Path(settings.outbox).exists():
+            return None  # it was there before: now it is away
         if not self._makes:
             where = settings.constellation or path
             option = "" if settings.constellation == "default" else f"-C {settings.constellation} "
@@ -168,7 +190,16 @@ class Store:
         return path
 
 
-def printed(found: Any, settings: config.Settings, chosen: Said) -> int:
+def _path_of(url: str) -> Path | None:
+    """Where a store that is a file or a folder would be made."""
+    if url.startswith("sqlite:///"):
+        return Path(url.removeprefix("sqlite:///"))
+    if url.startswith("jsonl:"):
+        return Path(url.removeprefix("jsonl:").partition("?")[0])
+    return None
+
+
+def printed(found: Any, settings: config.Settings, chosen: Said, degraded: Degradation | None = None) -> int:
     """Print an answer; the exit code."""
     if chosen.output == "human":
         render.show(found, settings, chosen)
@@ -176,7 +207,7 @@ def printed(found: Any, settings: config.Settings, chosen: Said) -> int:
         for each in found.items:
             _print_json(each)
     else:
-        _print_json({"ok": True, "data": found})
+        _print_json({"ok": True, "data": found} | ({} if degraded is None else {"degraded": degraded}))
     return render.exit_code(found)
 
 

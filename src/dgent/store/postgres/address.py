@@ -31,7 +31,7 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """The place for people, without secrets."""
-        return f"{mask(self.dsn)} universe {self.universe}"
+        return mask(f"{self.dsn}{'&' if '?' in self.dsn else '?'}universe={self.universe}")
 
     def settings(self) -> dict[str, str]:
         """What each session asks of the server; a pooler between passes hardly any of it on."""

@@ -11,34 +11,35 @@ import asyncpg
 import msgspec
 
 from dgent import ids as ids_
-from dgent.errors import Closed, Corrupt, Unsupported
+from dgent.errors import Closed, Corrupt, Denied
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store import select
 from dgent.store.backend import BackendStats, Committed, Guard, Page, View
 from dgent.store.check import check_as_of, check_ids, check_seq
-from dgent.store.embedded import INLINE_ROWS, EmbeddedBackend
 from dgent.store.kernel import Reading, Wrap, unwrapped
+from dgent.store.kernel_backend import KernelBackend
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.postgres import format as storage
-from dgent.store.postgres import trouble
+from dgent.store.postgres import quick, trouble
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import Listener
 from dgent.store.postgres.pool import ATTEMPTS, Pool
-from dgent.store.postgres.quick import Outdated, QuickReading
 from dgent.store.postgres.reading import Catalogs, PostgresReading
 from dgent.store.postgres.replica import Behind, Replica
 from dgent.store.postgres.sql import Texts
-from dgent.store.postgres.upkeep import sweep
+from dgent.store.postgres.upkeep import PostgresUpkeep, sweep
 from dgent.store.postgres.work import write
 from dgent.store.postgres.writer import Writer
 from dgent.store.row import datum_of, datums_of, whole_of
 
 R = TypeVar("R")
 
+SHORT = 1000  # a page of more rows is read in parts
 
-class PostgresBackend(EmbeddedBackend):
+
+class PostgresBackend(KernelBackend):
     """Keeps a universe in a schema of its own on a Postgres server.
 
     `durability="full"` (the default): the server says a commit is durable before the call returns.
@@ -143,16 +144,6 @@ class PostgresBackend(EmbeddedBackend):
 
         return await self._ask(moment)
 
-    def _read_now(self, work: Callable[[Reading], R]) -> R:
-        raise Unsupported("Postgres answers over the network", hint="await the call")
-
-    def get_now(self, id: str, lazy: bool = False) -> Datum | None:
-        """Not here: every answer comes over the network."""
-        raise Unsupported("Postgres answers over the network", hint="await the call")
-
-    async def _inline(self, work: Callable[[Reading], R]) -> R:
-        return await self._read(work)
-
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         return await write(self._opened(), self._texts, self._wrap, work)
 
@@ -234,27 +225,11 @@ class PostgresBackend(EmbeddedBackend):
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
         """A page of matching records in order."""
         check_as_of(as_of)
-        if self._plain and as_of is None and query.limit is not None:
-            page = await self._quick_page(query, view)
+        if self._plain and as_of is None and query.limit is not None and query.offset + query.limit <= SHORT:
+            page = await quick.page(self._fetch, self._texts, self._catalogs, query, view, self.epoch)
             if page is not None:
                 return page
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
-
-    async def _quick_page(self, query: Query, view: View) -> Page | None:
-        """The page in one round trip, if an index gives exactly its rows."""
-        assert query.limit is not None
-        if query.limit + query.offset > INLINE_ROWS * 10:
-            return None
-        for _ in range(2):
-            try:
-                return await run(lambda: self._planned_page(query, view))
-            except Outdated:
-                continue
-        return None
-
-    def _planned_page(self, query: Query, view: View) -> Page | None:
-        reading = QuickReading(self._fetch, self._texts, self._catalogs)
-        return select.query(reading, query, view, None, self.epoch, only_short=True)
 
     async def validate(self, guard: Guard, view: View) -> int:
         """The newest seq, or TransactionConflict when something in the guard was touched."""
@@ -287,7 +262,14 @@ class PostgresBackend(EmbeddedBackend):
 
     async def _erase_traces(self) -> bool:
         """Have the server reuse the space; see the guide for what that leaves in its files."""
-        return await self._opened().call(lambda connection: sweep(connection, self._texts))
+        try:
+            return await self._opened().call(lambda connection: sweep(connection, self._texts))
+        except Denied:
+            return False  # only the owner of the tables may; the records are gone for every reader
+
+    def upkeep(self) -> PostgresUpkeep:
+        """What inspects this store."""
+        return PostgresUpkeep(self)
 
     async def stats(self) -> BackendStats:
         """What the store holds, and how it is."""

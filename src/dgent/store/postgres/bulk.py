@@ -19,7 +19,7 @@ _ENTRY = ("ix", "key", "t", "dk", "id")
 
 
 async def send(
-    connection: asyncpg.Connection, texts: Texts, proposal: Proposal, key: bytes
+    connection: asyncpg.Connection, texts: Texts, proposal: Proposal, writer: bytes, n: int
 ) -> tuple[int, int]:
     """Take the clock with everything but the new rows and entries, then stream those."""
     fresh, added = proposal.changes.fresh, proposal.changes.added
@@ -27,7 +27,7 @@ async def send(
     try:
         async with connection.transaction():
             await connection.execute(texts.patience)
-            values = proposal.arguments(key, clock.now_us())
+            values = proposal.arguments(writer, n, clock.now_us())
             seq, dk, at = await connection.fetchrow(texts.commit, *values)
             ahead, shift = seq - proposal.base, dk - FRESH
             await connection.copy_records_to_table(

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import Any
 
+import asyncpg
+
 from dgent import clock, ids
-from dgent.errors import Corrupt, FormatTooNew, InputError
+from dgent.errors import Corrupt, FormatTooNew, InputError, Unsupported
 
 FORMAT = 1
 PARTITIONS = 8
 MAX_NAME = 48
+DAY_US = 24 * 3600 * 1_000_000
 FRESH = -(2**62)
 """What new keys count from before the store has given them: `FRESH + 1` is the first of a proposal."""
 
 STALE = "DG001"
 """SQLSTATE raised by `dgent_commit` when the store is no longer what a proposal was made for."""
+
+DONE = "DG002"
+"""SQLSTATE raised when the same group was committed before, and only its answer was lost."""
 
 STEPS: dict[int, str] = {}
 """SQL from format n to n + 1, with `{u}` for the schema; all run in the transaction that migrates."""
@@ -27,7 +34,7 @@ _ROW = """
     dk bigint NOT NULL, id text COLLATE "C" NOT NULL, rev int NOT NULL, seq bigint NOT NULL,
     live smallint NOT NULL, t bigint NOT NULL, at bigint NOT NULL, schema int NOT NULL, sv int NOT NULL,
     author int NOT NULL, source int, parent text COLLATE "C", tags text COLLATE "C" NOT NULL,
-    enc smallint NOT NULL, fk bytea, x bytea, data bytea, content bytea, trail int NOT NULL DEFAULT 0"""
+    enc smallint NOT NULL, fk bytea, x bytea, data bytea, content bytea, trail int NOT NULL DEFAULT 0,"""
 
 TABLES = f"""
 CREATE TABLE {{u}}.meta (name text COLLATE "C" PRIMARY KEY, number bigint, bytes bytea);
@@ -38,9 +45,13 @@ CREATE TABLE {{u}}.clock (
 CREATE TABLE {{u}}.name (
     n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, text text COLLATE "C" NOT NULL UNIQUE
 );
-CREATE TABLE {{u}}.datum ({_ROW}, base_rev int, PRIMARY KEY (id, trail)) PARTITION BY HASH (id);
+CREATE TABLE {{u}}.datum ({_ROW}
+    base_rev int, PRIMARY KEY (id, trail)
+) PARTITION BY HASH (id);
 CREATE INDEX datum_dk ON {{u}}.datum (dk);
-CREATE TABLE {{u}}.past ({_ROW}, PRIMARY KEY (id, trail, rev)) PARTITION BY HASH (id);
+CREATE TABLE {{u}}.past ({_ROW}
+    PRIMARY KEY (id, trail, rev)
+) PARTITION BY HASH (id);
 CREATE INDEX past_dk ON {{u}}.past (dk, rev);
 CREATE TABLE {{u}}.entry (
     ix int NOT NULL, key bytea NOT NULL, t bigint NOT NULL, dk bigint NOT NULL, id text COLLATE "C" NOT NULL,
@@ -53,8 +64,8 @@ CREATE TABLE {{u}}.commits (
 );
 CREATE UNIQUE INDEX commits_key ON {{u}}.commits (key) WHERE key IS NOT NULL;
 CREATE TABLE {{u}}.once (
-    key bytea PRIMARY KEY, seq bigint NOT NULL, dk bigint NOT NULL, at bigint NOT NULL
-);
+    writer bytea PRIMARY KEY, n bigint NOT NULL, seq bigint NOT NULL, dk bigint NOT NULL, at bigint NOT NULL
+) WITH (fillfactor = 50);
 CREATE TABLE {{u}}.ix (
     ix int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, schema int NOT NULL, iv int NOT NULL,
     tag text COLLATE "C" NOT NULL, path text COLLATE "C" NOT NULL, trail int NOT NULL DEFAULT 0,
@@ -145,18 +156,23 @@ END $$;
 # what was committed while it waited.
 COMMIT = """
 CREATE FUNCTION {u}.dgent_commit(
-    key_ bytea, catalog_ bigint, seq_ bigint, strict boolean, now_ bigint, seqs int, dks int,
+    writer_ bytea, n_ bigint, catalog_ bigint, seq_ bigint, strict boolean, now_ bigint, seqs int, dks int,
     checked text[], checked_seq bigint[],
     fresh {u}.datum[], heads {u}.datum[], was bigint[], buried {u}.past[], added {u}.entry[],
     removed {u}.entry[], logged {u}.commits[], lagging {u}.lag[], caught_up {u}.lag[], thinned bigint[],
     below int[], OUT seq bigint, OUT dk bigint, OUT at bigint
 ) LANGUAGE plpgsql VOLATILE
-SET plan_cache_mode = force_generic_plan SET lock_timeout = '20s' AS $$
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '8s' AS $$
 DECLARE found_catalog bigint;
 BEGIN
     UPDATE {u}.clock c SET seq = c.seq + seqs, dk = c.dk + dks, at = greatest(c.at, now_)
     RETURNING c.seq - seqs, c.dk - dks, c.at, c.catalog INTO seq, dk, at, found_catalog;
-    INSERT INTO {u}.once (key, seq, dk, at) VALUES (key_, seq, dk, at);
+    INSERT INTO {u}.once AS o (writer, n, seq, dk, at) VALUES (writer_, n_, seq, dk, at)
+    ON CONFLICT (writer) DO UPDATE SET n = n_, seq = excluded.seq, dk = excluded.dk, at = excluded.at
+    WHERE o.n < n_;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'this was done before' USING ERRCODE = 'DG002';
+    END IF;
     IF found_catalog <> catalog_ THEN
         RAISE EXCEPTION 'schemas changed meanwhile' USING ERRCODE = 'DG001';
     END IF;
@@ -216,6 +232,9 @@ async def prepare(connection: Any, name: str) -> bytes:
     Many processes may come at once: they queue at an advisory lock, and only the first finds work.
     """
     quoted = f'"{checked_name(name)}"'
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != "UTF8":
+        raise Unsupported(f"the database keeps text as {encoding}", hint="create one with ENCODING 'UTF8'")
     if await _format(connection, name) != FORMAT:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "dgent." + name)
@@ -226,6 +245,10 @@ async def prepare(connection: Any, name: str) -> bytes:
                 raise FormatTooNew(f"the universe {name!r} has format {found}; this dgent knows {FORMAT}")
             else:
                 await _migrate(connection, name, found)
+    # Writers that were not heard of for a day have nothing to ask for any more. Whoever may only read,
+    # or reads from a standby, leaves that to others.
+    with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError):
+        await connection.execute(f"DELETE FROM {quoted}.once WHERE at < $1", clock.now_us() - DAY_US)
     epoch = await connection.fetchval(f"SELECT bytes FROM {quoted}.meta WHERE name = 'epoch'")
     if not isinstance(epoch, bytes):
         raise Corrupt(f"the universe {name!r} has no epoch")

@@ -42,8 +42,8 @@ class PostgresKernel(PostgresReading):
         self._first = (seq, at, dk)
         self.use(version)
 
-    def end(self, key: bytes) -> None:
-        """Write what waits, set the clock, and leave a key to tell by that it was done."""
+    def end(self, writer: bytes) -> None:
+        """Write what waits, set the clock, and leave a mark to tell by that it was done."""
         self.flush()
         seq, at, dk = self.tip.seq, self.tip.at, self.tip.dk
         if (seq, at, dk) != self._first or self._changed_catalog:
@@ -55,24 +55,20 @@ class PostgresKernel(PostgresReading):
                 dk,
                 int(self._changed_catalog),
             )
-            self._run(
-                f"INSERT INTO {self.texts.u}.once (key, seq, dk, at) VALUES ($1, $2, $3, $4)",
-                key,
-                seq,
-                dk,
-                at,
-            )
+            mark = f"INSERT INTO {self.texts.u}.once (writer, n, seq, dk, at) VALUES ($1, 1, $2, $3, $4)"
+            self._run(mark, writer, seq, dk, at)
             self._run("SELECT pg_notify($1, $2)", "dgent_" + self.texts.universe, str(seq))
 
-    def happened(self, key: bytes) -> bool:
-        """Whether work under this key was committed; only the clock's holder can be sure."""
-        return bool(self._all(self.texts.once, key))
+    def happened(self, writer: bytes) -> bool:
+        """Whether work under this mark was committed; only the clock's holder can be sure."""
+        return bool(self._all(self.texts.once, writer, 1))
 
     # -- what waits -----------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what waits to be written."""
+        """Send what waits to be written; what was read before may be different then."""
         if self.changes:
+            self._forget_read()
             changes, self.changes = self.changes, Changes()
             again = bool(changes.added)
             wait(self.connection.fetch(self.texts.apply, 0, 0, None, *changes.arguments(self._ids), again))
@@ -91,6 +87,7 @@ class PostgresKernel(PostgresReading):
     def _run(self, sql: str, *values: Any) -> int:
         """Run a statement; how many rows it changed."""
         self.flush()
+        self._forget_read()
         status: str = wait(self.connection.execute(sql, *values))
         last = status.rpartition(" ")[2]
         return int(last) if last.isdigit() else 0
@@ -107,7 +104,6 @@ class PostgresKernel(PostgresReading):
         return self._met(super().head(id))
 
     def row(self, dk: int) -> Row | None:
-        self._rows.clear()  # steps before may have changed it
         return self._met(super().row(dk))
 
     def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
@@ -171,7 +167,10 @@ class PostgresKernel(PostgresReading):
         self.changes.bury(row)
 
     def drop_past(self, dk: int, below_rev: int) -> int:
-        return self._run(f"DELETE FROM {self.texts.u}.past WHERE dk = $1 AND rev < $2", dk, below_rev)
+        gone = [rev for rev, _, _ in self.spans(dk) if rev < below_rev]
+        self.changes.thin(dk, below_rev)
+        self._spans[dk] = [span for span in self._spans[dk] if span[0] >= below_rev]
+        return len(gone)
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
         self.changes.added += with_ids(entries, self._ids)
@@ -251,14 +250,15 @@ class PostgresKernel(PostgresReading):
         return False
 
     def kept_after(self, dk: int, limit: int) -> list[int]:
-        return [found[0] for found in self._all(self.texts.kept_after, dk, limit)]
+        found = [record[0] for record in self._all(self.texts.kept_after, dk, limit)]
+        self._ahead = found
+        return found
 
     def expire_keys(self, before: int) -> None:
         u = self.texts.u
         self._run(
             f"UPDATE {u}.commits SET key = NULL, digest = NULL WHERE key IS NOT NULL AND at < $1", before
         )
-        self._run(f"DELETE FROM {u}.once WHERE at < $1", before)
 
     def raise_floor(self, seq: int) -> int:
         u = self.texts.u

@@ -181,11 +181,13 @@ class Pool:
         work: Callable[[asyncpg.Connection], Awaitable[R]],
         *,
         quick: bool = False,
+        patient: bool = True,
         end: float | None = None,
     ) -> R:
         """Do something with a connection, again if that breaks, until `end` by the loop's clock.
 
-        `quick` gives up on a silent connection early.
+        `quick` gives up on a silent connection early; without `patient` a server that is not there is
+        not waited for, only one that is just starting.
         """
         loop = asyncio.get_running_loop()
         end = end or loop.time() + self.address.timeout
@@ -195,8 +197,10 @@ class Pool:
                 return await self._once(work, end, self.address.timeout / ATTEMPTS if quick else None)
             except trouble.FAILURES as error:
                 left = end - loop.time()
+                absent = not patient and isinstance(error, OSError)
                 # Where only reads go, somebody else can be asked at once.
-                if not trouble.is_gone(error) or left <= pause or not self._writes:
+                absent = absent or not self._writes
+                if absent or not trouble.is_gone(error) or left <= pause:
                     raise trouble.told(error, self.address.place) from None
                 self.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))

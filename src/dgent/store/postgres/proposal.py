@@ -28,7 +28,7 @@ from dgent.store.row import Row
 NEW_S = 60.0  # an id is taken for new when it was made so recently
 
 
-class NeedsLock(Exception):
+class _NeedsLock(Exception):
     """A commit changes what is known of a schema, which only whoever holds the clock may do."""
 
 
@@ -49,6 +49,7 @@ class Proposal(PostgresKernel):
         self._pending: list[Logged] = []
         self._made: dict[int, Row] = {}
         self.strict = False
+        self.needs_lock = False
         self.sure = False  # assume of no id that it is new
         self.locked = False
 
@@ -58,9 +59,11 @@ class Proposal(PostgresKernel):
         """Start anew; what was fetched for the last group may be old."""
         self.connection = connection
         self.sure, self.locked = sure, locked
+        self.needs_lock = False
         self.changes = Changes()
         self._heads, self._keyed, self._revs, self._checked = {}, {}, {}, {}
-        self._pending, self._made, self._rows = [], {}, {}
+        self._pending, self._made = [], {}
+        self._forget_read()
         self._ids, self._was = {}, {}
         self.strict = False
         self._changed_catalog = False
@@ -114,12 +117,13 @@ class Proposal(PostgresKernel):
             self.catalog.version += self._changed_catalog
             self.catalogs.add(self.catalog)
 
-    def arguments(self, key: bytes, now: int) -> tuple[Any, ...]:
+    def arguments(self, writer: bytes, n: int, now: int) -> tuple[Any, ...]:
         """What the store's function is called with."""
         written = {row[1] for row in self.changes.heads}
         checked = [id for id in self._checked if id not in written]
         return (
-            key,
+            writer,
+            n,
             self.catalog.version + self._changed_catalog,
             self.base,
             self.strict,
@@ -171,7 +175,8 @@ class Proposal(PostgresKernel):
 
     def set_state(self, state: SchemaState) -> None:
         if not self.locked:
-            raise NeedsLock
+            self.needs_lock = True
+            raise _NeedsLock
         super().set_state(state)
 
     def _run(self, sql: str, *values: Any) -> int:

@@ -7,7 +7,7 @@ kept until the moment ends, and what will surely be asked for next is fetched al
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 
 from dgent.errors import Corrupt
 from dgent.store.catalog import Catalog, SchemaState, StreamName, high, low
-from dgent.store.kernel import Logged, LoggedOp, Scan
+from dgent.store.kernel import DELETE, Logged, LoggedOp, Scan
 from dgent.store.postgres.bridge import wait
 from dgent.store.postgres.sql import Texts
 from dgent.store.row import Row
@@ -67,8 +67,14 @@ class PostgresReading:
         self.catalog = catalogs.newest
         self._any_lag = True
         self._begun = False
+        self._ahead: list[int] = []  # records that will be asked for next
+        self._versions: list[tuple[int, int]] = []  # and versions of them
+        self._forget_read()
+
+    def _forget_read(self) -> None:
         self._rows: dict[int, Row | None] = {}
-        self._ahead: list[int] = []
+        self._spans: dict[int, list[tuple[int, int, int]]] = {}
+        self._past: dict[tuple[int, int], Row] = {}
 
     @property
     def generation(self) -> int:
@@ -156,11 +162,17 @@ class PostgresReading:
 
     def row(self, dk: int) -> Row | None:
         if dk not in self._rows:
-            wanted = self._ahead if dk in self._ahead[:_AHEAD] else [dk]
-            self._ahead = []
+            wanted = self._along(dk, self._rows)
             self._rows = dict.fromkeys(wanted)
             self._rows.update((row.dk, row) for row in map(Row._make, self._all(self.texts.rows, wanted)))
         return self._rows[dk]
+
+    def _along(self, dk: int, known: Mapping[int, object]) -> list[int]:
+        """The records to fetch when one is asked for: it, and those that will be asked for next."""
+        if dk not in self._ahead:
+            return [dk]
+        place = self._ahead.index(dk)
+        return [other for other in self._ahead[place : place + _AHEAD] if other not in known]
 
     def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         sql = self.texts.walk[descending, content]
@@ -220,17 +232,37 @@ class PostgresReading:
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
         if rev is None:
             return [Row._make(found) for found in self._all(self.texts.past, dk)]
+        if (dk, rev) in self._versions:
+            self._fetch_versions()
+        known = self._past.get((dk, rev))
+        if known is not None:
+            return [known]
         return [Row._make(found) for found in reversed(self._all(self.texts.past_from, dk, rev))]
 
+    def _fetch_versions(self) -> None:
+        """The versions that a log speaks of, as far as they stand alone."""
+        dks, revs = zip(*self._versions, strict=True)
+        self._versions = []
+        found = map(Row._make, self._all(self.texts.past_exact, dks, revs))
+        self._past = {(row.dk, row.rev): row for row in found}
+
     def spans(self, dk: int) -> list[tuple[int, int, int]]:
-        return [(rev, seq, at) for rev, seq, at in self._all(self.texts.spans, dk)]
+        if dk not in self._spans:
+            wanted = self._along(dk, self._spans)
+            self._spans = {other: [] for other in wanted}
+            for other, rev, seq, at in self._all(self.texts.spans, wanted):
+                self._spans[other].append((rev, seq, at))
+        return self._spans[dk]
 
     # -- the log --------------------------------------------------------------------------
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         found = [logged_of(record) for record in self._all(self.texts.log, since, limit)]
-        # Whoever reads the log looks at its records next.
+        # Whoever reads the log looks at its records next, and at the versions it made.
         self._ahead = list({dk: None for logged in found for _, dk, _ in logged.ops})
+        self._versions = [
+            (dk, rev - 1 if code == DELETE else rev) for logged in found for code, dk, rev in logged.ops
+        ][:_AHEAD]
         return found
 
     def logged(self, seq: int) -> Logged | None:

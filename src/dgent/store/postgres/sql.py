@@ -70,7 +70,11 @@ class Texts:
         self.past_from = (
             f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 AND rev >= $2 ORDER BY rev LIMIT {ANCHOR}"
         )
-        self.spans = f"SELECT rev, seq, at FROM {u}.past WHERE dk = $1 ORDER BY rev"
+        self.past_exact = (
+            f"SELECT {COLUMNS} FROM {u}.past"
+            " WHERE (dk, rev) IN (SELECT * FROM unnest($1::bigint[], $2::int[])) AND enc <> 2"
+        )
+        self.spans = f"SELECT dk, rev, seq, at FROM {u}.past WHERE dk = ANY ($1::bigint[]) ORDER BY dk, rev"
         self.lagging = (
             f"SELECT {_PREFIXED}, d.content FROM {u}.lag l"
             f" JOIN {u}.datum d ON d.id = l.id AND d.trail = 0 WHERE l.schema = $1"
@@ -112,13 +116,13 @@ class Texts:
         self.logged = f"SELECT {LOG} FROM {u}.commits WHERE seq = $1"
         self.keyed = f"SELECT {LOG} FROM {u}.commits WHERE key = ANY ($1::bytea[])"
         self.before = f"SELECT at FROM {u}.commits WHERE seq <= $1 ORDER BY seq DESC LIMIT 1"
-        self.once = f"SELECT seq, dk, at FROM {u}.once WHERE key = $1"
+        self.once = f"SELECT seq, dk, at FROM {u}.once WHERE writer = $1 AND n = $2"
         # Holding the clock makes this wait, as the commit itself should have, for standbys to have it.
         self.happened = (
             f"SELECT o.seq, o.dk, o.at FROM {u}.once o, (SELECT one FROM {u}.clock FOR UPDATE) c"
-            " WHERE o.key = $1"
+            " WHERE o.writer = $1 AND o.n = $2"
         )
-        self.commit = f"SELECT seq, dk, at FROM {u}.dgent_commit({_places(20)})"
+        self.commit = f"SELECT seq, dk, at FROM {u}.dgent_commit({_places(21)})"
         self.apply = f"SELECT {u}.dgent_apply({_places(15)})"
 
 

@@ -13,7 +13,7 @@ from dgent.errors import (
     StorageFull,
     Unavailable,
 )
-from dgent.store.postgres.format import STALE
+from dgent.store.postgres.format import DONE, STALE
 
 # The connection is gone or was silent too long, or the server is going, coming back, or not promoted yet.
 _GONE_STATES = frozenset(
@@ -47,6 +47,16 @@ def is_hopeless(error: BaseException) -> bool:
 def is_stale(error: BaseException) -> bool:
     """Whether the store is no longer what a proposal was made for."""
     return _state(error) == STALE
+
+
+def is_done(error: BaseException) -> bool:
+    """Whether the same group had been committed before."""
+    return _state(error) == DONE
+
+
+def is_waiting(error: BaseException) -> bool:
+    """Whether somebody else held the clock too long for one attempt."""
+    return _state(error) == "55P03"
 
 
 def collision(error: BaseException) -> str | None:

@@ -1,11 +1,29 @@
-"""Looking after the server's side of a universe."""
+"""Looking after a universe on Postgres while others use it: inspecting, mending, sweeping."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 import asyncpg
 
+from dgent.errors import Unsupported
+from dgent.store.catalog import Entry, StreamName
+from dgent.store.kernel import Reading
+from dgent.store.ledger import Ledger
+from dgent.store.postgres import format as storage
 from dgent.store.postgres.format import PARTITIONS
+from dgent.store.postgres.reading import after
 from dgent.store.postgres.sql import Texts
+from dgent.store.row import Row, datum_of
+from dgent.store.upkeep import Duplicate, Finding, Pace, Progress
+
+if TYPE_CHECKING:
+    from dgent.store.postgres.backend import PostgresBackend
+
+PAGE = 500
+LONG_S = 300  # a transaction open for so long keeps the server from tidying up
+_NOWHERE = -1  # a stream that is not there
 
 
 async def sweep(connection: asyncpg.Connection, texts: Texts) -> bool:
@@ -14,3 +32,175 @@ async def sweep(connection: asyncpg.Connection, texts: Texts) -> bool:
     for table in (*tables, "commits", "name", "ix", "lag"):
         await connection.execute(f"VACUUM (INDEX_CLEANUP ON) {texts.u}.{table}")
     return True
+
+
+class PostgresUpkeep:
+    """The upkeep of an open universe."""
+
+    def __init__(self, backend: PostgresBackend) -> None:
+        self._backend = backend
+
+    async def universe_id(self) -> str:
+        """The id that the store got when it was made."""
+        sql = f"SELECT bytes FROM {self._backend._texts.u}.meta WHERE name = 'universe_id'"
+        found: bytes = (await self._backend._fetch(sql))[0][0]
+        return found.decode()
+
+    async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
+        """Not a file: the server has its own ways."""
+        raise Unsupported(
+            "a universe on Postgres is not backed up as a file",
+            hint="use pg_dump of its schema, `dgent export`, or `dgent store copy` to a SQLite file",
+        )
+
+    async def inspect(
+        self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
+    ) -> list[Finding]:
+        """Look for what is wrong; `deep` looks at every record, `fix` mends what is safe to mend."""
+        found = [
+            await self._server(),
+            Finding("ok", "universe", f"its id is {await self.universe_id()}"),
+            Finding("ok", "format", f"storage format {storage.FORMAT}, the newest this dgent knows"),
+            await self._clock(),
+            await self._transactions(),
+            *await self._indexes(),
+        ]
+        if deep:
+            found += await self._records(fix, Pace(progress))
+        return found
+
+    # -- the server -----------------------------------------------------------------------
+
+    async def _server(self) -> Finding:
+        ((version, standby),) = await self._backend._fetch(
+            "SELECT current_setting('server_version'), pg_is_in_recovery()"
+        )
+        role = "a standby, which only answers reads" if standby else "takes reads and writes"
+        return Finding("warning" if standby else "ok", "server", f"Postgres {version}, {role}")
+
+    async def _clock(self) -> Finding:
+        """The clock says where the log stands; if it were behind, numbers would be given twice."""
+        u = self._backend._texts.u
+        ((seq, dk, last, top),) = await self._backend._fetch(
+            f"SELECT c.seq, c.dk, (SELECT coalesce(max(seq), 0) FROM {u}.commits),"
+            f" (SELECT coalesce(max(dk), 0) FROM {u}.datum) FROM {u}.clock c"
+        )
+        if seq < last or dk < top:
+            message = f"the clock stands at seq {seq}, key {dk}; the log goes to {last}, the records to {top}"
+            return Finding("problem", "clock", message, "restore the whole universe from one backup")
+        return Finding("ok", "clock", f"the newest commit is {seq:,}")
+
+    async def _transactions(self) -> Finding:
+        rows = await self._backend._fetch(
+            "SELECT pid, application_name FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_xmin IS NOT NULL AND xact_start < now() - make_interval(secs => $1)",
+            LONG_S,
+        )
+        if rows:
+            who = ", ".join(f"{pid} ({name or 'unnamed'})" for pid, name in rows)
+            hint = "dead rows stay in the tables until these end"
+            return Finding("warning", "transactions", f"open for over {LONG_S // 60} minutes: {who}", hint)
+        return Finding("ok", "transactions", "none has been open for long")
+
+    # -- what it holds --------------------------------------------------------------------
+
+    async def _indexes(self) -> list[Finding]:
+        schemas = (await self._backend.stats()).schemas
+        found = [
+            Finding("note", "indexes", f"{s.name}: {', '.join(s.building)} not complete yet")
+            for s in schemas
+            if s.building
+        ]
+        found += [
+            Finding("note", "indexes", f"{s.name}: {s.lagging:,} records are in no field index")
+            for s in schemas
+            if s.lagging
+        ]
+        return found or [Finding("ok", "indexes", "every index is complete")]
+
+    async def _records(self, fix: bool, pace: Pace) -> list[Finding]:
+        """Read every record and compare where it stands in the indexes with where it should."""
+        damaged = strays = 0
+        last: str | None = ""
+        while last is not None:
+            looked = await self._backend._read(lambda reading, last=last: _look(reading, last))  # type: ignore[misc]
+            damaged, strays = damaged + looked.damaged, strays + len(looked.wrong)
+            if fix and looked.wrong:
+                ids = looked.wrong
+                await self._backend._write(lambda ledger, ids=ids: _mend(ledger, ids))  # type: ignore[misc]
+            last = looked.last
+            pace.add(looked.count)
+        pace.end()
+        found = []
+        if damaged:
+            found.append(
+                Finding("problem", "records", f"{damaged:,} records are damaged", "restore a backup")
+            )
+        if strays:
+            message = f"{strays:,} records stand wrongly in the indexes"
+            found.append(
+                Finding("problem", "entries", message, "" if fix else "run it again with fix", True, fix)
+            )
+        return found or [Finding("ok", "records", "rows and indexes fit together")]
+
+
+class _Looked:
+    """What a look at some records found."""
+
+    def __init__(self) -> None:
+        self.count = self.damaged = 0
+        self.wrong: list[str] = []
+        self.last: str | None = None
+
+
+def _look(reading: Any, last: str) -> _Looked:
+    """Look at the next records by id; by an index, one that lost its entries would not be met."""
+    looked = _Looked()
+    found = reading._all(reading.texts.walk_ids[True], "", after(""), last, PAGE)
+    rows = [Row._make(record) for record in found]
+    looked.count = len(rows)
+    looked.last = rows[-1].id if len(rows) == PAGE else None
+    ledger = Ledger(_Looking(reading))
+    stand = _standing(reading, rows)
+    for row in rows:
+        if datum_of(row, reading.name).problem is not None:
+            looked.damaged += 1
+        elif stand[row.dk] != set(ledger.entries_of(row)):
+            looked.wrong.append(row.id)
+    return looked
+
+
+def _standing(reading: Any, rows: Iterable[Row]) -> dict[int, set[Entry]]:
+    """The entries that some records have."""
+    by_dk: dict[int, set[Entry]] = {row.dk: set() for row in rows}
+    sql = f"SELECT ix, key, t, dk FROM {reading.texts.u}.entry WHERE dk = ANY ($1::bigint[])"
+    for ix, key, t, dk in reading._all(sql, list(by_dk)):
+        by_dk[dk].add((ix, key, t, dk))
+    return by_dk
+
+
+def _mend(ledger: Ledger, ids: list[str]) -> None:
+    """Put records where they should stand, as they are now."""
+    kernel: Any = ledger.kernel
+    for id in ids:
+        row = kernel.head(id)
+        if row is None or not row.live:
+            continue
+        should, stands = set(ledger.entries_of(row)), set(kernel.entries_at(row.dk))
+        kernel.remove_entries(stands - should)
+        kernel.add_entries(list(should - stands))
+
+
+class _Looking:
+    """A reading that the ledger may ask for streams, and that makes none."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reading, name)
+
+    def make_stream(self, name: StreamName) -> int:
+        """The stream, or one that nothing stands in."""
+        stream = self._reading.stream(name)
+        return _NOWHERE if stream is None else stream

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R]) -> R:
     """Run work over a kernel that holds the clock; its result once all of it is committed."""
-    key = os.urandom(16)
+    writer = os.urandom(16)
     done: list[R] = []
 
     async def attempt(connection: asyncpg.Connection) -> R:
@@ -29,10 +29,10 @@ async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R
 
             def do() -> R:
                 kernel.begin()
-                if done and kernel.happened(key):
+                if done and kernel.happened(writer):
                     return done[0]  # the last attempt was committed; only the word of it was lost
                 result = work(Ledger(wrap(kernel)))
-                kernel.end(key)
+                kernel.end(writer)
                 return result
 
             result = await run(do)

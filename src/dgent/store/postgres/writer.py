@@ -1,7 +1,7 @@
 """Commits of all tasks, in groups: one round trip each, done once whatever happens to the reply.
 
-Every group carries a key of its own. When a reply is lost the same group is sent again under the
-same key; the store refuses the second one, and what the first came to is read back.
+Every group carries its writer's name and a number. When a reply is lost the same group is sent again
+with the same number; the store refuses the second one, and what the first came to is read back.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from dgent.store.kernel import Wrap
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.postgres import bulk, trouble
 from dgent.store.postgres.bridge import run
-from dgent.store.postgres.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
-from dgent.store.postgres.proposal import NeedsLock, Proposal
+from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
+from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.reading import Catalogs
 from dgent.store.postgres.sql import Texts
 
 MAX_COMMITS = 256
 MAX_BYTES = 1 << 20
+OPS_A_SECOND = 1000  # a large commit gets so much more time
 GUESSES = 2  # so often commits are worked out without the lock
 
 
@@ -48,6 +49,11 @@ class Job:
             self.names.append(prepared.key)
 
     @property
+    def extra_s(self) -> float:
+        """How much longer than others this may take, because it is large."""
+        return len(self.prepared.drafts) / OPS_A_SECOND
+
+    @property
     def commit(self) -> Commit:
         """What was asked for."""
         return self.prepared.commit
@@ -62,6 +68,8 @@ class Writer:
         self.pool, self.texts, self._seen = pool, texts, seen
         self.proposal = Proposal(texts, catalogs)
         self.ledger = Ledger(wrap(self.proposal))
+        self._name = os.urandom(16)
+        self._count = 0  # of the group that is under way
         self._queue: list[Job] = []
         self._sent = False  # whether the group at hand may have happened
         self._task: asyncio.Task[None] | None = None
@@ -75,7 +83,7 @@ class Writer:
         self._queue.append(job)
         if self._task is None:
             self._task = loop.create_task(self._drain(), name="dgent-postgres-writer")
-        timer = loop.call_later(self.pool.address.timeout, self._expire, job)
+        timer = loop.call_later(self.pool.address.timeout + job.extra_s, self._expire, job)
         try:
             return await job.answer
         except asyncio.CancelledError:
@@ -110,13 +118,13 @@ class Writer:
                 try:
                     await self._settle(group)
                 except BaseException as error:
-                    _fail(group, self._told(error))
+                    self._fail(group, error)
                     if not isinstance(error, Exception):
                         raise
         finally:
             self._task = None
             if self._queue:  # only when this task was cancelled with its loop
-                _fail(self._queue, Closed("the event loop ended"))
+                self._fail(self._queue, Closed("the event loop ended"))
 
     def _next_group(self) -> list[Job]:
         group: list[Job] = []
@@ -150,7 +158,8 @@ class Writer:
                 if again.job is not None:
                     locked.append(again.job)
                     group = [job for job in group if job is not again.job]
-            except (DgentError, *trouble.FAILURES, ValueError, OverflowError):
+            except (*trouble.FAILURES, ValueError, OverflowError):
+                # Something in it cannot be stored; nothing of it was.
                 if len(group) == 1:
                     raise
                 await self._one_by_one(group)
@@ -160,65 +169,68 @@ class Writer:
         for job in locked:
             try:
                 await self._attempt([job], sure=True, locked=True)
-            except (DgentError, *trouble.FAILURES) as error:
-                _fail([job], self._told(error))
+            except Exception as error:
+                self._fail([job], error)
 
     async def _one_by_one(self, group: list[Job]) -> None:
         for job in group:
             try:
                 await self._settle([job])
-            except (DgentError, *trouble.FAILURES, ValueError) as error:
-                _fail([job], self._told(error))
+            except Exception as error:
+                self._fail([job], error)
 
-    def _told(self, error: BaseException) -> BaseException:
-        return trouble.told(error, self.pool.address.place) if isinstance(error, Exception) else error
+    def _fail(self, jobs: list[Job], error: BaseException) -> None:
+        told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
+        for job in jobs:
+            if not job.answer.done():
+                job.answer.set_exception(trouble.told(told, self.pool.address.place))
 
     # -- one attempt ----------------------------------------------------------------------
 
     async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
         """Work a group out and send it; `_Again` if the store is not what was assumed."""
-        key = os.urandom(16)
+        self._count += 1
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.pool.address.timeout
+        end = loop.time() + self.pool.address.timeout + sum(job.extra_s for job in group)
         pause, self._sent = FIRST_PAUSE_S, False
         while True:
             if not self._sent:
                 for job in group:
                     job.offered = False
             try:
-                given = await self._try(group, key, sure, locked)
+                given = await self._try(group, sure, locked)
                 break
             except trouble.FAILURES as failure:
                 error = failure
-            if trouble.collision(error) == "once_pkey":
+            if trouble.is_done(error):
                 continue  # it had happened: the next round reads what it came to
-            if trouble.is_stale(error) or trouble.collision(error) is not None:
+            if not locked and (trouble.is_stale(error) or trouble.collision(error) is not None):
                 raise _Again from None
-            if not trouble.is_gone(error):
+            if not trouble.is_gone(error) and not trouble.is_waiting(error):
                 raise error
             if loop.time() + pause >= end:
-                if not self._sent:
+                if not self._sent or trouble.is_waiting(error):
                     raise trouble.told(error, self.pool.address.place) from None
-                for job in group:  # not to be tried again under another key
-                    _fail([job], unknown(job.commit, self.pool.address.place))
+                for job in group:  # not to be tried again under another number
+                    self._fail([job], unknown(job.commit, self.pool.address.place))
                 return
             self.pool.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
 
-    async def _try(self, group: list[Job], key: bytes, sure: bool, locked: bool) -> tuple[int, int] | None:
+    async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
         """One try on one connection; what the store gave: the seq before, and the time."""
         address = self.pool.address
         async with asyncio.timeout(address.timeout):
             connection = await self.pool.take()
         whole = False
         try:
-            async with asyncio.timeout(address.timeout / 3):
+            async with asyncio.timeout(address.timeout / ATTEMPTS + sum(job.extra_s for job in group)):
                 if locked:
-                    given = await self._locked(connection, group, key)
+                    given = await self._locked(connection, group)
                 else:
-                    given = await self._guess(connection, group, key, sure)
+                    given = await self._guess(connection, group, sure)
                 whole = True
                 return given
         except TimeoutError:
@@ -234,10 +246,10 @@ class Writer:
                 self.pool.drop(connection)
 
     async def _guess(
-        self, connection: asyncpg.Connection, group: list[Job], key: bytes, sure: bool
+        self, connection: asyncpg.Connection, group: list[Job], sure: bool
     ) -> tuple[int, int] | None:
         if self._sent:
-            found = await connection.fetchrow(self.texts.happened, key)
+            found = await connection.fetchrow(self.texts.happened, self._name, self._count)
             if found is not None:
                 return found["seq"], found["at"]
         else:
@@ -246,28 +258,26 @@ class Writer:
             return None
         if len(self.proposal.changes.fresh) > bulk.MANY:
             self._sent = True
-            return await bulk.send(connection, self.texts, self.proposal, key)
-        return await self._send(connection, key)
+            return await bulk.send(connection, self.texts, self.proposal, self._name, self._count)
+        return await self._send(connection)
 
-    async def _locked(
-        self, connection: asyncpg.Connection, group: list[Job], key: bytes
-    ) -> tuple[int, int] | None:
+    async def _locked(self, connection: asyncpg.Connection, group: list[Job]) -> tuple[int, int] | None:
         async with connection.transaction():
             if self._sent:
                 # Whoever lost the reply may still be at it: only the clock's holder sees how it ended.
                 await connection.fetchrow(self.texts.lock)
-                found = await connection.fetchrow(self.texts.once, key)
+                found = await connection.fetchrow(self.texts.once, self._name, self._count)
                 if found is not None:
                     return found["seq"], found["at"]
             await run(lambda: self._work_out(connection, group, True, True))
             if not self.proposal.changes:
                 return None
-            given = await self._send(connection, key)
+            given = await self._send(connection)
         self.proposal.publish()
         return given
 
-    async def _send(self, connection: asyncpg.Connection, key: bytes) -> tuple[int, int]:
-        values = self.proposal.arguments(key, clock.now_us())
+    async def _send(self, connection: asyncpg.Connection) -> tuple[int, int]:
+        values = self.proposal.arguments(self._name, self._count, clock.now_us())
         self._sent = True
         record = await connection.fetchrow(self.texts.commit, *values)
         return record["seq"], record["at"]
@@ -284,11 +294,11 @@ class Writer:
             job.result = job.failed = None
             try:
                 job.result = self.ledger.commit(job.prepared, job.view)
-            except NeedsLock:
-                raise _Again(job) from None
             except trouble.FAILURES:
                 raise  # it is about the connection, not about this commit
             except Exception as error:
+                if proposal.needs_lock:
+                    raise _Again(job) from None
                 job.failed = error  # a refusal, or a bug in the caller's view: his alone
         proposal.work_out()
 
@@ -322,17 +332,11 @@ def _moved(result: Committed, before: int, ahead: int) -> Committed:
     if result.repeated:
         return result
 
-    def real(seq: int) -> int:
-        return seq + ahead if seq > before else seq
+    def real(seq: int | None) -> int | None:
+        return seq + ahead if seq is not None and seq > before else seq
 
     written = tuple(replace(w, seq=real(w.seq)) if w.changed else w for w in result.written)
     return replace(result, seq=real(result.seq), written=written)
-
-
-def _fail(jobs: list[Job], error: BaseException) -> None:
-    for job in jobs:
-        if not job.answer.done():
-            job.answer.set_exception(error if isinstance(error, Exception) else Unavailable("interrupted"))
 
 
 def unknown(commit: Commit, place: str) -> OutcomeUnknown:

@@ -12,7 +12,7 @@ import msgspec
 from dgent.errors import Corrupt
 from dgent.store.body import ANCHOR
 from dgent.store.catalog import Catalog, Entry, SchemaState, StreamName, high, low
-from dgent.store.kernel import Logged, LoggedOp, Scan, Tip
+from dgent.store.kernel import Logged, LoggedOp, Scan, Tip, Wrap, Writing
 from dgent.store.row import Brief, Row
 
 _MAX_CACHED = 100_000
@@ -282,9 +282,12 @@ class SQLiteReading:
 class SQLiteKernel(SQLiteReading):
     """Reads and writes of the one writing connection."""
 
+    _append = _APPEND
+
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.tip = Tip(0, 0, 0)
+        self.patient = True  # whether a transaction may wait for another process to end its own
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
         self._many_at_once = connection.cursor().executemany
@@ -298,6 +301,15 @@ class SQLiteKernel(SQLiteReading):
         self._fresh_streams: dict[StreamName, int] = {}
         self._fresh_states: dict[str, SchemaState] = {}
         self._changed_catalog = False
+
+    def behind(self, wrap: Wrap) -> Writing:
+        """This kernel as a ledger uses it."""
+        wrapped: Writing = wrap(self)
+        return wrapped
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.connection.close()
 
     # -- what waits -----------------------------------------------------------------------
 
@@ -321,7 +333,7 @@ class SQLiteKernel(SQLiteReading):
             # Sorted, entries land on neighbouring pages.
             self._many_at_once(_ADD, sorted(entries) if len(entries) > _FEW else entries)
         if log:
-            self._many_at_once(_APPEND, log)
+            self._many_at_once(self._append, log)
 
     def _drop_new(self) -> None:
         self._new, self._new_entries, self._new_log = {}, [], []
@@ -473,7 +485,11 @@ class SQLiteKernel(SQLiteReading):
     def append(self, logged: Logged) -> None:
         seq, at, author, kind, note, of_seq, ops, key, digest = logged
         packed = _ops_encoder.encode(ops)
-        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest))
+        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, *self._more(seq)))
+
+    def _more(self, seq: int) -> tuple[Any, ...]:
+        """What else an engine keeps of a commit."""
+        return ()
 
     # -- letting go -----------------------------------------------------------------------
 

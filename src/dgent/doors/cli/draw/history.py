@@ -16,7 +16,8 @@ _OPS = {"put": ("+", "green"), "delete": ("-", "red"), "forget": ("x", "red")}
 
 def entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
     """One commit."""
-    name = paint(f"commit {found.seq}", fg="yellow", bold=True)
+    number = "pending" if found.seq is None and found.items else f"commit {found.seq}"
+    name = paint(number if found.seq or found.items else "the store", fg="yellow", bold=True)
     head = f"{name}  {paint(found.author, fg='cyan')}  {paint.dim(ago(found.at))}"
     if found.kind != "data":
         head += "  " + paint(found.kind + (f" of {found.of_seq}" if found.of_seq else ""), fg="magenta")
@@ -56,7 +57,7 @@ def log(found: answer.Log, paint: Paint) -> Lines:
     lines: Lines = []
     for each in found.items:
         lines += [*entry(each, paint, whole=False), ""]
-    if found.first_seq > 1 and found.items[-1].seq <= found.first_seq:
+    if found.first_seq > 1 and (found.items[-1].seq or 0) <= found.first_seq:
         lines.append(paint.dim(f"older commits were compacted away; the first kept is {found.first_seq}"))
     return lines[:-1] if lines[-1] == "" else lines
 
@@ -121,4 +122,5 @@ def done(found: answer.Done, paint: Paint) -> Lines:
     if not found.changed:
         return [paint.dim("nothing to change")]
     lead = "would change" if found.dry_run else f"commit {found.seq} changed"
+    lead = "pending, will change" if found.pending else lead
     return [f"{lead} {', '.join(paint(id, fg='yellow') for id in found.changed)}"]

@@ -18,7 +18,8 @@ def record(found: answer.Record, paint: Paint) -> Lines:
     head = [paint(found.id, fg="yellow", bold=True)]
     if found.schema:
         head.append(paint(f"{found.schema} v{found.version}", fg="cyan"))
-    head.append(paint.dim(f"rev {found.rev}, commit {found.seq}, made {ago(found.created_at)}"))
+    number = "pending or partial" if found.seq is None else f"commit {found.seq}"
+    head.append(paint.dim(f"rev {found.rev}, {number}, made {ago(found.created_at)}"))
     lines = ["  ".join(head)]
     who = [f"by {found.author}" if found.author else "", f"from {found.source}" if found.source else ""]
     who += [f"caused by {found.parent}" if found.parent else ""]

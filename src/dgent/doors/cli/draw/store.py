@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dgent.doors.cli.draw.history import entry
-from dgent.doors.cli.paint import Paint, many, size, table
+from dgent.doors.cli.paint import Paint, ago, many, size, table
 from dgent.doors.cli.wire import as_text
 from dgent.store.upkeep import Finding
 
@@ -45,7 +45,8 @@ def status(found: Any, paint: Paint) -> Lines:
     held = f"{many(found.records, 'record')}, {many(found.seq, 'commit')}, {size(found.size_bytes)}"
     lines = [
         f"{paint.bold(name + found.engine)}  {paint(found.place)}",
-        f"{health}{', degraded' if found.degraded else ''}  {held}",
+        f"{health}{paint(', degraded', fg='red') if found.degraded else ''}  {held}",
+        *_outboxed(found, paint),
         *_findings(found.findings, paint),
     ]
     if found.schemas:
@@ -65,6 +66,44 @@ def status(found: Any, paint: Paint) -> Lines:
     for each in found.commits:
         lines += entry(each, paint, whole=False)[:2]
     return lines
+
+
+def _outboxed(found: Any, paint: Paint) -> Lines:
+    told = [many(found.pending, "commit") + " waiting for the store"] if found.pending else []
+    told += [many(found.conflicts, "conflict") + "; see `dgent outbox list`"] if found.conflicts else []
+    return [paint(line, fg="yellow") for line in told]
+
+
+def outbox(found: Any, paint: Paint) -> Lines:
+    """What waits for the store, and what it refused."""
+    if found.outbox is None:
+        return [paint.dim("this store may not be away, so it has no outbox; see the setting degrade")]
+    lines = [f"{paint(found.outbox, fg='cyan')}{'  the store is away' if found.degraded else ''}"]
+    rows = [
+        [paint.dim(ago(each.at)), paint(each.author), paint(_ops(each.ops)), paint(each.note or "")]
+        for each in found.pending
+    ]
+    lines += ["", *table(paint, ("waits since", "by", "what", "why"), rows)] if rows else []
+    if not rows and not found.conflicts:
+        lines.append(paint.dim("nothing waits"))
+    for each in found.conflicts:
+        lines += ["", *clashing(each, paint)]
+    return lines
+
+
+def clashing(found: Any, paint: Paint) -> Lines:
+    """One commit that the store refused."""
+    head = f"{paint('conflict ' + found.id[:12], fg='red', bold=True)}  {paint(found.author, fg='cyan')}"
+    lines = [head, "    " + paint(found.reason)]
+    for ours, theirs in zip(found.ours, found.theirs, strict=False):
+        lines.append(f"  {paint('ours', fg='green')}    {paint(as_text(ours))}")
+        lines.append(f"  {paint('theirs', fg='yellow')}  {paint(as_text(theirs))}")
+    return lines
+
+
+def _ops(ops: list[dict[str, Any]]) -> str:
+    told = ", ".join(f"{op['op']} {op['id']}" for op in ops[:3])
+    return told + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
 
 
 def exported(found: Any, paint: Paint) -> Lines:

@@ -1,0 +1,317 @@
+"""The backend contract over a kernel: what every engine shares that has one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from dgent import ids as ids_
+from dgent.errors import NotFound
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store import retention, select
+from dgent.store.backend import (
+    STORED,
+    BackendStats,
+    Change,
+    Commit,
+    Committed,
+    Compacted,
+    Declaration,
+    Declared,
+    Forgotten,
+    Guard,
+    Keep,
+    Page,
+    Reverted,
+    SchemaStats,
+    Version,
+    View,
+)
+from dgent.store.catalog import REF, T_MIN, StreamName, high, low
+from dgent.store.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
+from dgent.store.guard import check_guard
+from dgent.store.kernel import Reading, Scan
+from dgent.store.ledger import Ledger, Prepared, key_bytes, prepare
+from dgent.store.undo import reverted
+
+R = TypeVar("R")
+
+INLINE_IDS = 32  # up to so many point reads are a short read
+BATCH = 20_000  # entries removed by one statement
+
+
+class KernelBackend(ABC):
+    """A backend over a kernel; an engine says where reads and writes run."""
+
+    name: str
+    priority: int
+    epoch: bytes
+
+    @abstractmethod
+    async def _read(self, work: Callable[[Reading], R]) -> R:
+        """Run a read of one moment that may take long."""
+
+    async def _inline(self, work: Callable[[Reading], R]) -> R:
+        """Run a read of one moment that is short."""
+        return await self._read(work)
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Ledger], R]) -> R:
+        """Run work in a write transaction of its own."""
+
+    @abstractmethod
+    def _commit(self, prepared: Prepared, view: View) -> Awaitable[Committed]:
+        """Run a commit in a write transaction, maybe together with others."""
+
+    # -- commits --------------------------------------------------------------------------
+
+    async def commit(self, commit: Commit, view: View) -> Committed:
+        """Do all ops or none."""
+        return await self._commit(prepare(commit), view)
+
+    async def outcome(self, key: str) -> Committed | None:
+        """What a keyed commit came to, or None if it never happened."""
+        ids_.check_id(key, "key")
+
+        def work(reading: Reading) -> Committed | None:
+            logged = reading.keyed(key_bytes(key))
+            return None if logged is None else Ledger(reading).answer(logged)  # type: ignore[arg-type]
+
+        return await self._inline(work)
+
+    # -- reads ----------------------------------------------------------------------------
+
+    async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
+        """The live version, or the one at a seq."""
+        check_as_of(as_of)
+        return await self._inline(lambda reading: select.get(reading, id, as_of))
+
+    async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
+        """One answer for each id, read at one moment."""
+        check_as_of(as_of)
+        wanted = check_ids(ids)
+
+        def work(reading: Reading) -> list[Datum | None]:
+            return [select.look_up(reading, id, as_of) for id in wanted]
+
+        return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
+
+    async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
+        """A page of matching records in order."""
+        check_as_of(as_of)
+        return await self._read(lambda reading: self._query(reading, query, view, as_of))
+
+    def _query(self, reading: Reading, query: Query, view: View, as_of: int | None) -> Page:
+        reading.refresh()
+        page = select.query(reading, query, view, as_of, self.epoch)
+        assert page is not None
+        return page
+
+    async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
+        """How many records match, ignoring limit, offset and cursor."""
+        check_as_of(as_of)
+
+        def work(reading: Reading) -> int:
+            reading.refresh()
+            return select.count(reading, query, view, as_of)
+
+        return await self._read(work)
+
+    async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
+        """Records whose declared refs hold this id, newest first."""
+        ids_.check_id(id)
+        check_limit(limit)
+
+        def work(reading: Reading) -> list[Datum]:
+            reading.refresh()
+            return select.referrers(reading, id, limit, view)
+
+        return await self._read(work)
+
+    async def history(self, id: str, limit: int | None) -> list[Version]:
+        """The kept versions of a record, newest first."""
+        ids_.check_id(id)
+        check_limit(limit)
+        return await self._read(lambda reading: select.history(reading, id, limit))
+
+    async def changes(self, since: int, limit: int) -> list[Change]:
+        """Commits after a seq, in order; HistoryGone if some were compacted away."""
+        check_seq(since, "since")
+        check_limit(limit)
+
+        def work(reading: Reading) -> list[Change]:
+            reading.refresh()
+            return select.changes(reading, since, limit)
+
+        return await self._read(work)
+
+    async def reverted(self, seq: int) -> list[Reverted]:
+        """What the records of a commit were before it."""
+        check_seq(seq, "seq")
+
+        def work(reading: Reading) -> list[Reverted]:
+            reading.refresh()
+            return reverted(reading, seq)
+
+        return await self._read(work)
+
+    async def validate(self, guard: Guard, view: View) -> int:
+        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        check_seq(guard.since, "since")
+
+        def work(reading: Reading) -> int:
+            seq, _ = reading.newest()
+            if seq != guard.since:
+                reading.refresh()
+                check_guard(reading, guard, view)
+            return seq
+
+        return await self._inline(work)
+
+    async def last_seq(self) -> int:
+        """The newest seq."""
+        return await self._inline(lambda reading: reading.newest()[0])
+
+    async def seq_at(self, moment: datetime) -> int:
+        """The newest seq committed at or before a time."""
+        at = check_moment(moment, "moment")
+
+        def work(reading: Reading) -> int:
+            reading.refresh()
+            return reading.seq_at(at)
+
+        return await self._inline(work)
+
+    async def versions(self, schema: str) -> dict[int, int]:
+        """How many live records there are of each stored version."""
+        ids_.check_name(schema, "schema")
+
+        def work(reading: Reading) -> dict[int, int]:
+            reading.refresh()
+            counts: dict[int, int] = {}
+            for row in _rows_of(reading, schema):
+                counts[row.sv] = counts.get(row.sv, 0) + 1
+            return dict(sorted(counts.items()))
+
+        return await self._read(work)
+
+    # -- declarations and upkeep ----------------------------------------------------------
+
+    async def declare(self, declaration: Declaration) -> Declared:
+        """Make a schema known to the store."""
+        return await self._write(lambda ledger: ledger.declare(declaration))
+
+    async def fill(self, schema: str, view: View) -> bool:
+        """Index one batch of old records; False when nothing is left to do."""
+        ids_.check_name(schema, "schema")
+        return await self._write(lambda ledger: retention.fill_step(ledger, schema, view))
+
+    async def drop_index(self, schema: str, path: str) -> None:
+        """Forget a declared index."""
+        ids_.check_name(schema, "schema")
+
+        def work(ledger: Ledger) -> None:
+            state = ledger.kernel.state(schema)
+            if state is None or path not in state.paths:
+                raise NotFound(f"{schema!r} has no index on {path!r}")
+            left = tuple(p for p in state.paths if p != path)
+            # Which fields have streams by tag depends on their place, so the rest is built again.
+            moved = tuple(p for p in left if state.paths.index(p) != left.index(p))
+            new = msgspec.structs.replace(state, paths=left, ready=(state.ready - {path}) - set(moved))
+            ledger.kernel.set_state(msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None))
+            # In the same transaction: declared again in between, the field would lose its new entries.
+            while ledger.kernel.drop_streams(state.number, lambda name: name.path != "." + path, BATCH):
+                pass
+
+        await self._write(work)
+
+    async def forget(self, ids: Sequence[str], author: str, room: str | None) -> Forgotten:
+        """Erase records and their history for good."""
+        wanted = check_ids(ids)
+        ids_.check_name(author, "author")
+        seq, records, versions = await self._write(
+            lambda ledger: retention.forget(ledger, wanted, author, room)
+        )
+        # Also when nothing was found: an earlier call may have left the erasing undone.
+        return Forgotten(seq, records, versions, await self._erase_traces())
+
+    async def _erase_traces(self) -> bool:
+        """Make sure that no file holds forgotten bytes any more; True when that is certain."""
+        return True
+
+    async def compact(self, keep: Keep) -> Compacted:
+        """Apply a retention rule to the history, some records at a time."""
+        check_keep(keep)
+        versions = commits = 0
+        place: int | None = 0
+        while place is not None:
+            at = place
+            removed, trimmed, place = await self._write(
+                lambda ledger, at=at: retention.compact_step(ledger.kernel, keep, at)  # type: ignore[misc]
+            )
+            versions, commits = versions + removed, commits + trimmed
+
+        def floor(reading: Reading) -> int:
+            reading.refresh()
+            return reading.floor()
+
+        return Compacted(versions, commits, await self._inline(floor) + 1)
+
+    async def stats(self) -> BackendStats:
+        """What the store holds, and how it is."""
+
+        def work(reading: Reading) -> BackendStats:
+            reading.refresh()
+            names = sorted(state.name for state in reading.states())
+            schemas = tuple(_schema_stats(reading, name) for name in names)
+            return BackendStats(
+                self.name,
+                self._place(),
+                sum(schema.records for schema in schemas),
+                reading.newest()[0],
+                reading.floor() + 1,
+                self._size_bytes(),
+                schemas,
+                self._details(),
+            )
+
+        return await self._read(work)
+
+    def _place(self) -> str:
+        return self.name
+
+    def _size_bytes(self) -> int:
+        return 0
+
+    def _details(self) -> dict[str, Any]:
+        return {}
+
+
+def _rows_of(reading: Reading, schema: str) -> Any:
+    state = reading.state(schema)
+    base = None if state is None else reading.stream(StreamName(state.number, 0, "", ""))
+    if base is None:
+        return []
+    return (row for _, row in reading.walk(Scan(base, low(b""), high(b"")), False, False))
+
+
+def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
+    state = reading.state(schema)
+    assert state is not None
+    base = reading.stream(StreamName(state.number, 0, "", ""))
+    records = 0 if base is None else reading.size(Scan(base, low(b""), high(b"")), 2**62)
+    return SchemaStats(
+        state.name,
+        records,
+        state.iv,
+        state.paths,
+        tuple(p for p in state.building if p != REF),
+        len(reading.lagging(state.number)),
+        tuple(sorted(state.seen)),
+        state.owner,
+    )
