@@ -21,6 +21,9 @@ from dgent.store.catalog import number_key
 
 U = UNIVERSE
 
+# Without this the server plans a get anew each time, because it overrates what partitions cost a kept plan.
+_SESSION = {"jit": "off", "plan_cache_mode": "force_generic_plan"}
+
 # One statement: one round trip and one transaction. Arrays of whole rows cost the server less than arrays
 # of columns, and three statements in a transaction cost more than both.
 _PUT = f"""
@@ -39,7 +42,7 @@ _GET = (
 _NEWEST = f"""
 SELECT d.id, d.t, d.tags, d.data FROM (
     SELECT t, dk, id FROM {U}.entry WHERE ix = $1 AND key = $2 ORDER BY t DESC, dk DESC LIMIT $3
-) e JOIN LATERAL (SELECT * FROM {U}.datum d WHERE d.id = e.id AND d.trail = 0 OFFSET 0) d ON true
+) e JOIN {U}.datum d ON d.id = e.id AND d.trail = 0
 ORDER BY e.t DESC, e.dk DESC
 """
 
@@ -58,7 +61,7 @@ class RawPostgres:
     async def open(cls, url: str, apart: int = 0) -> RawPostgres:
         """Connect; writers of several processes each count on from a place of their own."""
         self = cls()
-        self.connection = connection = await asyncpg.connect(url)
+        self.connection = connection = await asyncpg.connect(url, server_settings=_SESSION)
         names = dict(await connection.fetch(f"SELECT text, n FROM {U}.name"))
         self.schema, self.author = names[SCHEMA.name], names[AUTHOR]
         found = await connection.fetch(f"SELECT tag, path, ix FROM {U}.ix WHERE schema = $1", self.schema)
