@@ -27,7 +27,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     `n` says what decides its commit: absent, the line alone; a number, that many lines of its commit
     in the same file; 0, a line of the commit in `_commits.jsonl`. `keep` is how many older versions
-    stay. `by`, `kind`, `note`, `of`, `key` and `digest` are about the commit and stand in its first line.
+    stay, `after` the last rev of the record that had the id before and was forgotten. `by`, `kind`,
+    `note`, `of`, `key` and `digest` are about the commit and stand in its first line.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     data: msgspec.Raw = msgspec.Raw(b"{}")
     content: bytes = b""
     keep: int | None = None
+    after: int = 0
     by: str | None = None
     kind: str = "data"
     note: str | None = None

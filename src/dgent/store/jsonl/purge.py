@@ -51,10 +51,8 @@ def rewrite(kernel: JSONLKernel, name: str, chunks: Iterator[bytes]) -> None:
 
 def is_forgotten(kernel: JSONLKernel, line: Line) -> bool:
     """Whether a line is of a record that was forgotten, and not of one made anew under its id."""
-    last = kernel.forgotten_rev(line.id)
-    if not last:
-        return False
-    return line.rev <= last or (line.prev is not None and kernel.head(line.id) is None)
+    # What somebody wrote by hand is in no commit, and was written knowing what is there.
+    return line.c is not None and kernel.forgotten_rev(line.id) > line.after
 
 
 def _judged(kernel: JSONLKernel, raw: bytes, texts: Sequence[bytes]) -> tuple[bool, Line | None]:
