@@ -56,6 +56,24 @@ async def test_a_commit_that_lost_lines_still_counts(tmp_path: Path) -> None:
         assert await odd(store) == []
 
 
+@pytest.mark.parametrize("history", [True, False])
+async def test_a_retry_is_known_whatever_became_of_the_lines(tmp_path: Path, history: bool) -> None:
+    first, second = [typed("a", 1)], [typed("b", 1), record("c"), typed("a", 2)]
+    async with opened(tmp_path / "store") as store:
+        await put(store, *first, key="one")
+        await put(store, *second, key="many", note="why")
+        await put(store, typed("a", 3), typed("b", 2), record("c", 1))
+        answers = [await store.outcome(key) for key in ("one", "many")]
+        await store.rewrite(history=history)
+        await store.rewrite(history=history)
+    without_cache(tmp_path / "store")
+    async with opened(tmp_path / "store") as store:
+        assert [await store.outcome(key) for key in ("one", "many")] == answers
+        assert (await put(store, *first, key="one")).repeated
+        assert (await put(store, *second, key="many")).repeated
+        assert await data_of(store, *"abc") == [{"n": 3}, {"n": 2}, {"n": 1}]
+
+
 async def test_what_changes_while_it_is_rewritten_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path / "store") as store:
         await put(store, *(typed(f"r{n}", n) for n in range(200)))

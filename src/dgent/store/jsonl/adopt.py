@@ -38,6 +38,7 @@ class Adopting:
         self._kernel, self._cache = kernel, kernel.cache
         self._ledger, self._store = ledger, ledger.kernel
         self.superseded: set[str] = set()  # the sums of lines that others replace
+        self._promised: dict[str, int] = {}
         self._tips: dict[str, dict[str, tuple[Seen, Row]]] = {}  # the ends of diverging lines, by record
 
     # -- versions -------------------------------------------------------------------------
@@ -109,7 +110,8 @@ class Adopting:
         schema = line.schema or ""
         state = self._state(schema, (line.schema_version or 0) if schema else 0)
         if head is None:
-            dk, least = self.next_dk(), store.forgotten_rev(line.id) + 1
+            dk, least = self.dk_of(line.id), store.forgotten_rev(line.id) + 1
+            self._promised.pop(line.id, None)
         else:
             dk, least = head.dk, head.rev + 1
         at = tip.at
@@ -211,6 +213,15 @@ class Adopting:
             except rows.DAMAGE:
                 row = row._replace(fk=EMPTY)
         return row, set(ledger._entries(row, rows.tags_of(row), state, keys))
+
+    def dk_of(self, id: str) -> int:
+        """The key of a record, also of one whose first line is still to come."""
+        head = self._store.head(id)
+        if head is not None:
+            return head.dk
+        if id not in self._promised:
+            self._promised[id] = self.next_dk()
+        return self._promised[id]
 
     def next_dk(self) -> int:
         """A key for a record that was not there, or for one that was forgotten."""

@@ -248,6 +248,8 @@ class Replay:
             for i, id, rev in mark.same:
                 head = None if id is None else kernel.head(id)
                 ops.append((i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)))
+            for i, id, op_name, rev in mark.past:
+                ops.append((i, (PUT if op_name == "put" else DELETE, adopting.dk_of(id), rev)))
             for i, op_name, rev in mark.gone:
                 ops.append((i, (PUT if op_name == "put" else DELETE, adopting.next_dk(), rev)))
             ops += [(i, (FORGET, adopting.next_dk(), rev)) for i, (_, rev) in enumerate(mark.forget)]
