@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench import table
+from bench.folders import folders
 from bench.footprint import footprint
 from bench.growth import growth, history_on_disk
 from bench.langgraph import against_langgraph
 from bench.measure import Growth, Row, say
 from bench.plan import QUICK, Plan, parse_sizes
+from bench.postgres import postgres
 from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
 from bench.stores import Stores
@@ -26,7 +28,9 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "many": many,
     "get": gets,
     "query": scans,
+    "jsonl": folders,
     "langgraph": against_langgraph,
+    "postgres": postgres,
     "footprint": footprint,
     "disk": history_on_disk,
     "growth": growth,

@@ -45,6 +45,10 @@ def _universe(folder: Path) -> str:
     return url_for(folder)
 
 
+def _folder(folder: Path) -> str:
+    return f"jsonl:{folder / 'store'}"
+
+
 SETTINGS: dict[str, list[Setting]] = {
     "memory": [Setting("memory", lambda _: "memory:", {}, False)],
     "sqlite": [
@@ -52,6 +56,10 @@ SETTINGS: dict[str, list[Setting]] = {
         Setting("relaxed", _file, {"durability": "relaxed"}, True),
     ],
     "postgres": [Setting("postgres", _universe, {}, True)],
+    "jsonl": [
+        Setting("jsonl", _folder, {}, True),
+        Setting("jsonl_on_close", _folder, {"sync": "on_close"}, True),
+    ],
 }
 
 # From the registry, so that a new engine without a row above fails here and not in someone's hands.

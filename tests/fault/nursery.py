@@ -8,6 +8,7 @@ at all, also when its writer is killed.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -40,9 +41,9 @@ class Child:
 class Nursery:
     """The process that forks workers, seen from the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: str = "tests.fault.jobs") -> None:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-        command = [sys.executable, "-m", "tests.fault.nursery"]
+        command = [sys.executable, "-m", "tests.fault.nursery", jobs]
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -66,7 +67,7 @@ class Nursery:
         self._process.stdout.close()
 
     def start(self, job: str, **args: Any) -> Child:
-        """Fork a worker that runs one of `tests.fault.jobs`."""
+        """Fork a worker that runs one of the jobs."""
         self._orders += 1
         order = {"order": self._orders, "job": job, "args": args}
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -151,8 +152,7 @@ def _fork(order: dict[str, Any], jobs: Any) -> None:
 
 
 def _main() -> None:
-    from tests.fault import jobs
-
+    jobs = importlib.import_module(sys.argv[1])
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

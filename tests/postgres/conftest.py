@@ -21,12 +21,20 @@ def url(tmp_path: Path) -> str:
     return url_for(tmp_path)
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of one's own, to be stopped and killed."""
-    server = Server(SAFE).create().start()
+@pytest.fixture(scope="module")
+def _server() -> Iterator[Server]:
+    server = Server(SAFE).create()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def server(_server: Server) -> Iterator[Server]:
+    """A server of the file's own, to be stopped and killed."""
+    # Anew for each test: one that a test started on another thread ends with that thread.
+    _server.start()
+    yield _server
+    _server.kill()
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ class Load:
 
 
 async def feed(u: Any) -> dict[str, list[int]]:
-    """Every put of the whole feed by id; a seq that is skipped fails."""
+    """The seqs of every record of the whole feed; one that is skipped fails."""
     seqs: dict[str, list[int]] = {}
     last = 0
     while changes := await u.changes(last, limit=2000):

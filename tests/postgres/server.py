@@ -80,7 +80,9 @@ class Server:
 
     def create(self) -> Server:
         """Make the data folder."""
-        self.run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
+        self.run(
+            "initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"
+        )
         return self
 
     def run(self, program: str, *args: str) -> None:

@@ -44,7 +44,7 @@ async def test_a_black_hole_of_three_seconds(url: str, lose: bool) -> None:
         await load.reach(before + 100)
         await load.stop()
         slowest = max(await asyncio.gather(*reads))
-        assert max(load.longest_s, slowest) < 6.5
+        assert max(load.longest_s, slowest) < 7.5
         assert not load.refused, "the hole was shorter than the timeout"
         print(f"\n{await load.check(u)}, longest read {slowest:.2f} s")
 
@@ -58,6 +58,19 @@ async def _reading(u: dgent.Universe, load: Load) -> float:
         longest = max(longest, time.monotonic() - began)
         await asyncio.sleep(0.01)
     return longest
+
+
+async def test_connecting_into_a_black_hole(url: str) -> None:
+    """An attempt to connect that is not answered is not the end of the call's time."""
+    async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=3") as u:
+        await u.put(dgent.Datum(id="x"))
+        u.backend._opened().drop_idle()
+        async with proxy.hole(lose=True):
+            calls = (u.get("x"), u.count(dgent.Query()), u.put(dgent.Datum(id="y")))
+            ends = asyncio.gather(*calls)
+            await asyncio.sleep(1.3)
+        crystal, count, put = await ends
+        assert crystal is not None and count in (1, 2) and put.rev == 1
 
 
 async def test_a_black_hole_for_good(url: str) -> None:
@@ -79,13 +92,13 @@ async def test_a_black_hole_for_good(url: str) -> None:
                 began = time.monotonic()
                 ends = await asyncio.gather(*calls, return_exceptions=True)
                 took = time.monotonic() - began
-                assert [type(end) for end in ends] == [Unavailable] * 5 and took < 1.5
+                assert [type(end) for end in ends] == [Unavailable] * 5 and took < 2.5
                 load._stop = True
                 await asyncio.sleep(1.1)
                 for task in load._tasks:
                     task.cancel()
                 await asyncio.gather(*load._tasks, return_exceptions=True)
-                assert load.longest_s < 1.5
+                assert load.longest_s < 2.5
                 began = time.monotonic()
                 await u.close()
                 assert time.monotonic() - began < 5
@@ -108,7 +121,7 @@ async def test_waiting_through_a_black_hole(url: str) -> None:
         async with proxy.hole(lose=True):
             began = time.monotonic()
             assert await u.backend.wait(0, 0.5) == 0
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 3
             await other.put(dgent.Datum(id="news"))
         began = time.monotonic()
         assert await u.backend.wait(0, 20) == 1
@@ -121,4 +134,4 @@ async def test_a_store_that_never_answers(url: str) -> None:
         began = time.monotonic()
         with pytest.raises(Unavailable):
             await dgent.open(f"{proxy.url}&timeout=1").open()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 3

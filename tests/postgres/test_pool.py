@@ -51,7 +51,7 @@ async def test_all_connections_are_taken(url: str) -> None:
         began = time.monotonic()
         calls = (u.get("x"), u.count(dgent.Query()), u.put(dgent.Datum(id="y")), u.changes(0))
         ends = await asyncio.gather(*calls, return_exceptions=True)
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 2.5
         assert [type(end) for end in ends] == [Unavailable] * 4
         assert not await asyncio.wait_for(_later(pool, taken, u), 5), "told it did not happen, and it did"
         taken = [await pool.take(), await pool.take()]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ from tests.postgres.server import Server, with_universe
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_restarted_under_load(server: Server, how: str) -> None:
-    url = with_universe(server.url, "u", timeout=15)
+    url = with_universe(server.url, how, timeout=30)
     async with dgent.open(url) as u:
         load = Load(u, how).start()
         for turn in range(1, 4):
@@ -25,14 +28,14 @@ async def test_restarted_under_load(server: Server, how: str) -> None:
         await load.reach(len(load.told) + 200)
         await load.stop()
         assert not load.refused, "an outage shorter than the timeout is nobody's business"
-        assert load.longest_s < 15
+        assert load.longest_s < 30
         print("\n" + await load.check(u))
     async with dgent.open(url) as u:
         await load.check(u)
 
 
 async def test_reads_across_a_restart(server: Server) -> None:
-    async with dgent.open(with_universe(server.url, "u", timeout=15)) as u:
+    async with dgent.open(with_universe(server.url, "reads", timeout=30)) as u:
         await u.put_many([dgent.Datum(id=f"{i}", data={"n": i}) for i in range(20)])
         await asyncio.to_thread(server.stop)
         reads = [
@@ -55,7 +58,7 @@ async def test_reads_across_a_restart(server: Server) -> None:
 
 async def test_a_server_that_stays_away(server: Server) -> None:
     """Every call ends in time, says so in dgent's words, and works again when the server is back."""
-    async with dgent.open(with_universe(server.url, "u", timeout=1)) as u:
+    async with dgent.open(with_universe(server.url, "away", timeout=1)) as u:
         await u.put(dgent.Datum(id="before"))
         await asyncio.to_thread(server.stop)
         calls = {
@@ -67,12 +70,16 @@ async def test_a_server_that_stays_away(server: Server) -> None:
             "forget": lambda: u.forget("nobody"),
             "seq": u.seq,
         }
-        loop = asyncio.get_running_loop()
-        for name, call in calls.items():
-            began = loop.time()
-            with pytest.raises(Unavailable):
-                await call()
-            assert loop.time() - began < 1.5, name
+        took = await asyncio.gather(*(_fails(call) for call in calls.values()))
+        assert max(took) < 2.5, dict(zip(calls, took, strict=True))
         await asyncio.to_thread(server.start)
         assert (await u.get("before", raw=True)).rev == 1
         assert not await u.exists("x")
+
+
+async def _fails(call: Callable[[], Awaitable[Any]]) -> float:
+    """How long it took to fail."""
+    began = time.monotonic()
+    with pytest.raises(Unavailable):
+        await call()
+    return time.monotonic() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +114,42 @@ CASES: dict[str, list[Case]] = {
         Case({"source": "{backup}", "to": "other"}, ["{backup}", "--to", "other", "--yes"]),
         Case({"source": "{new}", "to": "other"}, ["{new}", "--to", "other", "--yes"], "not_found"),
     ],
+    "jsonl.check": [Case({"folder": "{folder}"}, ["{folder}"]), Case({}, [], "unsupported")],
+    "jsonl.compact": [
+        Case({"folder": "{folder}"}, ["{folder}", "--yes"]),
+        Case({"folder": "{folder}", "history": True}, ["{folder}", "--history"]),
+        Case({}, ["--yes"], "unsupported"),
+    ],
+    "jsonl.git-setup": [
+        Case({"folder": "{folder}"}, ["{folder}"]),
+        Case({"folder": "{new}"}, ["{new}"], "not_found"),
+    ],
+    "jsonl.merge-driver": [
+        Case(
+            {
+                "base": "{folder}/none",
+                "ours": "{folder}/note.jsonl",
+                "theirs": "{folder}/theirs",
+                "path": "note.jsonl",
+            },
+            ["{folder}/none", "{folder}/note.jsonl", "{folder}/theirs", "note.jsonl"],
+        ),
+        Case({"base": "{new}", "ours": "{new}", "theirs": "{new}"}, ["{new}", "{new}", "{new}"], "input"),
+    ],
 }
+
+
+async def fill_folder(path: Path) -> None:
+    """A store of text files in a git repository, with an odd line and what a merge needs."""
+    path.mkdir()
+    subprocess.run(["git", "-C", str(path), "init", "-q"], check=True)
+    async with dgent.open(f"jsonl:{path}", author="ann") as u:
+        for n in (1, 2):
+            await u.put(dgent.Datum(id="a", data={"n": n}, schema="note", schema_version=1))
+        with open(path / "note.jsonl", "a", encoding="ascii") as file:
+            file.write("no line\n")
+    (path / "none").write_bytes(b"")
+    (path / "theirs").write_text('{"id":"theirs","data":{}}\n')
 
 
 async def fill(path: Path) -> None:

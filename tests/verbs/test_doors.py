@@ -24,7 +24,7 @@ from dgent.verbs.desk import Desk
 from dgent.verbs.index import MODULES, NOUNS, SHORT
 from dgent.verbs.outcome import outcome_of
 from tests.cli.terminal import Terminal
-from tests.verbs.cases import CASES, Case, fill
+from tests.verbs.cases import CASES, Case, fill, fill_folder
 
 EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
@@ -48,7 +48,7 @@ class Stage:
         side = self.base / f"side{self.made}"
         side.mkdir()
         asyncio.run(self._fill(side))
-        return {name: str(side / name) for name in ("new", "exported", "backup")}
+        return {name: str(side / name) for name in ("new", "exported", "backup", "folder")}
 
     async def _fill(self, side: Path) -> None:
         await fill(self.terminal.store)
@@ -57,6 +57,7 @@ class Stage:
             await jsonl.export(u, lines.append)
             (side / "exported").write_bytes(b"".join(lines))
             await backup.backup(u, self.terminal.store.parent, side / "backup")
+        await fill_folder(side / "folder")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 from dgent.errors import InputError, Unsupported
 from dgent.settingfile import mask
@@ -53,10 +54,43 @@ def _postgres(rest: str, options: dict[str, Any]) -> Backend:
     return backend
 
 
+def _jsonl(rest: str, options: dict[str, Any]) -> Backend:
+    path, _, query = rest.partition("?")
+    if not path:
+        raise InputError("jsonl: names no folder", hint="write jsonl:path/to/folder")
+    options.update(_settings(query))
+    if options.pop("durability", None) == "relaxed":
+        options.setdefault("sync", "batch")
+    backend: Backend = import_module("dgent.store.jsonl.backend").JSONLBackend(path, **options)
+    return backend
+
+
+_SETTINGS: dict[str, Callable[[str], Any]] = {
+    "sync": str,
+    "sync_every": int,
+    "sync_interval": float,
+    "cache": str,
+}
+
+
+def _settings(query: str) -> dict[str, Any]:
+    """What a URL of a folder says besides its path."""
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in _SETTINGS:
+            raise InputError(f"jsonl: has no setting {name!r}", hint=f"it has {', '.join(_SETTINGS)}")
+        try:
+            found[name] = _SETTINGS[name](value)
+        except ValueError:
+            raise InputError(f"{name} is {value!r}, which is not a number", field=name) from None
+    return found
+
+
 ENGINES: tuple[Engine, ...] = (
     Engine("memory", "memory", "memory:", _memory),
     Engine("sqlite", "sqlite", "sqlite:///path/to/file.db", _sqlite),
     Engine("postgres", "postgresql", "postgresql://user@host/database", _postgres),
+    Engine("jsonl", "jsonl", "jsonl:path/to/folder", _jsonl),
 )
 
 
@@ -69,6 +103,11 @@ def backend_for(url: str, **options: Any) -> Backend:
         if colon and engine.scheme == scheme:
             if "\0" in rest:
                 raise InputError("a path must not contain a NUL character", field="url")
-            return engine.make(rest, {name: value for name, value in options.items() if value is not None})
+            given = {name: value for name, value in options.items() if value is not None}
+            if "read_url" in given and engine.name != "postgres":
+                raise InputError(
+                    f"{engine.name} has no replicas", hint="leave read_url out", field="read_url"
+                )
+            return engine.make(rest, given)
     known = ", ".join(engine.example for engine in ENGINES)
     raise InputError(f"{scheme!r} is not an engine of this build", hint=f"use one of {known}", field="url")

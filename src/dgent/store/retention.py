@@ -37,21 +37,28 @@ def forget(ledger: Ledger, ids: Sequence[str], author: str, room: str | None) ->
         _check_owner(kernel, row, room)
     if not rows:
         return kernel.tip.seq, 0, 0
-    schemas = {old.schema for row in rows for old in (row, *kernel.past(row.dk))}
-    entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
     tip = kernel.tip
     tip.seq += 1
     tip.at = max(clock.now_us(), tip.at)
-    versions = kernel.erase(rows, _commits_about(kernel, {row.dk for row in rows}), tip.seq)
+    versions = erase_rows(ledger, rows)
+    ops = [(FORGET, row.dk, row.rev) for row in rows]
+    number = kernel.make_number(author)
+    kernel.append(Logged(tip.seq, tip.at, number, KINDS.index("forget"), None, None, ops, None, None))
+    return tip.seq, len(rows), versions
+
+
+def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
+    """Remove records and every trace of them, as of the newest seq; how many versions there were."""
+    kernel = ledger.kernel
+    schemas = {old.schema for row in rows for old in (row, *kernel.past(row.dk))}
+    entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
+    versions = kernel.erase(rows, _commits_about(kernel, {row.dk for row in rows}), kernel.tip.seq)
     kernel.remove_entries(entries)
     for row in rows:
         kernel.set_lag(row.schema, row.dk, False)
     for schema in schemas:
         _drop_traces(kernel, schema)
-    ops = [(FORGET, row.dk, row.rev) for row in rows]
-    number = kernel.make_number(author)
-    kernel.append(Logged(tip.seq, tip.at, number, KINDS.index("forget"), None, None, ops, None, None))
-    return tip.seq, len(rows), versions
+    return versions
 
 
 def _check_owner(kernel: Writing, row: Row, room: str | None) -> None:

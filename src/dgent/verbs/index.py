@@ -39,6 +39,10 @@ MODULES: dict[str, str] = {
     "store.backup": "dgent.verbs.store",
     "store.restore": "dgent.verbs.store",
     "store.copy": "dgent.verbs.store",
+    "jsonl.check": "dgent.verbs.jsonl",
+    "jsonl.compact": "dgent.verbs.jsonl",
+    "jsonl.git-setup": "dgent.verbs.jsonl",
+    "jsonl.merge-driver": "dgent.verbs.jsonl",
     "outbox.list": "dgent.verbs.outbox",
     "outbox.replay": "dgent.verbs.outbox",
     "outbox.discard": "dgent.verbs.outbox",
@@ -48,6 +52,7 @@ NOUNS: dict[str, str] = {
     "data": "records: put, find, look back, undo, forget",
     "constellation": "named stores on this machine",
     "store": "how the store is, backup, restore and copy",
+    "jsonl": "stores that are folders of text files: canonical form, git",
     "outbox": "what waits for a store that is away",
     "config": "settings, and where each comes from",
 }

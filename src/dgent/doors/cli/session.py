@@ -174,7 +174,7 @@ class Store:
             settings.url.encode()
         except UnicodeEncodeError:
             raise ConfigError("the path of the store is not valid Unicode text") from None
-        path = Path(settings.url[10:]) if settings.url.startswith("sqlite:///") else None
+        path = _path_of(settings.url)
         if path is None or path.exists():
             return None
         if settings.degrade and Path(settings.outbox).exists():
@@ -188,6 +188,15 @@ class Store:
         if settings.folder is not None:
             config.make_private(settings.folder)
         return path
+
+
+def _path_of(url: str) -> Path | None:
+    """Where a store that is a file or a folder would be made."""
+    if url.startswith("sqlite:///"):
+        return Path(url.removeprefix("sqlite:///"))
+    if url.startswith("jsonl:"):
+        return Path(url.removeprefix("jsonl:").partition("?")[0])
+    return None
 
 
 def printed(found: Any, settings: config.Settings, chosen: Said, degraded: Degradation | None = None) -> int:

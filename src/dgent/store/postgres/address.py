@@ -84,6 +84,13 @@ def address_of(url: str, **options: Any) -> Address:
     )
 
 
+def one_by_one(dsn: str) -> list[str]:
+    """A URL that names several servers as a URL for each of them."""
+    parts = urlsplit(dsn)
+    user, at, hosts = parts.netloc.rpartition("@")
+    return [parts._replace(netloc=user + at + host).geturl() for host in hosts.split(",")]
+
+
 def _number(value: Any, field: str) -> float:
     try:
         number = float(value)

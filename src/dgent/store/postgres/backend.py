@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -25,9 +25,9 @@ from dgent.store.postgres import quick, trouble
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import Listener
-from dgent.store.postgres.pool import Pool
+from dgent.store.postgres.pool import ATTEMPTS, Pool
 from dgent.store.postgres.reading import Catalogs, PostgresReading
-from dgent.store.postgres.replica import Replica
+from dgent.store.postgres.replica import Behind, Replica
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep
 from dgent.store.postgres.work import write
@@ -54,12 +54,13 @@ class PostgresBackend(KernelBackend):
         self.epoch = b""
         self._wrap = wrap
         self._plain = wrap is unwrapped
-        self._texts = Texts(address.universe)
+        self._texts = Texts(address.universe, address.timeout / ATTEMPTS)
         self._catalogs = Catalogs()
         self._pool: Pool | None = None
         self._replica: Replica | None = None
         self._writer: Writer | None = None
         self._listener: Listener | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._pid = 0
         self._newest = 0  # the newest seq that a call here was told of
 
@@ -83,21 +84,29 @@ class PostgresBackend(KernelBackend):
             raise
         self._pool, self._pid = pool, os.getpid()
         self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._saw)
-        self._listener = Listener(pool, self.address, self.last_seq)
+        self._listener = Listener(pool, self.address, self._primary_seq)
         if self.address.read_dsn is not None:
-            self._replica = Replica(Pool(self.address, self.address.read_dsn), self._texts)
+            self._replica = Replica(Pool(self.address, self.address.read_dsn, writes=False), self._texts)
 
     async def close(self) -> None:
         """Finish what was handed in and let go of the connections."""
         pool, self._pool = self._pool, None
-        if pool is None or self._pid != os.getpid():
+        if self._pid != os.getpid():
             return  # what was inherited by a fork belongs to the parent
+        if pool is not None:
+            self._closing = asyncio.ensure_future(self._let_go(pool))
+        if self._closing is not None:
+            await asyncio.shield(self._closing)  # whoever gives up waiting does not stop it
+
+    async def _let_go(self, pool: Pool) -> None:
         assert self._writer is not None and self._listener is not None
-        await self._writer.close()
-        await self._listener.close()
-        if self._replica is not None:
-            await self._replica.pool.close()
-        await pool.close()
+        try:
+            await self._writer.close()
+            await self._listener.close()
+        finally:
+            if self._replica is not None:
+                await self._replica.pool.close()
+            await pool.close()
 
     def _opened(self) -> Pool:
         if self._pool is None:
@@ -111,12 +120,15 @@ class PostgresBackend(KernelBackend):
 
     # -- where work runs ------------------------------------------------------------------
 
-    async def _reading_pool(self) -> Pool:
-        """Where to read: a replica that has caught up with what this handle knows of, or the primary."""
+    async def _ask(self, work: Callable[[asyncpg.Connection], Awaitable[R]], quick: bool = False) -> R:
+        """Read from a replica that has caught up with what this handle knows of, or from the primary."""
         pool = self._opened()
-        if self._replica is not None and await self._replica.reaches(self._newest):
-            return self._replica.pool
-        return pool
+        if self._replica is not None:
+            try:
+                return await self._replica.ask(self._newest, work)
+            except Behind:
+                pass
+        return await pool.call(work, quick=quick)
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         async def moment(connection: asyncpg.Connection) -> R:
@@ -130,7 +142,7 @@ class PostgresBackend(KernelBackend):
 
                 return await run(do)
 
-        return await (await self._reading_pool()).call(moment)
+        return await self._ask(moment)
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         return await write(self._opened(), self._texts, self._wrap, work)
@@ -142,7 +154,9 @@ class PostgresBackend(KernelBackend):
 
     async def _fetch(self, sql: str, *values: Any) -> Any:
         """One statement that reads, by itself a moment."""
-        pool = await self._reading_pool() if self._replica is not None else self._opened()
+        if self._replica is not None:
+            return await self._ask(lambda connection: connection.fetch(sql, *values), quick=True)
+        pool = self._opened()
         end = None
         connection = pool.take_idle()
         if connection is not None:
@@ -226,6 +240,14 @@ class PostgresBackend(KernelBackend):
     async def last_seq(self) -> int:
         """The newest seq."""
         seq: int = (await self._fetch(self._texts.clock))[0][0]
+        self._saw(seq)
+        return seq
+
+    async def _primary_seq(self) -> int:
+        """The newest seq where commits happen: the news of one come from there, too."""
+        pool = self._opened()
+        found = await pool.call(lambda connection: connection.fetch(self._texts.clock), quick=True)
+        seq: int = found[0][0]
         self._saw(seq)
         return seq
 

@@ -26,6 +26,7 @@ async def send(
     proposal.changes.fresh, proposal.changes.added = [], []
     try:
         async with connection.transaction():
+            await connection.execute(texts.patience)
             values = proposal.arguments(writer, n, clock.now_us())
             seq, dk, at = await connection.fetchrow(texts.commit, *values)
             ahead, shift = seq - proposal.base, dk - FRESH

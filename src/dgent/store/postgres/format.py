@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import Any
+
+import asyncpg
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew, InputError, Unsupported
@@ -21,6 +24,9 @@ STALE = "DG001"
 
 DONE = "DG002"
 """SQLSTATE raised when the same group was committed before, and only its answer was lost."""
+
+STEPS: dict[int, str] = {}
+"""SQL from format n to n + 1, with `{u}` for the schema; all run in the transaction that migrates."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 
@@ -237,10 +243,12 @@ async def prepare(connection: Any, name: str) -> bytes:
                 await _create(connection, name)
             elif found > FORMAT:
                 raise FormatTooNew(f"the universe {name!r} has format {found}; this dgent knows {FORMAT}")
-            elif found < FORMAT:
-                raise Corrupt(f"the universe {name!r} has the unknown format {found}")
-    # Writers that were not heard of for a day have nothing to ask for any more.
-    await connection.execute(f"DELETE FROM {quoted}.once WHERE at < $1", clock.now_us() - DAY_US)
+            else:
+                await _migrate(connection, name, found)
+    # Writers that were not heard of for a day have nothing to ask for any more. Whoever may only read,
+    # or reads from a standby, leaves that to others.
+    with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError):
+        await connection.execute(f"DELETE FROM {quoted}.once WHERE at < $1", clock.now_us() - DAY_US)
     epoch = await connection.fetchval(f"SELECT bytes FROM {quoted}.meta WHERE name = 'epoch'")
     if not isinstance(epoch, bytes):
         raise Corrupt(f"the universe {name!r} has no epoch")
@@ -272,6 +280,15 @@ async def _create(connection: Any, name: str) -> None:
         await connection.execute(f"CREATE SCHEMA {quoted}")
     await connection.execute(script(name))
     await fill(connection, name)
+
+
+async def _migrate(connection: Any, name: str, found: int) -> None:
+    quoted = f'"{checked_name(name)}"'
+    for step in range(found, FORMAT):
+        if step not in STEPS:
+            raise Corrupt(f"the universe {name!r} has format {found}, which no step leads on from")
+        await connection.execute(STEPS[step].replace("{u}", quoted))
+    await connection.execute(f"UPDATE {quoted}.meta SET number = $1 WHERE name = 'format'", FORMAT)
 
 
 async def fill(connection: Any, name: str) -> None:

@@ -11,13 +11,13 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import asyncpg
 
 from dgent.errors import Closed, Unavailable
 from dgent.store.postgres import trouble
-from dgent.store.postgres.address import Address
+from dgent.store.postgres.address import Address, one_by_one
 
 R = TypeVar("R")
 
@@ -29,8 +29,9 @@ ATTEMPTS = 3  # a silent connection is given up after this part of the time ther
 class Pool:
     """Up to so many connections; who wants one more waits for the next that is free."""
 
-    def __init__(self, address: Address, dsn: str) -> None:
-        self.address, self.dsn = address, dsn
+    def __init__(self, address: Address, dsn: str, writes: bool = True) -> None:
+        self.address, self._writes = address, writes
+        self._hosts = one_by_one(dsn)  # the one that answered last comes first
         self._idle: list[asyncpg.Connection] = []
         self._out: set[asyncpg.Connection] = set()
         self._making = 0
@@ -45,16 +46,31 @@ class Pool:
     # -- one connection -------------------------------------------------------------------
 
     async def connect(self) -> asyncpg.Connection:
-        """One more connection, outside the count."""
-        several = "," in self.dsn.partition("@")[2].partition("/")[0]
-        options: dict[str, Any] = {"target_session_attrs": "read-write"} if several else {}
+        """One more connection, outside the count; of several servers, to one that takes writes."""
+        failed: list[BaseException] = []
+        for dsn in tuple(self._hosts):
+            try:
+                connection = await self._connect(dsn)
+            except trouble.FAILURES as error:
+                failed.append(error)
+            else:
+                if dsn != self._hosts[0]:
+                    self._hosts.sort(key=dsn.__ne__)
+                return connection
+        # A server that is away tells less than one that refuses.
+        raise next((error for error in failed if not trouble.is_gone(error)), failed[0])
+
+    async def _connect(self, dsn: str) -> asyncpg.Connection:
+        several = len(self._hosts) > 1
+        # Each has its share of the time: one that is silent must not use up that of the others.
+        share = self.address.timeout / ATTEMPTS / len(self._hosts)
         return await asyncpg.connect(
-            self.dsn,
-            timeout=max(1.0, self.address.timeout / ATTEMPTS),
+            dsn,
+            timeout=max(0.5, share),
             server_settings=self.address.settings(),
             statement_cache_size=0 if self.address.pgbouncer else 200,
             max_cached_statement_lifetime=0,
-            **options,
+            target_session_attrs="read-write" if several and self._writes else None,
         )
 
     def take_idle(self) -> asyncpg.Connection | None:
@@ -182,6 +198,8 @@ class Pool:
             except trouble.FAILURES as error:
                 left = end - loop.time()
                 absent = not patient and isinstance(error, OSError)
+                # Where only reads go, somebody else can be asked at once.
+                absent = absent or not self._writes
                 if absent or not trouble.is_gone(error) or left <= pause:
                     raise trouble.told(error, self.address.place) from None
                 self.drop_idle()
@@ -196,6 +214,8 @@ class Pool:
             async with asyncio.timeout_at(end):
                 connection = await self.take()
         except TimeoutError:
+            if loop.time() < end:
+                raise ConnectionError("no answer") from None  # to one attempt to connect
             if self.size >= self.address.pool:
                 raise Unavailable(
                     f"all {self.address.pool} connections were in use for {self.address.timeout:g} s",

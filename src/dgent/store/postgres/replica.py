@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
-from dgent.errors import DgentError
-from dgent.store.postgres import trouble
-from dgent.store.postgres.pool import Pool
+import asyncpg
+
+from dgent.errors import StorageError
+from dgent.store.postgres.pool import ATTEMPTS, Pool
 from dgent.store.postgres.sql import Texts
 
-PATIENCE_S = 0.2  # so long a read waits for the replica before it goes to the primary
+R = TypeVar("R")
+
+PATIENCE_S = 0.2  # so long a read waits for the replica to catch up before it goes to the primary
 PAUSE_S = 0.01
+REACH_S = 1.0  # so long it may take to get a connection that has caught up
 LEAVE_S = 5.0  # a replica that failed is left alone for so long
+
+
+class Behind(Exception):
+    """The replica cannot answer this now; ask the primary."""
 
 
 class Replica:
@@ -19,34 +30,36 @@ class Replica:
 
     def __init__(self, pool: Pool, texts: Texts) -> None:
         self.pool, self._texts = pool, texts
-        self._seq = -1  # it never goes back, so what it had once it has now
+        # By connection: behind one name there may be several servers, each with a past of its own.
+        self._seqs: WeakKeyDictionary[asyncpg.Connection, int] = WeakKeyDictionary()
         self._leave_until = 0.0
 
-    async def reaches(self, seq: int) -> bool:
-        """Whether the replica has this seq, now or very soon."""
+    async def ask(self, seq: int, work: Callable[[asyncpg.Connection], Awaitable[R]]) -> R:
+        """Read where this seq is known, now or very soon; `Behind` if that cannot be."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._leave_until:
-            return False
-        end = loop.time() + PATIENCE_S
-        try:
-            async with asyncio.timeout(PATIENCE_S * 2):
-                while self._seq < seq:
-                    self._seq = await self._look()
-                    if self._seq < seq:
-                        if loop.time() >= end:
-                            return False
-                        await asyncio.sleep(PAUSE_S)
-        except (DgentError, *trouble.FAILURES):
-            self._leave_until = loop.time() + LEAVE_S
-            return False
-        return True
+            raise Behind
 
-    async def _look(self) -> int:
-        connection = await self.pool.take()
+        async def caught_up(connection: asyncpg.Connection) -> R:
+            await self._catch_up(connection, seq)
+            limit.reschedule(loop.time() + self.pool.address.timeout / ATTEMPTS)
+            return await work(connection)
+
         try:
-            seq: int = await connection.fetchval(f"SELECT seq FROM {self._texts.u}.clock")
-        except BaseException:
-            self.pool.drop(connection)
-            raise
-        self.pool.give(connection)
-        return seq
+            async with asyncio.timeout(REACH_S) as limit:
+                return await self.pool.call(caught_up)
+        except (StorageError, TimeoutError):
+            self._leave_until = loop.time() + LEAVE_S
+            raise Behind from None
+
+    async def _catch_up(self, connection: asyncpg.Connection, seq: int) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE_S
+        while self._seqs.get(connection, -1) < seq:
+            found = self._seqs[connection] = await connection.fetchval(
+                f"SELECT seq FROM {self._texts.u}.clock"
+            )
+            if found < seq:
+                if loop.time() >= end:
+                    raise Behind
+                await asyncio.sleep(PAUSE_S)

@@ -16,11 +16,16 @@ _WAYS = [(descending, content) for descending in (False, True) for content in (F
 class Texts:
     """The statements for one universe; its name is checked, so it can be no other SQL."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, patience_s: float = 10.0) -> None:
         self.universe = name
         u = self.u = f'"{checked_name(name)}"'
         self.clock = f"SELECT seq, at, dk, catalog, lag FROM {u}.clock"
-        self.lock = f"SELECT seq, at, dk, catalog, lag FROM {u}.clock FOR UPDATE"
+        # Whoever holds the clock and falls silent loses it after a while, also behind a pooler.
+        self.patience = f"SET LOCAL idle_in_transaction_session_timeout = {int(patience_s * 1000)}"
+        self.lock = (
+            f"SELECT c.seq, c.at, c.dk, c.catalog, c.lag FROM {u}.clock c, set_config("
+            f"'idle_in_transaction_session_timeout', '{int(patience_s * 1000)}', true) FOR UPDATE OF c"
+        )
         self.fresh = f"SELECT catalog, EXISTS (SELECT FROM {u}.lag) FROM {u}.clock"
         self.bytes = (
             "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c"

@@ -15,9 +15,9 @@ from dgent.errors import (
 )
 from dgent.store.postgres.format import DONE, STALE
 
-# The connection is gone, or the server is going, coming back, or a standby that was not promoted yet.
+# The connection is gone or was silent too long, or the server is going, coming back, or not promoted yet.
 _GONE_STATES = frozenset(
-    ("57P01", "57P02", "57P03", "57P04", "57P05", "53300", "25006", "40001", "40P01", "08P01")
+    ("57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "53300", "25006", "40001", "40P01", "08P01")
 )
 # Everything that the driver raises when the server or the way to it fails.
 FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)

@@ -80,12 +80,15 @@ class SQLiteBackend(EmbeddedBackend):
 
     async def _opening(self) -> Shared:
         assert self._loop is not None
-        opening = Opening(self.path, self.durability, self._wrap)
+        opening = self._opening_of()
         try:
             return await asyncio.shield(self._loop.run_in_executor(None, opening.run))
         except asyncio.CancelledError:
             opening.disown()
             raise
+
+    def _opening_of(self) -> Opening:
+        return Opening(self.path, self.durability, self._wrap)
 
     async def close(self) -> None:
         """Finish what is queued and let go; the last handle folds the log into the file."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import apsw
@@ -29,10 +29,12 @@ from dgent.store.kernel import Reading, Wrap
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import connect, translate, translated, use_wal
-from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
 from dgent.store.sqlite.writer import Writer
 
 R = TypeVar("R")
+Make: TypeAlias = Callable[[apsw.Connection], SQLiteKernel]
+"""Makes the writing kernel of a connection. Equal ones make alike, so that handles can share it."""
 
 READERS = 4
 SCRUB_S = 5.0
@@ -52,14 +54,14 @@ class Reader:
 class Shared:
     """The writer of a file, and a reading connection for each thread that reads it."""
 
-    def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
+    def __init__(self, path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> None:
         self.path, self.durability, self.wrap = path, durability, wrap
         self.handles = 0
         self.inherited = False  # opened by the process that this one was forked from
         self.key: _Key | None = None
         storage.refuse_foreign(path)
         with translated(path):
-            self.writer = Writer(path, durability, _prepare, wrap)
+            self.writer = Writer(path, durability, _prepare, wrap, make)
         self.epoch = self.writer.epoch
         self.pool = ThreadPoolExecutor(READERS, thread_name_prefix="dgent-reader")
         self._local = threading.local()
@@ -188,17 +190,17 @@ def _prepared(connection: apsw.Connection, path: str) -> bytes:
 
 # -- opening and closing ------------------------------------------------------------------
 
-_Key = tuple[int, int, str, Wrap]
+_Key = tuple[int, int, str, Wrap, Make]
 _open: dict[_Key, Shared] = {}
 _every: WeakSet[Shared] = WeakSet()
 _beginning: set[str] = set()  # paths that are being opened, which may take as long as someone holds a lock
 _lock = threading.Lock()
 
 
-def share(path: str, durability: str, wrap: Wrap) -> Shared:
+def share(path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> Shared:
     """The one `Shared` of a file in this process, opened if it is not yet."""
     with _lock:
-        key = _key(path, durability, wrap)
+        key = _key(path, durability, wrap, make)
         if key is not None and key[:2] in _unsafe:
             raise Closed(
                 f"{path} was in use when this process was forked",
@@ -212,10 +214,10 @@ def share(path: str, durability: str, wrap: Wrap) -> Shared:
                 )
             _beginning.add(path)
             try:
-                shared = Shared(path, durability, wrap)
+                shared = Shared(path, durability, wrap, make)
             finally:
                 _beginning.discard(path)
-            shared.key = _key(path, durability, wrap)
+            shared.key = _key(path, durability, wrap, make)
             if shared.key is None:
                 shared.close()
                 raise NoBackendAvailable(f"{path} was moved away while it was being opened")
@@ -238,8 +240,8 @@ def release(shared: Shared) -> None:
 class Opening:
     """An open that runs on another thread; if its caller is gone by the end of it, it is closed again."""
 
-    def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
-        self._asked = path, durability, wrap
+    def __init__(self, path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> None:
+        self._asked = path, durability, wrap, make
         self._lock = threading.Lock()
         self._shared: Shared | None = None
         self._disowned = False
@@ -263,12 +265,12 @@ class Opening:
             threading.Thread(target=release, args=(shared,), name="dgent-close").start()
 
 
-def _key(path: str, durability: str, wrap: Wrap) -> _Key | None:
+def _key(path: str, durability: str, wrap: Wrap, make: Make) -> _Key | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino, durability, wrap
+    return found.st_dev, found.st_ino, durability, wrap, make
 
 
 # -- fork ---------------------------------------------------------------------------------

@@ -63,7 +63,12 @@ class Writer:
     """Owns the writing connection; used by its thread, or on the loop under `lock`."""
 
     def __init__(
-        self, path: str, durability: str, prepare: Callable[[apsw.Connection, str], bytes], wrap: Wrap
+        self,
+        path: str,
+        durability: str,
+        prepare: Callable[[apsw.Connection, str], bytes],
+        wrap: Wrap,
+        make: Callable[[apsw.Connection], SQLiteKernel] = SQLiteKernel,
     ) -> None:
         self.path = path
         self.lock = threading.Lock()
@@ -78,8 +83,12 @@ class Writer:
             raise
         self._patience = Patience()
         self.connection.set_busy_handler(self._patience)
-        self.kernel = SQLiteKernel(self.connection)
-        self.ledger = Ledger(wrap(self.kernel))
+        try:
+            self.kernel = make(self.connection)
+            self.ledger = Ledger(self.kernel.behind(wrap))
+        except BaseException:
+            self.connection.close()
+            raise
         self.pace_s = LOOP_BUDGET_S  # how long commits take lately
         self._jobs: queue.SimpleQueue[Sequence[Job] | None] = queue.SimpleQueue()
         self._left: deque[Job] = deque()  # what the thread took over and has not begun
@@ -111,11 +120,13 @@ class Writer:
             return False
         try:
             self.connection.set_busy_handler(None)
+            self.kernel.patient = False
             try:
                 self._group(jobs)
             except Exception:
                 return False
             finally:
+                self.kernel.patient = True
                 self.connection.set_busy_handler(self._patience)
         finally:
             self.lock.release()
@@ -293,7 +304,7 @@ class Writer:
             self.scrub()  # what a forget that was cut short has left undone
             self.truncate()
         finally:
-            self.connection.close()
+            self.kernel.close()
 
 
 def _deliver(group: Sequence[Job]) -> None:

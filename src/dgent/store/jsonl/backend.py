@@ -1,0 +1,258 @@
+"""The JSONL engine: a folder of text files that people and git can read, and a SQLite cache of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dgent.errors import Busy, Corrupt, FormatTooNew, NoBackendAvailable
+from dgent.model.datum import Datum
+from dgent.store.backend import Keep
+from dgent.store.check import check_seq
+from dgent.store.embedded import wait_by_polling
+from dgent.store.jsonl import cache
+from dgent.store.jsonl.cache import Report
+from dgent.store.jsonl.compaction import Compaction, Wanted
+from dgent.store.jsonl.folder import CACHE, FORMAT, Folder
+from dgent.store.jsonl.kernel import JSONLKernel
+from dgent.store.jsonl.syncing import Policy, Strategy
+from dgent.store.kernel import Reading, Wrap, unwrapped
+from dgent.store.ledger import Ledger
+from dgent.store.sqlite.backend import POLL_S, SQLiteBackend
+from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
+from dgent.store.sqlite.upkeep import disk_errors
+from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
+
+if TYPE_CHECKING:
+    from dgent.store.upkeep import Upkeep
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Making:
+    """Makes the kernel of a folder; equal ones make alike, so that handles can share it."""
+
+    path: str
+    policy: Policy
+
+    def __call__(self, connection: Any) -> JSONLKernel:
+        """The kernel over a connection to the cache."""
+        return JSONLKernel(connection, Folder(self.path), self.policy)
+
+
+class JSONLBackend(SQLiteBackend):
+    """Keeps everything in a folder with one text file for each schema.
+
+    `sync` says when a commit is on the disk: `immediate` (the default) before its call returns,
+    `batch` after `sync_every` commits or `sync_interval` seconds, `on_close` when the store is closed.
+    """
+
+    name = "jsonl"
+    priority = 60
+
+    def __init__(
+        self,
+        path: str,
+        sync: Strategy = "immediate",
+        sync_every: int = 100,
+        sync_interval: float = 0.5,
+        cache: str | None = None,
+        wrap: Wrap = unwrapped,
+    ) -> None:
+        self.folder = os.path.realpath(path)
+        self.policy = Policy(sync, sync_every, sync_interval).checked()
+        self._cache_folder = os.path.join(self.folder, CACHE) if cache is None else os.path.realpath(cache)
+        # What the cache has lost, the files still have, so it never waits for the disk.
+        super().__init__(os.path.join(self._cache_folder, "cache.db"), "relaxed", wrap)
+
+    # -- lifecycle ------------------------------------------------------------------------
+
+    async def is_available(self) -> bool:
+        """Whether the folder, or the one it would be made in, can be written."""
+        target = self.folder if os.path.isdir(self.folder) else os.path.dirname(self.folder)
+        return os.path.isdir(target) and os.access(target, os.R_OK | os.W_OK | os.X_OK)
+
+    def _opening_of(self) -> Opening:
+        return _OpeningFolder(self.path, "relaxed", self._wrap, Making(self.folder, self.policy))
+
+    @property
+    def kernel(self) -> JSONLKernel:
+        """The writing kernel; its attributes that readers use are set in one go."""
+        kernel = self._opened().writer.kernel
+        assert isinstance(kernel, JSONLKernel)
+        return kernel
+
+    async def open(self) -> None:
+        """Open or create the folder, and read what changed in it."""
+        await super().open()
+        self.epoch = self.kernel.epoch
+
+    # -- reads ----------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Bring the cache up to date if the files changed; on an event loop that is Busy instead."""
+        kernel = self.kernel
+        if kernel.epoch != self.epoch:
+            self.epoch = kernel.epoch  # the cache was built anew
+        if kernel.writing or not kernel.changed():
+            return
+        if _on_a_loop():
+            raise Busy(f"{self.folder} was changed by others")
+        catch_up(self._opened().writer)
+
+    def get_now(self, id: str, lazy: bool = False) -> Datum | None:
+        """The live version, read on this thread without an event loop."""
+        self._refresh()
+        return super().get_now(id, lazy)
+
+    def _read_now(self, work: Callable[[Reading], R]) -> R:
+        self._refresh()
+        return super()._read_now(work)
+
+    async def _read(self, work: Callable[[Reading], R]) -> R:
+        shared = self._opened()
+        assert self._loop is not None
+
+        def fresh() -> R:
+            self._refresh()
+            return shared.read(work)
+
+        return await self._loop.run_in_executor(shared.pool, fresh)
+
+    async def wait(self, since: int, timeout_s: float) -> int:
+        """Return the newest seq as soon as it passes `since`, or when time is up."""
+        check_seq(since, "since")
+
+        def newest() -> int:
+            try:
+                return self._read_now(lambda reading: reading.newest()[0])
+            except Busy:
+                self._opened().writer.submit([Job(_ignored, work=_nothing)])
+                return since  # asked again after the pause
+
+        return await wait_by_polling(newest, since, timeout_s, POLL_S)
+
+    def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
+        if len(jobs) > 1 and self.policy.strategy == "immediate":
+            return False
+        return writer.pace_s < LOOP_BUDGET_S and super()._fits_the_loop(jobs, writer)
+
+    # -- rewriting ------------------------------------------------------------------------
+
+    async def rewrite(self, *, history: bool) -> Compaction:
+        """Write the files in their canonical form; without `history`, only the newest versions stay."""
+        if not history:
+            await self.compact(Keep(versions=0))
+        done = Wanted()
+
+        def ask(_: Ledger) -> None:
+            self.kernel.compacting = done
+
+        await self._write(ask)
+        if done.error is not None:
+            raise done.error
+        assert done.compaction is not None, "it was done, or it failed"
+        return done.compaction
+
+    # -- upkeep ---------------------------------------------------------------------------
+
+    async def _erase_traces(self) -> bool:
+        """Rewrite the cache too; the files were rewritten by the forget itself."""
+        erased = await super()._erase_traces()
+        left = await self._read(lambda reading: self._asked("SELECT 1 FROM meta WHERE name = 'purging'"))
+        return erased and not left
+
+    def _asked(self, sql: str) -> list[Any]:
+        own = self._opened()._reader().own
+        return own._all(sql)
+
+    async def oddities(self) -> tuple[list[Report], list[tuple[str, int]]]:
+        """The lines that are odd, and the records that were changed in two copies: id and rev."""
+
+        def work(_: Reading) -> tuple[list[Report], list[tuple[str, int]]]:
+            ask = self._opened()._reader().own._execute
+            return cache.reports(ask), cache.conflicts(ask)
+
+        return await self._read(work)
+
+    def upkeep(self) -> Upkeep:
+        """What inspects this store."""
+        from dgent.store.jsonl.health import JSONLUpkeep  # loads when it is used
+
+        return JSONLUpkeep(self)
+
+    def _place(self) -> str:
+        return self.folder
+
+    def _size_bytes(self) -> int:
+        return self.kernel.folder.size()
+
+    def _details(self) -> dict[str, Any]:
+        ask = self._opened()._reader().own._execute
+        return {
+            "format": FORMAT,
+            "sync": self.policy.strategy,
+            "power_cut_loses": self.policy.loses,
+            "cache": self.path,
+            "odd_lines": len(cache.reports(ask)),
+            "conflicts": len(cache.conflicts(ask)),
+        }
+
+
+class _OpeningFolder(Opening):
+    """Opens the cache of a folder, and brings it up to date before anyone reads."""
+
+    def run(self) -> Shared:
+        """Open, on the thread for it."""
+        self._make_places()
+        try:
+            shared = super().run()
+        except (Corrupt, FormatTooNew):
+            # It is derived, so nothing is lost with it; whoever still has it open goes on with it.
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    os.unlink(self._asked[0] + suffix)
+            shared = super().run()
+        try:
+            catch_up(shared.writer)
+        except BaseException:
+            release(shared)
+            raise
+        return shared
+
+    def _make_places(self) -> None:
+        path, making = self._asked[0], self._asked[3]
+        assert isinstance(making, Making)
+        folder = Folder(making.path)  # makes it, or says why it cannot be used
+        folder.close()
+        with disk_errors(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            ignore = os.path.join(os.path.dirname(path), ".gitignore")
+            if not os.path.exists(ignore):
+                with open(ignore, "w", encoding="ascii") as file:
+                    file.write("*\n")
+
+
+def catch_up(writer: Writer) -> None:
+    """Have the writer look at the files, and wait until it has."""
+    done = threading.Event()
+    job = Job(lambda _: done.set(), work=_nothing)
+    writer.submit([job])
+    while not done.wait(1.0):
+        if not writer._thread.is_alive():
+            raise NoBackendAvailable(f"{writer.path} was closed meanwhile")
+    if job.error is not None:
+        raise job.error
+
+
+def _nothing(_: Ledger) -> None:
+    """A transaction of its own is all that is wanted."""
+
+
+def _ignored(_: Sequence[Job]) -> None:
+    """Nobody waits for the answer."""

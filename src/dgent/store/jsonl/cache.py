@@ -1,0 +1,269 @@
+"""What the cache of a JSONL store knows of its files: how far they are read, and what was odd in them.
+
+The tables are beside those of the SQLite format, in the same file and the same transactions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from dgent.store.jsonl.folder import Format, Stamp
+from dgent.store.sqlite.kernel import SQLiteKernel
+
+VERSION = 1  # of the tables below and of what is derived from lines; another one is built anew
+PIECE = 4096  # so much of the beginning and the end of a file is compared before its tail is trusted
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS j_file (
+    file INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, size INT, mtime INT, inode INT, offset INT,
+    lines INT, ended INT, head_size INT, head BLOB, tail_size INT, tail BLOB
+);
+CREATE TABLE IF NOT EXISTS j_line (
+    dk INT NOT NULL, rev INT NOT NULL, sum TEXT NOT NULL, c TEXT NOT NULL, at INT NOT NULL,
+    file INT NOT NULL, said INT NOT NULL, after INT NOT NULL, PRIMARY KEY (dk, rev)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS j_mark (c TEXT PRIMARY KEY, seq INT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS j_report (name TEXT NOT NULL, line INT NOT NULL, kind TEXT NOT NULL, text TEXT);
+CREATE TABLE IF NOT EXISTS j_pending (c TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (c, name));
+CREATE TABLE IF NOT EXISTS j_conflict (dk INTEGER PRIMARY KEY, rev INT NOT NULL, sums TEXT NOT NULL);
+"""
+_OWN = ("j_file", "j_line", "j_mark", "j_report", "j_pending", "j_conflict")
+_DERIVED = ("datum", "past", "commits", "ix", "entry", "schema", "lag", "forgotten")
+_PUT_FILE = (
+    "INSERT INTO j_file (name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET size = excluded.size,"
+    " mtime = excluded.mtime, inode = excluded.inode, offset = excluded.offset, lines = excluded.lines,"
+    " ended = excluded.ended, head_size = excluded.head_size, head = excluded.head,"
+    " tail_size = excluded.tail_size, tail = excluded.tail"
+)
+_FILES = "SELECT name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail FROM j_file"
+_HEADS = (
+    "SELECT l.sum, d.id, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
+    " JOIN datum d ON d.dk = l.dk AND d.rev = l.rev AND d.trail = 0 WHERE f.name = ?"
+)
+_CONFLICTS = "SELECT d.id, c.rev, c.sums FROM j_conflict c JOIN datum d ON d.dk = c.dk AND d.rev = c.rev"
+
+
+class Known(NamedTuple):
+    """How a file was when it was last read: up to `offset`, which is before a line that was cut off."""
+
+    stamp: Stamp
+    offset: int = 0
+    lines: int = 0
+    ended: bool = True
+    head_size: int = 0
+    head: bytes = b""
+    tail_size: int = 0
+    tail: bytes = b""
+
+    def grown(self, stamp: Stamp, chunk: bytes, lines: int) -> Known:
+        """How it is after lines were appended to it."""
+        head_size, head = self.head_size, self.head
+        if not head_size:
+            head_size = min(PIECE, len(chunk))
+            head = piece(chunk[:head_size])
+        tail = chunk[-PIECE:]
+        # A line that was cut off ends now, and is read no more.
+        cut = 0 if self.ended else 1
+        return Known(
+            stamp, stamp.size, self.lines + lines + cut, True, head_size, head, len(tail), piece(tail)
+        )
+
+
+EMPTY = Known(Stamp(0, 0, 0))
+
+
+def piece(raw: bytes) -> bytes:
+    """What is kept of a piece of a file, to know it again."""
+    return hashlib.blake2b(raw, digest_size=16).digest()
+
+
+class Report(NamedTuple):
+    """Something odd in a file: where, of what kind, and what it is in words."""
+
+    name: str
+    line: int
+    kind: str
+    text: str
+
+
+class Seen(NamedTuple):
+    """A line that is in the cache, as the version of a record that it became; `said` is its own rev."""
+
+    dk: int
+    rev: int
+    sum: str
+    c: str
+    at: int
+    said: int
+
+
+class Cache:
+    """The tables about files; used inside the kernel's transactions."""
+
+    def __init__(self, kernel: SQLiteKernel) -> None:
+        self._kernel = kernel
+        self._numbers: dict[str, int] = {}
+        kernel.connection.execute(_TABLES)
+
+    def fits(self, format: Format) -> bool:
+        """Whether what is there is of this store and this version."""
+        meta = dict(self._kernel._all("SELECT name, value FROM meta"))
+        return meta.get("jsonl") == VERSION and meta.get("universe_id") == format.universe_id
+
+    def wipe(self, format: Format) -> bytes:
+        """Empty everything; cursors of before fit no more. Returns the new epoch."""
+        execute, epoch = self._kernel._execute, os.urandom(8)
+        self._numbers = {}
+        for table in (*_DERIVED, *_OWN):
+            execute(f"DELETE FROM {table}")
+        execute("DELETE FROM name WHERE n <> 0")
+        execute("DELETE FROM meta WHERE name IN ('floor_at', 'erasing')")
+        put = "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)"
+        values = {
+            "jsonl": VERSION,
+            "universe_id": format.universe_id,
+            "forget_salt": bytes.fromhex(format.salt),
+            "epoch": epoch,
+            "floor": 0,
+            "dk_floor": 0,
+            "forgot": 0,
+        }
+        self._kernel._many(put, list(values.items()))
+        self._kernel._reload_everywhere()
+        return epoch
+
+    def epoch(self) -> bytes:
+        """What cursors of this cache carry."""
+        return bytes(self._kernel._all("SELECT value FROM meta WHERE name = 'epoch'")[0][0])
+
+    # -- files ----------------------------------------------------------------------------
+
+    def files(self) -> dict[str, Known]:
+        """How every file was when it was last read."""
+        return {name: Known(Stamp(*rest[:3]), *rest[3:]) for name, *rest in self._kernel._all(_FILES)}
+
+    def put_file(self, name: str, known: Known) -> None:
+        """Note how far a file is read."""
+        self._kernel._execute(_PUT_FILE, (name, *known.stamp, *known[1:]))
+
+    def drop_file(self, name: str) -> None:
+        """Forget a file that is gone."""
+        self._numbers.pop(name, None)
+        self._kernel._execute("DELETE FROM j_file WHERE name = ?", (name,))
+
+    def number(self, name: str) -> int:
+        """The number of a file, in whose place nothing else comes."""
+        number = self._numbers.get(name)
+        if number is None:
+            found = self._kernel._all("SELECT file FROM j_file WHERE name = ?", name)
+            if not found:
+                self.put_file(name, EMPTY)
+                return self.number(name)
+            number = self._numbers[name] = found[0][0]
+        return number
+
+    def forget_numbers(self) -> None:
+        """After a rollback, numbers given in it may be another file's."""
+        self._numbers = {}
+
+    # -- lines ----------------------------------------------------------------------------
+
+    def put_lines(self, lines: Iterable[tuple[int, int, str, str, int, int, int, int]]) -> None:
+        """Note lines: dk, rev, sum, commit, time, number of the file, and the line's own rev and `after`."""
+        found = list(lines)
+        if found:
+            self._kernel._many("INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?, ?)", found)
+
+    def newest(self, dk: int) -> Seen | None:
+        """The line of a record's newest version."""
+        sql = "SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ? ORDER BY rev DESC LIMIT 1"
+        found = self._kernel._all(sql, dk)
+        return Seen(*found[0]) if found else None
+
+    def lines_of(self, dk: int) -> dict[str, Seen]:
+        """The lines of a record by their sums."""
+        found = self._kernel._all("SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ?", dk)
+        return {each[2]: Seen(*each) for each in found}
+
+    def made_after(self, dk: int, rev: int) -> bool:
+        """Whether a record was made anew after its id was forgotten at a rev."""
+        sql = "SELECT 1 FROM j_line WHERE dk = ? AND after >= ? LIMIT 1"
+        return bool(self._kernel._all(sql, dk, rev))
+
+    def sums(self) -> set[str]:
+        """The sums of all lines."""
+        return {found[0] for found in self._kernel._all("SELECT sum FROM j_line")}
+
+    def heads_in(self, name: str) -> dict[str, tuple[str, int]]:
+        """The sums of the newest versions that were read from a file, with their ids and revs."""
+        return {made: (id, said) for made, id, said in self._kernel._all(_HEADS, name)}
+
+    def drop_lines(self, dk: int, below_rev: int) -> None:
+        """Forget lines of versions that are no longer kept."""
+        self._kernel._execute("DELETE FROM j_line WHERE dk = ? AND rev < ?", (dk, below_rev))
+
+    # -- commits --------------------------------------------------------------------------
+
+    def put_marks(self, marks: Sequence[tuple[str, int]]) -> None:
+        """Note commits that have a line of their own, which outlives what the log says of them."""
+        if marks:
+            self._kernel._many("INSERT OR IGNORE INTO j_mark (c, seq) VALUES (?, ?)", marks)
+
+    def marked(self, c: str) -> int | None:
+        """The seq in this copy of a commit that has a line of its own."""
+        found = self._kernel._all("SELECT seq FROM j_mark WHERE c = ?", c)
+        return found[0][0] if found else None
+
+    def seq_of(self, c: str) -> int | None:
+        """The seq of a commit in this copy; looks through the whole log."""
+        found = self._kernel._all("SELECT seq FROM commits WHERE cid = ?", c)
+        return found[0][0] if found else self.marked(c)
+
+    def commit_of(self, seq: int) -> str | None:
+        """The commit that has a seq in this copy."""
+        found = self._kernel._all("SELECT cid FROM commits WHERE seq = ?", seq)
+        return found[0][0] if found else None
+
+    # -- what is odd ----------------------------------------------------------------------
+
+    def report(self, report: Report) -> None:
+        """Note something odd."""
+        self._kernel._execute("INSERT INTO j_report VALUES (?, ?, ?, ?)", report)
+
+    def clear_reports(self, name: str, from_line: int = 0) -> None:
+        """Forget what was odd in a file from a line on."""
+        self._kernel._execute("DELETE FROM j_report WHERE name = ? AND line >= ?", (name, from_line))
+
+    def pend(self, c: str, names: Iterable[str]) -> None:
+        """Note that lines of a commit are there and others are not."""
+        self._kernel._many("INSERT OR IGNORE INTO j_pending VALUES (?, ?)", [(c, name) for name in names])
+
+    def pending(self) -> dict[str, set[str]]:
+        """Commits that are not whole, and the files that have lines of them."""
+        found: dict[str, set[str]] = {}
+        for c, name in self._kernel._all("SELECT c, name FROM j_pending"):
+            found.setdefault(c, set()).add(name)
+        return found
+
+    def clear_pending(self, names: Iterable[str]) -> None:
+        """Forget what waits in files that are read anew."""
+        self._kernel._many("DELETE FROM j_pending WHERE name = ?", [(name,) for name in names])
+
+    def put_conflict(self, dk: int, rev: int, sums: Sequence[str]) -> None:
+        """Note that a version settled a conflict."""
+        self._kernel._execute("INSERT OR REPLACE INTO j_conflict VALUES (?, ?, ?)", (dk, rev, " ".join(sums)))
+
+
+def reports(ask: Any) -> list[Report]:
+    """What is odd in the files."""
+    found = ask("SELECT name, line, kind, text FROM j_report ORDER BY name, line").fetchall()
+    return [Report(*each) for each in found]
+
+
+def conflicts(ask: Any) -> list[tuple[str, int]]:
+    """Records whose newest version only settles a conflict: id and rev."""
+    return [(id, rev) for id, rev, _ in ask(_CONFLICTS + " ORDER BY d.id").fetchall()]

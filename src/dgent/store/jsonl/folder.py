@@ -1,0 +1,245 @@
+"""The folder of a JSONL store: its format file, what its files look like from outside, and appending."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from dgent import clock, ids
+from dgent.errors import Corrupt, FormatTooNew, NoBackendAvailable, OutcomeUnknown
+from dgent.store.jsonl import filename
+from dgent.store.jsonl.lock import FolderLock
+from dgent.store.sqlite.upkeep import disk_errors
+
+FORMAT = 1
+LOCK, CACHE, TEMPORARY = ".lock", ".cache", ".tmp"
+IGNORED = f"{LOCK}\n{CACHE}/\n*{TEMPORARY}\n"
+MAX_OPEN = 256
+
+
+class Format(msgspec.Struct, frozen=True):
+    """The format file: which store this is. It is the same in every copy of a folder."""
+
+    dgent: str
+    format: int
+    universe_id: str
+    created_at: datetime
+    salt: str  # for the hashes of forgotten ids
+
+
+class Stamp(NamedTuple):
+    """What tells that a file has changed without reading it."""
+
+    size: int
+    mtime: int
+    inode: int
+
+
+class Folder:
+    """The files of one store. Everything that changes them happens under `lock`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lock = FolderLock(os.path.join(path, LOCK))
+        self._open: dict[str, tuple[int, int]] = {}
+        self._before: dict[str, int] = {}  # how long files were before what is being appended
+        self.format = self._prepared()
+
+    # -- the format file ------------------------------------------------------------------
+
+    def _prepared(self) -> Format:
+        with disk_errors(self.path):
+            if not os.path.isdir(self.path):
+                if not os.path.isdir(os.path.dirname(self.path)):
+                    raise NoBackendAvailable(
+                        f"the folder of {self.path} does not exist", hint="make it, or correct the path"
+                    )
+                with suppress(FileExistsError):
+                    os.mkdir(self.path)
+            found = self._format()
+            if found is not None:
+                return found
+            self.lock.acquire()
+            try:
+                return self._format() or self._create()
+            finally:
+                self.lock.release()
+
+    def _format(self) -> Format | None:
+        try:
+            with open(self.file(filename.FORMAT), "rb") as file:
+                raw = file.read(1 << 16)
+        except FileNotFoundError:
+            return None
+        place = self.file(filename.FORMAT)
+        try:
+            number = msgspec.json.decode(raw)["format"]
+            if type(number) is int and number > FORMAT:
+                raise FormatTooNew(f"{self.path} has format {number}; this dgent reads up to {FORMAT}")
+            found = msgspec.json.decode(raw, type=Format)
+            bytes.fromhex(found.salt)
+        except (msgspec.MsgspecError, TypeError, KeyError, ValueError) as error:
+            raise Corrupt(f"{place} is damaged: {error}", hint="bring it back; nothing was changed") from None
+        return found
+
+    def _create(self) -> Format:
+        if any(filename.is_data(name) for name in os.listdir(self.path)):
+            raise Corrupt(
+                f"{self.path} has .jsonl files, but no {filename.FORMAT}",
+                hint="bring that file back, or give another folder; nothing was changed",
+            )
+        made = Format("jsonl", FORMAT, ids.new_id(), clock.now(), os.urandom(16).hex())
+        if not os.path.exists(self.file(".gitignore")):
+            self.replace(".gitignore", [IGNORED.encode()])
+        self.replace(filename.FORMAT, [msgspec.json.format(msgspec.json.encode(made), indent=2), b"\n"])
+        return made
+
+    # -- looking --------------------------------------------------------------------------
+
+    def file(self, name: str) -> str:
+        """The path of a file."""
+        return os.path.join(self.path, name)
+
+    def stamp(self, name: str) -> Stamp | None:
+        """How a file looks from outside; None when there is none."""
+        try:
+            found = os.stat(f"{self.path}/{name}")
+        except FileNotFoundError:
+            return None
+        return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def stamps(self) -> dict[str, Stamp]:
+        """How all files with lines look from outside."""
+        found = {name: self.stamp(name) for name in sorted(os.listdir(self.path)) if filename.is_data(name)}
+        return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+    def size(self) -> int:
+        """The bytes of all files with lines."""
+        return sum(stamp.size for stamp in self.stamps().values())
+
+    # -- appending ------------------------------------------------------------------------
+
+    def append(self, name: str, chunk: bytes, size: int, inode: int, ended: bool) -> Stamp:
+        """Add lines to a file that is so long now; `ended` is whether it ends with a line's end."""
+        file = self._opened(name, inode)
+        self._before.setdefault(name, size)
+        left = memoryview(chunk if ended else b"\n" + chunk)
+        while left:
+            left = left[os.write(file, left) :]
+        found = os.fstat(file)
+        return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def appended(self) -> None:
+        """What was appended stays."""
+        self._before = {}
+
+    def take_back(self) -> dict[str, Stamp]:
+        """Remove what was just appended and failed; how the files look now, and those that are gone not.
+
+        Under the lock nobody else can have appended meanwhile. OutcomeUnknown when that fails too.
+        """
+        before, self._before = self._before, {}
+        stamps = {}
+        try:
+            for name, size in before.items():
+                if not size:
+                    os.unlink(self.file(name))
+                    continue
+                os.truncate(self.file(name), size)
+                self.sync_apart([name])
+                found = os.stat(self.file(name))
+                stamps[name] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+        except OSError as error:
+            raise OutcomeUnknown(f"{self.path}: {error.strerror}") from error
+        return stamps
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Wait until what was just appended to files is on the disk."""
+        for name in names:
+            found = self._open.get(name)
+            if found is None:  # so many were appended to at once that it was closed again
+                self.sync_apart([name])
+            else:
+                os.fdatasync(found[0])
+
+    def sync_apart(self, names: Iterable[str]) -> None:
+        """The same from any thread: with files of its own."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                file = os.open(self.file(name), os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    os.fdatasync(file)
+                finally:
+                    os.close(file)
+
+    def _opened(self, name: str, inode: int) -> int:
+        """A file to append to; `inode` is that of the file which is there now, 0 when there is none."""
+        found = self._open.get(name)
+        if found is not None:
+            if found[1] == inode:
+                return found[0]
+            os.close(self._open.pop(name)[0])
+        while len(self._open) >= MAX_OPEN:
+            os.close(self._open.pop(next(iter(self._open)))[0])
+        file = os.open(self.file(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._open[name] = file, os.fstat(file).st_ino
+        if not inode:
+            self._sync_names()
+        return file
+
+    # -- rewriting ------------------------------------------------------------------------
+
+    def replace(self, name: str, chunks: Iterable[bytes]) -> Stamp:
+        """Put another file in the place of one, all at once and durably."""
+        temporary = self.file(f".{name}.{os.getpid()}{TEMPORARY}")
+        with disk_errors(self.path), _removed_on_failure(temporary):
+            with open(temporary, "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+                found = os.fstat(file.fileno())
+            os.rename(temporary, self.file(name))
+            self._sync_names()
+        return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def tidy(self) -> None:
+        """Remove what a process left that died while it rewrote a file."""
+        for name in os.listdir(self.path):
+            if name.startswith(".") and name.endswith(TEMPORARY):
+                os.unlink(self.file(name))
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        with disk_errors(self.path):
+            os.unlink(self.file(name))
+            self._sync_names()
+
+    def _sync_names(self) -> None:
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for file, _ in self._open.values():
+            os.close(file)
+        self._open = {}
+        self.lock.close()
+
+
+@contextmanager
+def _removed_on_failure(path: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise

@@ -1,0 +1,231 @@
+"""Turning what a transaction wrote into lines, and appending them so that each commit is whole or absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dgent import clock, ids
+from dgent.store.backend import KINDS
+from dgent.store.catalog import SchemaState
+from dgent.store.jsonl import filename
+from dgent.store.jsonl.line import sealed
+from dgent.store.jsonl.recording import Recorded
+from dgent.store.kernel import FORGET, QUIET, SAME, Logged
+from dgent.store.row import Row
+from dgent.store.sqlite.upkeep import disk_errors
+
+if TYPE_CHECKING:
+    from dgent.store.jsonl.kernel import JSONLKernel
+
+Fields = dict[str, Any]
+
+
+class Journal:
+    """The lines of one transaction."""
+
+    def __init__(self, kernel: JSONLKernel) -> None:
+        self._kernel, self._cache = kernel, kernel.cache
+        self._chunks: dict[str, list[bytes]] = {}
+        self._lines: list[tuple[int, int, str, str, int, int, int, int]] = []
+        self._marks: list[tuple[str, int]] = []
+        self._written = 0
+        self._names: dict[int, str] = {}
+        self._latest: dict[int, str] = {}  # sums of what this transaction wrote, by record
+
+    # -- what is written ------------------------------------------------------------------
+
+    def add(self, recorded: Recorded) -> None:
+        """All of a transaction."""
+        # Schemas have files of their own, so several schemas are several files.
+        schemas = {row.schema for _, rows in recorded.commits for row in rows.values()}
+        for logged, rows in recorded.commits:
+            self._add_commit(logged, rows, recorded, spread=len(schemas) > 1)
+        for schema, state in recorded.states.items():
+            self._add_state(state, recorded.states_before[schema])
+        if recorded.thinned:
+            self._add_thinning(recorded)
+
+    def _add_commit(self, logged: Logged, rows: dict[int, Row], recorded: Recorded, *, spread: bool) -> None:
+        """One commit: a mark decides it when its group is in several files, or when it has more to tell.
+
+        What is said of several records does not stand with one of them: it must go when another one
+        is forgotten, and a line never changes.
+        """
+        c = self._kernel.commit_id(logged.seq)
+        told = self._told(logged)
+        changed = [(i, op) for i, op in enumerate(logged.ops) if op[0] & ~QUIET not in (SAME, FORGET)]
+        marked = spread or len(changed) != len(logged.ops) or not changed
+        marked = marked or (len(changed) > 1 and not {"note", "key"}.isdisjoint(told))
+        self._written += 1
+        for i, (_, dk, _) in changed:
+            row = rows[dk]
+            fields: Fields = {}
+            if len(changed) > 1 or marked:
+                fields["i"] = i
+                fields["n"] = 0 if marked else len(changed)
+            about = told if not marked and i == changed[0][0] else {}
+            prev = None if dk in recorded.new else self.sum_of(dk)
+            self.add_line(row, c, fields, about, prev, recorded.keep.get((dk, row.rev)))
+        if marked:
+            self._marks.append((c, logged.seq))
+            mark = {"c": c, "seq": logged.seq, "at": clock.from_us(logged.at), "n": len(changed)}
+            self._append(filename.COMMITS, {**mark, **told, **self._details(logged, recorded)})
+
+    def _told(self, logged: Logged) -> Fields:
+        """What a commit says of itself."""
+        told: Fields = {"by": self._kernel.name(logged.author)}
+        if logged.kind:
+            told["kind"] = KINDS[logged.kind]
+        if logged.note is not None:
+            told["note"] = logged.note
+        if logged.of_seq is not None:
+            told["of"] = self._cache.commit_of(logged.of_seq) or ""
+        if logged.key is not None:
+            told["key"] = logged.key.hex()
+        if logged.digest is not None:
+            told["digest"] = logged.digest.hex()
+        return told
+
+    def _details(self, logged: Logged, recorded: Recorded) -> Fields:
+        """What of a commit no line of a record tells."""
+        told: Fields = {}
+        same = []
+        for i, (code, dk, rev) in enumerate(logged.ops):
+            if code & ~QUIET == SAME:
+                row = self._kernel.row(dk) if dk else None
+                same.append((i, None if row is None else row.id, rev))
+        if same:
+            told["same"] = same
+        erased = {row.dk: row for row in recorded.erased}
+        gone = [erased[dk] for code, dk, _ in logged.ops if code & ~QUIET == FORGET]
+        if gone:
+            told["forget"] = [(self._kernel._hash(row.id).hex(), row.rev) for row in gone]
+        return told
+
+    def add_line(
+        self,
+        row: Row,
+        c: str,
+        decided: Fields,
+        told: Fields,
+        prev: Any,
+        keep: int | None = None,
+        local_rev: int | None = None,
+    ) -> str:
+        """A line of a version; its sum. `local_rev` is the rev here, where the line says another one."""
+        names, name = self._names, self._kernel.name
+        schema = names.get(row.schema) or names.setdefault(row.schema, name(row.schema))
+        author = names.get(row.author) or names.setdefault(row.author, name(row.author))
+        fields: Fields = {"id": row.id, "rev": row.rev, "seq": row.seq, "c": c, **decided}
+        if fields["seq"] is None:
+            del fields["seq"]
+        fields["at"] = clock.from_us(row.at)
+        if not row.live:
+            fields["op"] = "delete"
+        fields["created_at"] = clock.from_us(row.t)
+        if schema:
+            fields["schema"], fields["schema_version"] = schema, row.sv
+        fields["author"] = author
+        if row.source is not None:
+            fields["source"] = name(row.source)
+        if row.parent is not None:
+            fields["parent_id"] = row.parent
+        if row.tags != "[]":
+            fields["tags"] = msgspec.Raw(row.tags.encode())
+        if row.x is not None:
+            fields["extra"] = msgspec.Raw(row.x)
+        if row.data is not None:
+            fields["data"] = msgspec.Raw(row.data)
+        if row.content is not None:
+            fields["content"] = row.content
+        if keep is not None:
+            fields["keep"] = keep
+        after = self._kernel.forgotten_rev(row.id)
+        if after:
+            fields["after"] = after
+        for key, value in told.items():
+            if key != "by" or value != author:
+                fields[key] = value
+        if prev is not None:
+            fields["prev"] = prev
+        file = filename.file_of(schema)
+        made = self._append(file, fields)
+        rev = row.rev if local_rev is None else local_rev
+        number = self._cache.number(file)
+        self._lines.append((row.dk, rev, made, c, row.at, number, row.rev, after))
+        self._latest[row.dk] = made
+        return made
+
+    def sum_of(self, dk: int) -> str | None:
+        """The sum of the line of a record's newest version."""
+        made = self._latest.get(dk)
+        if made is None:
+            found = self._cache.newest(dk)
+            made = None if found is None else found.sum
+        return made
+
+    def _add_state(self, state: SchemaState, before: SchemaState | None) -> None:
+        """What is declared of a schema, if that is new; how far it is indexed is the cache's matter."""
+        told = declared_fields(state)
+        if told != ({} if before is None else declared_fields(before)):
+            at = clock.from_us(max(clock.now_us(), self._kernel.tip.at))
+            self._append(filename.SCHEMAS, {"schema": state.name, "at": at, **told})
+
+    def _add_thinning(self, recorded: Recorded) -> None:
+        kernel, tip = self._kernel, self._kernel.tip
+        fields: Fields = {"c": ids.new_id(), "seq": tip.seq, "at": clock.from_us(tip.at), "kind": "compact"}
+        rows = [(kernel.row(dk), below) for dk, below in recorded.drops.items()]
+        drops = {row.id: below for row, below in rows if row is not None}
+        if drops:
+            fields["drops"] = drops
+        if recorded.floor is not None:
+            fields["floor"] = recorded.floor
+        if recorded.expired is not None:
+            fields["expired"] = clock.from_us(recorded.expired)
+        self._append(filename.COMMITS, fields)
+
+    def _append(self, name: str, fields: Fields) -> str:
+        line, made = sealed(fields)
+        self._chunks.setdefault(name, []).append(line)
+        return made
+
+    def taken(self) -> bytes:
+        """The lines themselves, for who writes them elsewhere."""
+        return b"".join(line for lines in self._chunks.values() for line in lines)
+
+    # -- writing --------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Append everything and make it durable: records first, and what decides about them last."""
+        records = [name for name in self._chunks if name != filename.COMMITS]
+        marks = [filename.COMMITS] if filename.COMMITS in self._chunks else []
+        with disk_errors(self._kernel.folder.path):
+            for names, commits in ((records, 0 if marks else self._written), (marks, self._written)):
+                if names:
+                    self._append_to(names)
+                    self._kernel.syncing.appended(names, commits)
+        self._cache.put_lines(self._lines)
+        self._cache.put_marks(self._marks)
+
+    def _append_to(self, names: Iterable[str]) -> None:
+        kernel = self._kernel
+        for name in names:
+            chunk = b"".join(self._chunks[name])
+            known = kernel.known(name)
+            stamp = kernel.folder.append(name, chunk, known.stamp.size, known.stamp.inode, known.ended)
+            kernel.grew(name, known.grown(stamp, chunk, len(self._chunks[name])))
+
+
+_PLAIN = SchemaState("", 0)
+_NAMES = {"version": "iv", "indexes": "paths"} | {
+    name: name for name in ("refs", "history", "feed", "owner", "digest")
+}
+
+
+def declared_fields(state: SchemaState) -> Fields:
+    """What is declared of a schema, without what is the default."""
+    told = {name: getattr(state, field) for name, field in _NAMES.items()}
+    return {name: value for name, value in told.items() if value != getattr(_PLAIN, _NAMES[name])}

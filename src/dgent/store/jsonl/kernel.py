@@ -1,0 +1,269 @@
+"""The kernel of a JSONL store: a SQLite kernel whose transactions are made durable as lines of files.
+
+A transaction takes the folder's lock, reads what others appended, is decided in the cache, appended
+to the files, and only then committed in the cache. A process that dies between the two has written
+a commit that the next one reads from the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from dgent import ids
+from dgent.errors import Busy, StorageError
+from dgent.store.jsonl.cache import EMPTY, Cache, Known
+from dgent.store.jsonl.compaction import Compacting, Wanted
+from dgent.store.jsonl.folder import Folder, Stamp
+from dgent.store.jsonl.journal import Journal
+from dgent.store.jsonl.purge import purge
+from dgent.store.jsonl.recording import Recording
+from dgent.store.jsonl.replay import Replay
+from dgent.store.jsonl.syncing import Policy, Syncing
+from dgent.store.kernel import Wrap, Writing
+from dgent.store.ledger import Ledger
+from dgent.store.sqlite.kernel import SQLiteKernel
+from dgent.store.sqlite.upkeep import disk_errors
+
+UNKNOWN = -1
+UNSAVED = 1 << 18  # so much of a file may be read again after a crash
+
+
+class JSONLKernel(SQLiteKernel):
+    """The one writing kernel of a folder in this process."""
+
+    _append = SQLiteKernel._append.replace("digest)", "digest, cid)").replace("?)", "?, ?)")
+
+    def __init__(self, connection: Any, folder: Folder, policy: Policy) -> None:
+        super().__init__(connection)
+        self.folder = folder
+        self.cache = Cache(self)
+        self.syncing = Syncing(folder, policy)
+        self.epoch = b""
+        self.compacting: Wanted | None = None  # set by who wants a compaction after this transaction
+        self.ready = False  # whether the files were looked at since this was made
+        self.writing = False  # while this process has the lock and knows all that is in the files
+        self._seen: dict[str, Stamp] = {}  # the files as the cache knows them
+        self._seen_folder = UNKNOWN
+        self._files: dict[str, Known] = {}
+        self._grown: dict[str, Known] = {}  # what this transaction changed of them
+        self._unsaved: dict[str, int] = {}  # files that the cache knows as they were, and how long they were
+        self._commit_ids: dict[int, str] = {}
+        self._recording: Recording | None = None
+        self.replaying: Ledger | None = None
+
+    def behind(self, wrap: Wrap) -> Writing:
+        """What is written is noted before it is wrapped, so that lines hold plain records."""
+        self.replaying = Ledger(wrap(self))
+        self._recording = Recording(wrap(self))
+        return self._recording
+
+    # -- the files ------------------------------------------------------------------------
+
+    def known(self, name: str) -> Known:
+        """How a file is now, as this transaction left it."""
+        return self._grown.get(name) or self._files.get(name, EMPTY)
+
+    def grew(self, name: str, known: Known) -> None:
+        """This transaction changed a file."""
+        self._grown[name] = known
+
+    def save_files(self) -> None:
+        """Let the cache know how far the files are read.
+
+        Not with every commit: what the cache does not know to be read is read again, and known lines
+        change nothing.
+        """
+        for name, known in {**self._files, **self._grown}.items():
+            if name in self._unsaved or name in self._grown:
+                self.cache.put_file(name, known)
+        self._unsaved = {}
+
+    def commit_id(self, seq: int) -> str:
+        """The name of a commit, the same in every copy of the folder."""
+        return self._commit_ids[seq]
+
+    def name_commit(self, seq: int, c: str) -> None:
+        """The commit of a seq was made elsewhere, and has its name."""
+        self._commit_ids[seq] = c
+
+    def _more(self, seq: int) -> tuple[Any, ...]:
+        return (self._commit_ids.setdefault(seq, ids.new_id()),)
+
+    def changed(self) -> bool:
+        """Whether the files are not as the cache knows them; asked by every read, so it only looks."""
+        stamp = self.folder.stamp
+        for name, seen in self._seen.items():
+            if stamp(name) != seen:
+                return True
+        mtime = self._folder_mtime()
+        if mtime == self._seen_folder:
+            return False
+        if self.folder.stamps() != self._seen:
+            return True
+        self._seen_folder = mtime
+        return False
+
+    def _folder_mtime(self) -> int:
+        found = self.folder.stamp(".")
+        return -2 if found is None else found.mtime
+
+    def _publish(self) -> None:
+        """Let readers know that the cache is up to date."""
+        mtime = self._folder_mtime()  # before looking: what comes later makes it another
+        self._seen = {name: known.stamp for name, known in self._files.items()}
+        if mtime != self._seen_folder:
+            self._seen_folder = mtime if self.folder.stamps().keys() <= self._seen.keys() else UNKNOWN
+
+    # -- the transaction ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take the folder's lock, bring the cache up to date, and start a transaction."""
+        try:
+            self.folder.lock.acquire(wait=self.patient)
+            if not self.ready or self.changed():
+                if not self.patient:
+                    raise Busy(f"{self.folder.path} was changed by others")
+                self._catch_up()
+            self.writing = True
+            super().begin()
+        except BaseException as error:
+            self._unlock()
+            with disk_errors(self.folder.path):
+                raise error
+
+    def commit(self) -> None:
+        """Append what was written, make it durable, and then let readers see it."""
+        assert self._recording is not None
+        recorded = self._recording.taken()
+        self.end_walks()
+        journal = Journal(self)
+        journal.add(recorded)
+        journal.write()
+        if recorded.erased:
+            self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
+        if any(self.known(name).stamp.size - size > UNSAVED for name, size in self._unsaved.items()):
+            self.save_files()
+        super().commit()
+        self._settle()
+        try:
+            # It is committed, so nothing from here on can fail it.
+            if recorded.erased:
+                with suppress(StorageError):
+                    self._purge([row.id for row in recorded.erased])
+            if self.compacting is not None:
+                self._compact(self.compacting)
+        finally:
+            self.compacting = None
+            self._unlock()
+
+    def rollback(self) -> None:
+        """Undo the transaction, in the files too."""
+        assert self._recording is not None
+        self._recording.taken()
+        self.cache.forget_numbers()
+        self._grown, self._commit_ids = {}, {}
+        try:
+            # They are as they were, and only their times tell otherwise.
+            for name, stamp in self.folder.take_back().items():
+                self._files[name] = self._files[name]._replace(stamp=stamp)
+                self._seen[name] = stamp
+                self._unsaved.setdefault(name, stamp.size)
+        finally:
+            try:
+                super().rollback()
+            finally:
+                self._unlock()
+
+    def _settle(self) -> None:
+        """What was appended is in the cache now."""
+        self.folder.appended()
+        self._commit_ids = {}
+        if self._grown:
+            new = self._grown.keys() - self._files.keys()
+            for name, known in self._grown.items():
+                self._unsaved.setdefault(name, self._files.get(name, EMPTY).stamp.size)
+                self._files[name] = known
+                self._seen[name] = known.stamp
+            self._grown = {}
+            if new:
+                self._publish()
+
+    def _unlock(self) -> None:
+        self.writing = False
+        self.folder.lock.release()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        try:
+            self.syncing.close()
+            with suppress(StorageError):
+                self._save_at_the_end()
+        finally:
+            self.folder.close()
+            super().close()
+
+    def _save_at_the_end(self) -> None:
+        if not self._unsaved:
+            return
+        self.folder.lock.acquire()
+        try:
+            if not self.changed():
+                self._in_cache(lambda: None)
+        finally:
+            self._unlock()
+
+    # -- what others wrote ----------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        """Read what the files have and the cache has not; a transaction of its own."""
+        assert self.replaying is not None
+        self.folder.tidy()
+        self._in_cache(lambda: Replay(self, self.replaying).run())  # type: ignore[arg-type]
+        self._publish()
+        self.ready = True
+        if self._all("SELECT 1 FROM meta WHERE name = 'purging'"):
+            self._purge([])
+
+    def _purge(self, ids: list[str]) -> None:
+        """Leave no line of what was forgotten in any file."""
+
+        def work() -> None:
+            purge(self, ids)
+            self._execute("DELETE FROM meta WHERE name = 'purging'")
+
+        self._in_cache(work)
+        self._publish()
+
+    def _compact(self, wanted: Wanted) -> None:
+        def work() -> None:
+            with disk_errors(self.folder.path):
+                wanted.compaction = Compacting(self).run()
+
+        try:
+            self._in_cache(work)
+            self._publish()
+        except Exception as error:
+            wanted.error = error
+
+    def _in_cache(self, work: Callable[[], None]) -> None:
+        """Run work in a transaction of the cache alone, with all it must know of the files."""
+        super().begin()
+        try:
+            self.save_files()
+            work()
+            self.save_files()
+            files = self.cache.files()
+            super().commit()
+        except BaseException:
+            self._grown, self._files, self._unsaved, self._commit_ids = {}, {}, {}, {}
+            self.ready = False
+            self.cache.forget_numbers()
+            try:
+                self.folder.take_back()
+            finally:
+                super().rollback()
+            raise
+        self.folder.appended()
+        self._grown, self._files, self._commit_ids = {}, files, {}

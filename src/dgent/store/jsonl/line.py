@@ -1,0 +1,193 @@
+"""The lines of a JSONL store: what each holds, its checksum, and telling good ones from damaged ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from dgent import clock
+
+MAX_BYTES = 96 * 1024 * 1024  # a record of the greatest size a store takes fits, its content as base64
+
+_SUM = b',"sum":"'
+_TAIL = len(_SUM) + 16 + 2  # the checksum field at the end of a line, with the brace that closes it
+_HEX = frozenset(b"0123456789abcdef")
+_encode = msgspec.json.Encoder().encode
+
+Prev = str | list[str] | None
+"""The sum of the line that a line replaces; of several, where it settles a conflict."""
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One version of a record, in the order in which its keys are written.
+
+    `n` says what decides its commit: absent, the line alone; a number, that many lines of its commit
+    in the same file; 0, a line of the commit in `_commits.jsonl`. `keep` is how many older versions
+    stay, `after` the last rev of the record that had the id before and was forgotten. `by`, `kind`,
+    `note`, `of`, `key` and `digest` are about the commit and stand in its first line.
+    """
+
+    id: str
+    rev: int = 0
+    seq: int | None = None
+    c: str | None = None
+    i: int = 0
+    n: int | None = None
+    at: datetime | None = None
+    op: Literal["put", "delete"] = "put"
+    created_at: datetime | None = None
+    schema: str | None = None
+    schema_version: int | None = None
+    author: str | None = None
+    source: str | None = None
+    parent_id: str | None = None
+    tags: list[str] = []
+    extra: dict[str, Any] | None = None
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+    content: bytes = b""
+    keep: int | None = None
+    after: int = 0
+    by: str | None = None
+    kind: str = "data"
+    note: str | None = None
+    of: str | None = None
+    key: str | None = None
+    digest: str | None = None
+    prev: Prev = None
+    sum: str | None = None
+
+
+class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A line of `_commits.jsonl`: what decides a commit over several files, or what no record line tells.
+
+    `n` is how many record lines the commit has; absent, those that are there are all. `same` are ops
+    that changed nothing, `past` ops whose lines were compacted away, `gone` ops on records that were
+    forgotten since, `forget` hashes of forgotten ids with their last revs, `drops` the first kept revs
+    of records after a retention rule, `floor` the newest seq whose history is not whole.
+    """
+
+    c: str
+    seq: int | None = None
+    at: datetime
+    n: int | None = None
+    by: str | None = None
+    kind: str = "data"
+    note: str | None = None
+    of: str | None = None
+    key: str | None = None
+    digest: str | None = None
+    same: list[tuple[int, str | None, int]] = []
+    past: list[tuple[int, str, Literal["put", "delete"], int]] = []
+    gone: list[tuple[int, Literal["put", "delete"], int]] = []
+    forget: list[tuple[str, int]] = []
+    drops: dict[str, int] = {}
+    floor: int | None = None
+    expired: datetime | None = None
+    sum: str | None = None
+
+    @property
+    def thins(self) -> bool:
+        """Whether it tells of a retention rule and not of a commit."""
+        return bool(self.drops) or self.floor is not None or self.expired is not None
+
+
+class Declared(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A line of `_schemas.jsonl`: what is declared of a schema from here on."""
+
+    schema: str
+    at: datetime
+    version: int = 0
+    indexes: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    history: str | int = "all"
+    feed: bool = True
+    owner: str | None = None
+    digest: str = ""
+    sum: str | None = None
+
+
+class Read(NamedTuple):
+    """A line as it was found: `sum` is that of its bytes, `hand` whether it claims another one."""
+
+    line: Any
+    sum: str
+    hand: bool
+
+
+_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (Line, Mark, Declared)}
+_DAMAGE = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def sealed(fields: Mapping[str, Any]) -> tuple[bytes, str]:
+    """A line of some fields, ended and with its checksum; and the checksum."""
+    body: bytes = _encode(fields)
+    made = hashlib.sha256(body).hexdigest()[:16]
+    return b'%s,"sum":"%s"}\n' % (body[:-1], made.encode()), made
+
+
+def fields_of(line: Any) -> dict[str, Any]:
+    """The fields of a line that differ from their defaults, in order, without the checksum."""
+    found = {}
+    for field in msgspec.structs.fields(line):
+        value = getattr(line, field.name)
+        if field.name != "sum" and (field.required or value != _default(field)):
+            found[field.name] = value
+    return found
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+
+
+def read(raw: bytes, kind: type = Line) -> Read:
+    """The line of some bytes; ValueError says what is wrong with them."""
+    text = raw.strip()
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it has {len(text)} bytes; at most {MAX_BYTES} are read")
+    claimed = text[-18:-2]
+    if text[-_TAIL:-18] == _SUM and text[-2:] == b'"}' and _HEX.issuperset(claimed):
+        made = hashlib.sha256(text[:-_TAIL] + b"}").hexdigest()[:16]
+        return Read(_decoded(text, kind), made, made.encode() != claimed)
+    made = hashlib.sha256(text).hexdigest()[:16]
+    return Read(_decoded(text, kind), made, True)
+
+
+def _decoded(text: bytes, kind: type) -> Any:
+    try:
+        return _decoders[kind].decode(text)
+    except msgspec.ValidationError as error:
+        if "unknown field" not in str(error):
+            raise ValueError(str(error)) from None
+    except _DAMAGE as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    return _with_unknown(text, kind)
+
+
+def _with_unknown(text: bytes, kind: type) -> Any:
+    """A line with fields of a newer dgent: they are kept with the record."""
+    try:
+        whole: dict[str, Any] = msgspec.json.decode(text)
+        known = {field.name for field in msgspec.structs.fields(kind)}
+        strange = {name: value for name, value in whole.items() if name not in known}
+        rest = {name: value for name, value in whole.items() if name in known}
+        if kind is Line:
+            rest["extra"] = {**(rest.get("extra") or {}), **strange}
+        return _decoders[kind].decode(_encode(rest))
+    except (TypeError, *_DAMAGE) as error:
+        raise ValueError(str(error)) from None
+
+
+def us(moment: datetime | None) -> int | None:
+    """A time of a line in microseconds."""
+    return None if moment is None else clock.to_us(moment)
+
+
+def prevs(line: Line) -> tuple[str, ...]:
+    """The sums of what a line replaces."""
+    if line.prev is None:
+        return ()
+    return (line.prev,) if isinstance(line.prev, str) else tuple(line.prev)

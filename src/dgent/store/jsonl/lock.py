@@ -1,0 +1,76 @@
+"""The lock of a folder: one process at a time appends to its files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import time
+
+from dgent.errors import Busy
+
+WAIT_S = 30.0
+
+
+class FolderLock:
+    """An advisory lock on a file of its own, which the system lets go of when the process ends."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file: int | None = None
+
+    def acquire(self, wait: bool = True) -> None:
+        """Take the lock; Busy, naming the process that has it, after 30 s, or at once without `wait`."""
+        began = time.monotonic()
+        while True:
+            if self._try():
+                return
+            if not wait or time.monotonic() - began > WAIT_S:
+                pid = self._holder()
+                who = f"process {pid}" if pid else "another process"
+                raise Busy(f"{os.path.dirname(self.path)} was locked by {who} for too long", pid=pid)
+            time.sleep(random.uniform(0.0002, 0.002))
+
+    def _try(self) -> bool:
+        if self._file is None:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        if self._is_current(self._file):
+            return True
+        # Someone removed the file, and others lock another one by now.
+        self.close()
+        return False
+
+    def _is_current(self, file: int) -> bool:
+        try:
+            there, here = os.stat(self.path), os.fstat(file)
+        except FileNotFoundError:
+            return False
+        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+    def release(self) -> None:
+        """Let others in; nothing happens when it is not held."""
+        if self._file is not None:
+            # Said aloud: a forked child has the file open too, so closing it would not be enough.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _holder(self) -> int | None:
+        try:
+            inode = os.stat(self.path).st_ino
+            with open("/proc/locks", encoding="ascii") as locks:
+                for line in locks:
+                    parts = line.split()
+                    if len(parts) >= 8 and parts[1] == "FLOCK" and parts[5].endswith(f":{inode}"):
+                        return int(parts[4])
+        except (OSError, ValueError):
+            return None
+        return None

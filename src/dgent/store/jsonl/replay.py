@@ -1,0 +1,293 @@
+"""Bringing the cache up to what the files say: others' appends, merges, edits, or all of it anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from dgent import clock
+from dgent.store.backend import KINDS
+from dgent.store.jsonl import filename
+from dgent.store.jsonl.adopt import Adopting
+from dgent.store.jsonl.cache import Known, Report
+from dgent.store.jsonl.folder import Stamp
+from dgent.store.jsonl.line import Declared, Line, Mark, prevs
+from dgent.store.jsonl.scan import Found, Scan, continues
+from dgent.store.kernel import DELETE, FORGET, PUT, SAME, Logged, LoggedOp
+from dgent.store.ledger import Ledger
+
+if TYPE_CHECKING:
+    from dgent.store.jsonl.kernel import JSONLKernel
+
+HAND = "hand"
+LAST = 2**63
+INCOMPLETE = "incomplete commit"
+
+
+class _Vanished(Exception):
+    """The newest version of some record is in no file any more, so nothing known holds."""
+
+
+class Group(NamedTuple):
+    """The lines of one commit; `present` is how many there are with those that were edited meanwhile."""
+
+    c: str
+    lines: list[Found]
+    mark: Mark | None
+    present: int
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether someone with an editor wrote it; such a line is a commit of its own."""
+        return self.c.startswith("hand ")
+
+    @property
+    def first(self) -> Line | Mark:
+        """What tells about the commit."""
+        return self.mark or self.lines[0].read.line
+
+    @property
+    def place(self) -> tuple[int, int, int, str]:
+        """Where the commit stands among others: by time; commits of one copy never go back in it."""
+        first = self.first
+        if self.by_hand:
+            return LAST, LAST, 0, self.c
+        thins = isinstance(first, Mark) and first.thins
+        return _us(first.at), LAST if first.seq is None else first.seq, int(thins), self.c
+
+    def is_whole(self) -> bool:
+        """Whether everything that decides it is there."""
+        if self.mark is not None:
+            return self.mark.n is None or self.present >= self.mark.n
+        wanted = self.lines[0].read.line.n
+        return self.by_hand or wanted is None or (wanted > 0 and self.present >= wanted)
+
+
+def _us(moment: datetime | None) -> int:
+    return 0 if moment is None else clock.to_us(moment)
+
+
+class Replay:
+    """One pass: looks at what changed and brings the cache up to it."""
+
+    def __init__(self, kernel: JSONLKernel, ledger: Ledger) -> None:
+        self._kernel, self._cache, self._folder = kernel, kernel.cache, kernel.folder
+        self._ledger = ledger
+        self._stamps: dict[str, Stamp] = {}
+        self._logged: dict[str, int] = {}
+        self._seqs: dict[str, int] = {}  # of the commits that this pass brought
+
+    def run(self) -> None:
+        """Read what changed; everything, when the cache is new or cannot be brought up to date."""
+        cache, self._stamps = self._cache, self._folder.stamps()
+        if cache.fits(self._folder.format):
+            known = cache.files()
+            changed = [name for name, stamp in self._stamps.items() if self._differs(name, known)]
+            gone = known.keys() - self._stamps.keys()
+            if changed or gone:
+                try:
+                    self._bring_up(changed, gone, known)
+                    return
+                except _Vanished:
+                    pass
+            else:
+                self._kernel.epoch = cache.epoch()
+                return
+        self._kernel.epoch = cache.wipe(self._folder.format)
+        self._bring_up(list(self._stamps), set(), {})
+
+    def _differs(self, name: str, known: dict[str, Known]) -> bool:
+        return name not in known or known[name].stamp != self._stamps[name]
+
+    # -- reading files --------------------------------------------------------------------
+
+    def _bring_up(self, changed: list[str], gone: set[str], known: dict[str, Known]) -> None:
+        scans = {name: self._scan(name, known) for name in changed}
+        self._rescan_waiting(scans)
+        self._check_vanished(scans, gone)
+        for name in gone:
+            self._cache.drop_file(name)
+            self._cache.clear_reports(name)
+        for name, scan in scans.items():
+            self._cache.clear_reports(name, scan.first_line)
+            for report in scan.reports:
+                self._cache.report(report)
+            self._kernel.grew(name, scan.known)
+        if not known:
+            self._kernel._reload_everywhere()
+        self._apply(scans, not known)
+        self._kernel.epoch = self._cache.epoch()
+
+    def _scan(self, name: str, known: dict[str, Known]) -> Scan:
+        stamp = self._stamps[name]
+        before = known.get(name)
+        after = before if before is not None and continues(self._folder, name, before, stamp) else None
+        return Scan(self._folder, name, stamp, after)
+
+    def _rescan_waiting(self, scans: dict[str, Scan]) -> None:
+        """Read whole files that have lines of commits which may be whole now."""
+        pending = self._cache.pending()
+        if not pending:
+            return
+        news = {found.read.line.c for scan in scans.values() for found in _with_commit(scan)}
+        names = {name for c in pending.keys() & news for name in pending[c]}
+        for name in names & self._stamps.keys():
+            if name not in scans or not scans[name].whole:
+                scans[name] = Scan(self._folder, name, self._stamps[name], None)
+        self._cache.clear_pending(name for name, scan in scans.items() if scan.whole)
+
+    def _check_vanished(self, scans: dict[str, Scan], gone: set[str]) -> None:
+        whole = [name for name, scan in scans.items() if scan.whole and filename.holds_records(name)]
+        there: set[str | None] = set()
+        newest: dict[str, int] = {}  # a newer version may have come, and the old one been compacted away
+        for found in _lines(scans):
+            line: Line = found.read.line
+            there.update((found.read.sum, line.sum))
+            newest[line.id] = max(line.rev, newest.get(line.id, 0))
+        forgotten = {h for mark in _marks(scans) for h, _ in mark.forget}
+        for name in (*whole, *gone):
+            for made, (id, said) in self._cache.heads_in(name).items():
+                missing = made not in there and newest.get(id, 0) <= said
+                if missing and self._kernel._hash(id).hex() not in forgotten:
+                    raise _Vanished
+
+    # -- applying -------------------------------------------------------------------------
+
+    def _apply(self, scans: dict[str, Scan], rebuilt: bool) -> None:
+        if filename.SCHEMAS in scans:
+            self._declare(scans[filename.SCHEMAS])
+        adopting = Adopting(self._kernel, self._ledger)
+        adopting.superseded = {each for found in _lines(scans) for each in prevs(found.read.line)}
+        news = self._news(scans, adopting)
+        for group in news:
+            if group.mark is not None and group.mark.forget:
+                adopting.forget(group.mark.forget)
+        for group in sorted(news, key=lambda group: group.place):
+            self._apply_group(group, adopting)
+        adopting.finish(rebuilt)
+
+    def _news(self, scans: dict[str, Scan], adopting: Adopting) -> list[Group]:
+        """The commits that are not in the cache, as far as they are whole."""
+        sums = self._cache.sums() if any(scan.whole for scan in scans.values()) else None
+        lines: dict[str, list[Found]] = {}
+        seen: set[str] = set()
+        count: Counter[str | None] = Counter()
+        for found in _lines(scans):
+            made = found.read.sum
+            if made not in seen and not self._is_known(found, sums):
+                seen.add(made)
+                count[found.read.line.c] += 1
+                c = found.read.line.c
+                own = c is None or adopting.by_hand(found)
+                lines.setdefault(f"hand {made}" if own or c is None else c, []).append(found)
+        marks = {mark.c: mark for mark in _marks(scans)}
+        whole: list[Group] = []
+        for c in [*lines, *(c for c in marks if c not in lines)]:
+            group = Group(c, sorted(lines.get(c, ()), key=_index), marks.get(c), count[c])
+            if group.mark is not None and not group.lines and self._is_logged(group.mark):
+                continue
+            if group.is_whole() or self._cache.seq_of(c) is not None:
+                whole.append(group)
+            else:
+                self._wait_for(group)
+        return whole
+
+    def _is_logged(self, mark: Mark) -> bool:
+        """Whether the commit of a mark is known, be it that the mark came later or the log was trimmed."""
+        if self._cache.marked(mark.c) is not None:
+            return True
+        if not self._logged:
+            self._logged = dict(self._kernel._all("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
+        seq = self._logged.get(mark.c)
+        if seq is not None:
+            self._cache.put_marks([(mark.c, seq)])
+        if seq is not None:
+            return True
+        # Its seq may be another copy's; only what says nothing of lasting weight is passed over by it.
+        lasting = mark.forget or mark.key is not None
+        return not lasting and (mark.seq or LAST) <= self._kernel.floor()
+
+    def _is_known(self, found: Found, sums: set[str] | None) -> bool:
+        if sums is not None:
+            return found.read.sum in sums
+        head = self._kernel.head(found.read.line.id)
+        return head is not None and found.read.sum in self._cache.lines_of(head.dk)
+
+    def _wait_for(self, group: Group) -> None:
+        self._cache.pend(group.c, {found.name for found in group.lines} | {filename.COMMITS})
+        for found in group.lines:
+            text = "other lines of its commit are missing, so it does not count"
+            self._cache.report(Report(found.name, found.number, INCOMPLETE, text))
+
+    def _declare(self, scan: Scan) -> None:
+        newest: dict[str, Declared] = {}
+        for found in sorted(scan.found, key=lambda found: found.read.line.at):
+            newest[found.read.line.schema] = found.read.line
+        for declared in newest.values():
+            Adopting(self._kernel, self._ledger).declare(declared)
+
+    def _apply_group(self, group: Group, adopting: Adopting) -> None:
+        kernel, tip = self._kernel, self._kernel.tip
+        mark = group.mark
+        if mark is not None and mark.thins:
+            adopting.thin(mark)
+            return
+        hand = group.by_hand
+        first = group.first
+        before = tip.seq, tip.at
+        tip.seq = first.seq if first.seq is not None and first.seq > tip.seq and not hand else tip.seq + 1
+        tip.at = max(tip.at, clock.now_us() if hand else _us(first.at))
+        ops: list[tuple[int, LoggedOp]] = []
+        for found in group.lines:
+            op = adopting.place(found, group.c)
+            if op is not None:
+                ops.append((found.read.line.i, op))
+        if mark is not None:
+            for i, id, rev in mark.same:
+                head = None if id is None else kernel.head(id)
+                ops.append((i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)))
+            for i, id, op_name, rev in mark.past:
+                ops.append((i, (PUT if op_name == "put" else DELETE, adopting.dk_of(id), rev)))
+            for i, op_name, rev in mark.gone:
+                ops.append((i, (PUT if op_name == "put" else DELETE, adopting.next_dk(), rev)))
+            ops += [(i, (FORGET, adopting.next_dk(), rev)) for i, (_, rev) in enumerate(mark.forget)]
+        if not ops:
+            tip.seq, tip.at = before
+            return
+        author = HAND if hand else first.by or getattr(first, "author", None) or "system"
+        self._log(group, author, [op for _, op in sorted(ops, key=lambda each: each[0])])
+
+    def _log(self, group: Group, author: str, ops: list[LoggedOp]) -> None:
+        kernel, tip, first = self._kernel, self._kernel.tip, group.first
+        key = None if first.key is None else bytes.fromhex(first.key)
+        if key is not None and kernel.keyed(key) is not None:
+            key = None  # two copies did the same work; it was done twice, and the first one answers
+        of = None if first.of is None else self._seqs.get(first.of) or self._cache.seq_of(first.of)
+        kind = KINDS.index(first.kind) if first.kind in KINDS else 0
+        digest = None if first.digest is None else bytes.fromhex(first.digest)
+        number = kernel.make_number(author)
+        kernel.name_commit(tip.seq, group.c)
+        kernel.append(Logged(tip.seq, tip.at, number, kind, first.note, of, ops, key, digest))
+        if group.mark is not None:
+            self._cache.put_marks([(group.c, tip.seq)])
+        self._seqs[group.c] = tip.seq
+
+
+def _index(found: Found) -> int:
+    index: int = found.read.line.i
+    return index
+
+
+def _lines(scans: dict[str, Scan]) -> Iterable[Found]:
+    return (found for name, scan in scans.items() if filename.holds_records(name) for found in scan.found)
+
+
+def _marks(scans: dict[str, Scan]) -> list[Mark]:
+    scan = scans.get(filename.COMMITS)
+    return [] if scan is None else [found.read.line for found in scan.found]
+
+
+def _with_commit(scan: Scan) -> list[Found]:
+    return [] if scan.name == filename.SCHEMAS else scan.found

@@ -1,0 +1,94 @@
+"""What worker processes do on a folder: `python -m tests.jsonl.worker JOB FOLDER NAME`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from typing import Any
+
+from dgent.errors import Conflict
+from dgent.store.backend import Keep, Put
+from dgent.store.jsonl.backend import JSONLBackend
+from dgent.testing.contract import commit, put, typed
+
+ACCOUNTS = [f"account.{n}" for n in range(4)]
+
+
+def say(*what: Any) -> None:
+    """Tell the one who started this, through a pipe that survives it."""
+    os.write(1, json.dumps(what).encode() + b"\n")
+
+
+async def transfer(store: JSONLBackend) -> None:
+    """Move something between two records of two schemas, by compare-and-set."""
+    one, two = random.sample(ACCOUNTS, 2)
+    first, second = await store.get_many([one, two])
+    assert first is not None and second is not None
+    amount = random.randrange(1, 9)
+    try:
+        await commit(
+            store,
+            Put(first.replace(data={"n": first.data["n"] - amount}), expect=first.rev),
+            Put(second.replace(data={"n": second.data["n"] + amount}), expect=second.rev),
+        )
+    except Conflict:
+        return
+
+
+async def scribble(store: JSONLBackend, name: str) -> None:
+    """Write everything there is to write until killed, saying so after each call has returned."""
+    n = 0
+    while True:
+        n += 1
+        what = random.random()
+        if what < 0.4:
+            answer = await put(store, typed(f"{name}.{n}", n))
+            say("one", f"{name}.{n}", answer.written[0].rev, n)
+        elif what < 0.6:
+            pair = [f"{name}.{n}.{part}" for part in "ab"]
+            await put(store, typed(pair[0], n), typed(pair[1], n, schema="tick"), key=pair[0])
+            say("pair", *pair)
+        elif what < 0.75:
+            await transfer(store)
+        elif what < 0.9:
+            ids = [f"{name}.{n}.{part}" for part in range(5)]
+            await asyncio.gather(*(put(store, typed(id, n)) for id in ids))
+            for id in ids:
+                say("one", id, 1, n)
+        elif what < 0.96:
+            await put(store, typed(f"{name}.gone", n))
+            await store.forget([f"{name}.gone"], "tester", None)
+            say("gone", f"{name}.gone")
+        elif what < 0.98:
+            await store.rewrite(history=True)
+        else:
+            await store.compact(Keep(versions=3))
+
+
+async def count_up(store: JSONLBackend, name: str) -> None:
+    """Add to a counter by compare-and-set, thirty times."""
+    done = 0
+    while done < 30:
+        now = await store.get("counter")
+        assert now is not None
+        try:
+            await commit(store, Put(typed("counter", now.data["n"] + 1), expect=now.rev))
+            done += 1
+        except Conflict:
+            continue
+    say("counted", done)
+
+
+async def main(job: str, folder: str, name: str) -> None:
+    """Open the folder and do the job."""
+    store = JSONLBackend(folder)
+    await store.open()
+    await {"scribble": scribble, "count_up": count_up}[job](store, name)
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
