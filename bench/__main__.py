@@ -16,6 +16,7 @@ from bench.growth import growth, history_on_disk
 from bench.langgraph import against_langgraph
 from bench.measure import Growth, Row, say
 from bench.plan import QUICK, Plan, parse_sizes
+from bench.postgres import postgres
 from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
 from bench.stores import Stores
@@ -29,6 +30,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "query": scans,
     "jsonl": folders,
     "langgraph": against_langgraph,
+    "postgres": postgres,
     "footprint": footprint,
     "disk": history_on_disk,
     "growth": growth,

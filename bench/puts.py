@@ -53,8 +53,8 @@ async def together(plan: Plan, stores: Stores) -> list[Row]:
                 await asyncio.gather(*[universe.remember(value, tags=tags) for value, tags in group])
 
             systems = {
-                "raw": _per_task(calls(raw.put_together, _draw_groups(plan.batches))),
-                "dgent": _per_task(awaits(by_tasks, _draw_groups(plan.batches))),
+                "raw": per_task(calls(raw.put_together, draw_groups(plan.batches))),
+                "dgent": per_task(awaits(by_tasks, draw_groups(plan.batches))),
             }
             times = await interleave(systems, plan.rounds)
         raw.close()
@@ -114,12 +114,15 @@ def _draw_datums(count: int) -> Draw:
     return draw
 
 
-def _draw_groups(batches: int) -> Draw:
+def draw_groups(batches: int) -> Draw:
+    """The next groups of a sample for each task."""
     source = samples(2)
     return lambda: [(list(islice(source, TASKS)),) for _ in range(batches)]
 
 
-def _per_task(block: Block) -> Block:
+def per_task(block: Block) -> Block:
+    """The same block, counted by tasks instead of by groups."""
+
     async def divided() -> float:
         return await block() / TASKS
 

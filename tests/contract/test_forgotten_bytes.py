@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from dgent.model.datum import Datum
-from dgent.store.backend import Backend, Declaration
+from dgent.store.backend import Backend, Declaration, Keep
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.testing.contract import DAY, delete, found, put, record, typed
 
@@ -90,6 +90,15 @@ async def test_forgetting_one_of_many_leaves_the_others_whole(store: SQLiteBacke
     assert stored.author == f"{SECRET}author4"
     # Names are kept while another record has them.
     assert set(await found(store, author=f"{SECRET}author4")) == set(ids[1:]) - {ids[3]}
+
+
+async def test_names_of_versions_that_were_compacted_away_go_too(store: SQLiteBackend) -> None:
+    ids = await _write_secrets(store)
+    await store.compact(Keep(versions=0))
+    done = await store.forget(ids, "tester", None)
+    assert done.erased
+    assert all(SECRET.encode() not in raw for raw in _files(store.path).values())
+    assert len(await found(store, limit=None)) == 36
 
 
 async def test_while_a_reader_pins_old_pages_erasing_is_not_claimed(

@@ -200,3 +200,8 @@ def test_an_error_shows_no_password(url: str) -> None:
     with pytest.raises(dgent.InputError) as caught:
         dgent.open(url)
     assert "hunter2" not in str(caught.value) and "***" in str(caught.value)
+
+
+async def test_only_postgres_has_replicas(tmp_path: Path) -> None:
+    with pytest.raises(dgent.InputError, match="no replicas"):
+        dgent.open(f"sqlite:///{tmp_path / 'store'}", read_url="postgresql://me@there/db")

@@ -103,6 +103,11 @@ def backend_for(url: str, **options: Any) -> Backend:
         if colon and engine.scheme == scheme:
             if "\0" in rest:
                 raise InputError("a path must not contain a NUL character", field="url")
-            return engine.make(rest, {name: value for name, value in options.items() if value is not None})
+            given = {name: value for name, value in options.items() if value is not None}
+            if "read_url" in given and engine.name != "postgres":
+                raise InputError(
+                    f"{engine.name} has no replicas", hint="leave read_url out", field="read_url"
+                )
+            return engine.make(rest, given)
     known = ", ".join(engine.example for engine in ENGINES)
     raise InputError(f"{scheme!r} is not an engine of this build", hint=f"use one of {known}", field="url")

@@ -45,7 +45,7 @@ async def open_store(backend: Backend, others: Sequence[str]) -> None:
 
 
 def backend_at(
-    url: str | Sequence[str] | None, durability: str | None, degrade: Degrade, outbox: str | None
+    url: str | Sequence[str] | None, degrade: Degrade, outbox: str | None, **options: str | None
 ) -> tuple[Backend, tuple[str, ...]]:
     """The backend for the places a caller named, and those of them that it does not stand for."""
     if degrade not in (None, False, True, "optimistic"):
@@ -63,20 +63,24 @@ def backend_at(
     if not degrade:
         if outbox is not None:
             raise InputError("an outbox is for a store that may be away", hint="pass degrade=True")
-        return backend_for(urls[0], durability=durability), tuple(mask(each) for each in urls[1:])
-    return _degradable(urls, durability, degrade, outbox), ()
+        return backend_for(urls[0], **options), tuple(mask(each) for each in urls[1:])
+    return _degradable(urls, degrade, outbox, options), ()
 
 
-def _degradable(urls: Sequence[str], durability: str | None, degrade: Degrade, outbox: str | None) -> Backend:
+def _degradable(
+    urls: Sequence[str], degrade: Degrade, outbox: str | None, options: dict[str, str | None]
+) -> Backend:
     from dgent.store.degraded.backend import DegradableBackend, Place  # loads when it is used
     from dgent.store.degraded.outbox import Outbox
 
     def place(url: str) -> Place:
-        backend = backend_for(url, durability=durability)  # what is wrong with a later place shows now
+        # A replica is one of the preferred store's.
+        wanted = {**options, "read_url": options.get("read_url") if url is urls[0] else None}
+        backend = backend_for(url, **wanted)  # what is wrong with a later place shows now
         # A relative path means another store in another folder.
         path = getattr(backend, "path", None)
         identity = mask(url) if path is None else f"{backend.name}:{path}"
-        return Place(lambda: backend_for(url, durability=durability), mask(url), identity)
+        return Place(lambda: backend_for(url, **wanted), mask(url), identity)
 
     if outbox is None:
         from dgent import config

@@ -565,12 +565,14 @@ def open(
     durability: str | None = None,
     degrade: bool | Literal["optimistic"] | None = None,
     outbox: str | None = None,
+    read_url: str | None = None,
     backend: Backend | None = None,
 ) -> Universe:
     """A universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
 
-    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`; without one it is the
-    user's default place. `durability` is `"full"` (the default) or `"relaxed"`.
+    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder` and
+    `postgresql://user@host/database`; without one it is the user's default place. `durability` is
+    `"full"` (the default) or `"relaxed"`. `read_url` is a replica of a Postgres that answers reads.
 
     Of a list, the first place is opened and no other. Only `degrade=True` lets it be away: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
@@ -578,7 +580,7 @@ def open(
     """
     others: tuple[str, ...] = ()
     if backend is None:
-        backend, others = opening.backend_at(url, durability, degrade, outbox)
+        backend, others = opening.backend_at(url, degrade, outbox, durability=durability, read_url=read_url)
     made = Universe(backend, author=author)
     made._life.others = others
     return made

@@ -12,7 +12,6 @@ from dgent import clock, codec
 from dgent.errors import InputError
 from dgent.model.datum import Datum
 from dgent.store import row as rows
-from dgent.store import select
 from dgent.store.backend import KINDS
 from dgent.store.catalog import EMPTY, REF, T_MIN, FieldKeys, SchemaState, field_keys
 from dgent.store.jsonl.cache import Report, Seen
@@ -39,7 +38,8 @@ class Adopting:
         self._kernel, self._cache = kernel, kernel.cache
         self._ledger, self._store = ledger, ledger.kernel
         self.superseded: set[str] = set()  # the sums of lines that others replace
-        self._tips: dict[str, dict[str, Seen]] = {}  # the ends of diverging lines, by record
+        self._promised: dict[str, int] = {}
+        self._tips: dict[str, dict[str, tuple[Seen, Row]]] = {}  # the ends of diverging lines, by record
 
     # -- versions -------------------------------------------------------------------------
 
@@ -65,14 +65,14 @@ class Adopting:
         if fresh is None:
             return None
         if head is not None:
-            self._note_tips(line, made, known, head, hand, fresh)
+            self._note_tips(line, known, head, hand)
         self.write(fresh, head, line.keep)
         at = fresh.at if hand or line.at is None else clock.to_us(line.at)
         said = fresh.rev if hand else line.rev
         number = self._cache.number(found.name)
-        self._cache.put_lines([(fresh.dk, fresh.rev, made, c, at, number, said)])
+        self._cache.put_lines([(fresh.dk, fresh.rev, made, c, at, number, said, line.after)])
         if line.id in self._tips:
-            self._tips[line.id][made] = Seen(fresh.dk, fresh.rev, made, c, at, said)
+            self._tips[line.id][made] = Seen(fresh.dk, fresh.rev, made, c, at, said), fresh
         if isinstance(line.prev, list) and not hand:
             self._cache.put_conflict(fresh.dk, fresh.rev, prevs(line))
         return self._op(fresh)
@@ -82,17 +82,21 @@ class Adopting:
         quiet = 0 if state is None or state.feed else QUIET
         return (PUT if row.live else DELETE) | quiet, row.dk, row.rev
 
-    def _note_tips(
-        self, line: Line, made: str, known: dict[str, Seen], head: Row, hand: bool, fresh: Row
-    ) -> None:
-        """Notice when a line does not follow the newest one: then two copies changed the record."""
+    def _note_tips(self, line: Line, known: dict[str, Seen], head: Row, hand: bool) -> None:
+        """Notice when a line does not follow the newest one: then two copies changed the record.
+
+        Unless what it follows is not there, and its rev is further on: then it was compacted away.
+        """
         newest = max(known.values(), key=lambda seen: seen.rev, default=None)
         before = prevs(line)
         if line.id in self._tips:
             for each in before:
                 self._tips[line.id].pop(each, None)
-        elif newest is not None and newest.sum not in before and not hand:
-            self._tips[line.id] = {newest.sum: newest}
+            return
+        if newest is None or newest.sum in before or hand:
+            return
+        if line.rev <= newest.said + 1 or not known.keys().isdisjoint(before):
+            self._tips[line.id] = {newest.sum: (newest, head)}
 
     def _row(self, found: Found, head: Row | None, hand: bool) -> Row | None:
         line: Line = found.read.line
@@ -106,7 +110,8 @@ class Adopting:
         schema = line.schema or ""
         state = self._state(schema, (line.schema_version or 0) if schema else 0)
         if head is None:
-            dk, least = self.next_dk(), store.forgotten_rev(line.id) + 1
+            dk, least = self.dk_of(line.id), store.forgotten_rev(line.id) + 1
+            self._promised.pop(line.id, None)
         else:
             dk, least = head.dk, head.rev + 1
         at = tip.at
@@ -209,6 +214,15 @@ class Adopting:
                 row = row._replace(fk=EMPTY)
         return row, set(ledger._entries(row, rows.tags_of(row), state, keys))
 
+    def dk_of(self, id: str) -> int:
+        """The key of a record, also of one whose first line is still to come."""
+        head = self._store.head(id)
+        if head is not None:
+            return head.dk
+        if id not in self._promised:
+            self._promised[id] = self.next_dk()
+        return self._promised[id]
+
     def next_dk(self) -> int:
         """A key for a record that was not there, or for one that was forgotten."""
         self._kernel.tip.dk += 1
@@ -221,7 +235,7 @@ class Adopting:
         journal = Journal(self._kernel)
         for id, tips in self._tips.items():
             if len(tips) > 1:
-                self._settle(id, sorted(tips.values(), key=lambda seen: (seen.at, seen.c)), journal)
+                self._settle(id, sorted(tips.values(), key=lambda tip: (tip[0].at, tip[0].c)), journal)
         journal.write()
         self._kernel._execute(
             "UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self._kernel.tip.dk,)
@@ -229,12 +243,11 @@ class Adopting:
         if rebuilt:
             self._fill_again()
 
-    def _settle(self, id: str, tips: Sequence[Seen], journal: Journal) -> None:
+    def _settle(self, id: str, ends: Sequence[tuple[Seen, Row]], journal: Journal) -> None:
         store, tip = self._store, self._kernel.tip
         head = store.head(id)
         assert head is not None, "its versions were placed just now"
-        winner = head if tips[-1].rev == head.rev else select.version(store, head, tips[-1].rev)
-        assert winner is not None, "a version that was placed just now is kept"
+        tips, winner = [seen for seen, _ in ends], ends[-1][1]
         sums = sorted(seen.sum for seen in tips)
         said = max(seen.said for seen in tips) + 1
         at = tips[-1].at
@@ -265,9 +278,18 @@ class Adopting:
         kernel = self._kernel
         wanted = dict(hashes)
         ids = [id for (id,) in kernel._all("SELECT id FROM datum WHERE trail = 0")]
-        found = [self._store.head(id) for id in ids if kernel._hash(id).hex() in wanted]
+        known = [(self._store.head(id), wanted.get(kernel._hash(id).hex())) for id in ids]
+        found = [
+            row
+            for row, rev in known
+            if row is not None and rev is not None and not self._cache.made_after(row.dk, rev)
+        ]
         if found:
-            erase_rows(self._ledger, [row for row in found if row is not None])
+            before = kernel._all("SELECT h, last_rev FROM forgotten")
+            erase_rows(self._ledger, found)
+            # As the line says, not as this copy counted: all copies must judge alike what comes back.
+            kernel._execute("DELETE FROM forgotten")
+            kernel._many("INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)", before)
             kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
         kernel._many(
             "INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)"
@@ -282,7 +304,8 @@ class Adopting:
         store = self._store
         for id, below in mark.drops.items():
             head = store.head(id)
-            if head is not None:
+            # Where two copies disagree, their revs are not the same, and both versions stay.
+            if head is not None and id not in self._tips:
                 store.drop_past(head.dk, min(below, head.rev))
         floor = min(mark.floor or 0, self._kernel.tip.seq)
         if floor > store.floor():

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dgent.errors import Busy, NoBackendAvailable
+from dgent.errors import Busy, Corrupt, FormatTooNew, NoBackendAvailable
 from dgent.model.datum import Datum
 from dgent.store.backend import Keep
 from dgent.store.check import check_seq
@@ -209,7 +210,14 @@ class _OpeningFolder(Opening):
     def run(self) -> Shared:
         """Open, on the thread for it."""
         self._make_places()
-        shared = super().run()
+        try:
+            shared = super().run()
+        except (Corrupt, FormatTooNew):
+            # It is derived, so nothing is lost with it; whoever still has it open goes on with it.
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    os.unlink(self._asked[0] + suffix)
+            shared = super().run()
         try:
             catch_up(shared.writer)
         except BaseException:

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS j_file (
 );
 CREATE TABLE IF NOT EXISTS j_line (
     dk INT NOT NULL, rev INT NOT NULL, sum TEXT NOT NULL, c TEXT NOT NULL, at INT NOT NULL,
-    file INT NOT NULL, said INT NOT NULL, PRIMARY KEY (dk, rev)
+    file INT NOT NULL, said INT NOT NULL, after INT NOT NULL, PRIMARY KEY (dk, rev)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_mark (c TEXT PRIMARY KEY, seq INT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_report (name TEXT NOT NULL, line INT NOT NULL, kind TEXT NOT NULL, text TEXT);
@@ -41,7 +41,7 @@ _PUT_FILE = (
 )
 _FILES = "SELECT name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail FROM j_file"
 _HEADS = (
-    "SELECT l.sum, d.id FROM j_line l JOIN j_file f ON f.file = l.file"
+    "SELECT l.sum, d.id, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
     " JOIN datum d ON d.dk = l.dk AND d.rev = l.rev AND d.trail = 0 WHERE f.name = ?"
 )
 _CONFLICTS = "SELECT d.id, c.rev, c.sums FROM j_conflict c JOIN datum d ON d.dk = c.dk AND d.rev = c.rev"
@@ -172,11 +172,11 @@ class Cache:
 
     # -- lines ----------------------------------------------------------------------------
 
-    def put_lines(self, lines: Iterable[tuple[int, int, str, str, int, int, int]]) -> None:
-        """Note lines: dk, rev, sum, commit, time, number of the file, the rev that the line says."""
+    def put_lines(self, lines: Iterable[tuple[int, int, str, str, int, int, int, int]]) -> None:
+        """Note lines: dk, rev, sum, commit, time, number of the file, and the line's own rev and `after`."""
         found = list(lines)
         if found:
-            self._kernel._many("INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?)", found)
+            self._kernel._many("INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?, ?)", found)
 
     def newest(self, dk: int) -> Seen | None:
         """The line of a record's newest version."""
@@ -189,13 +189,18 @@ class Cache:
         found = self._kernel._all("SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ?", dk)
         return {each[2]: Seen(*each) for each in found}
 
+    def made_after(self, dk: int, rev: int) -> bool:
+        """Whether a record was made anew after its id was forgotten at a rev."""
+        sql = "SELECT 1 FROM j_line WHERE dk = ? AND after >= ? LIMIT 1"
+        return bool(self._kernel._all(sql, dk, rev))
+
     def sums(self) -> set[str]:
         """The sums of all lines."""
         return {found[0] for found in self._kernel._all("SELECT sum FROM j_line")}
 
-    def heads_in(self, name: str) -> dict[str, str]:
-        """The sums of the newest versions that were read from a file, with their ids."""
-        return dict(self._kernel._all(_HEADS, name))
+    def heads_in(self, name: str) -> dict[str, tuple[str, int]]:
+        """The sums of the newest versions that were read from a file, with their ids and revs."""
+        return {made: (id, said) for made, id, said in self._kernel._all(_HEADS, name)}
 
     def drop_lines(self, dk: int, below_rev: int) -> None:
         """Forget lines of versions that are no longer kept."""

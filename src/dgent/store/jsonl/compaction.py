@@ -80,6 +80,9 @@ class Compacting:
         self._sealed: dict[tuple[str, int], bytes] = {}
         self._left: dict[str, int] = {}  # how many lines of a commit stay
         self._wanted: dict[str, Line] = {}  # a line of it, which says how many it has
+        # A retry of these must still be known, whatever becomes of their lines.
+        self._keyed = {c for (c,) in kernel._all("SELECT cid FROM commits WHERE key IS NOT NULL")}
+        self._past: dict[str, list[Line]] = {}
         self.lines = self.dropped = 0
 
     def run(self) -> Compaction:
@@ -128,6 +131,8 @@ class Compacting:
             return
         if not known.kept and known.rev != known.head_rev:
             self.dropped += 1
+            if line.c is not None and line.c in self._keyed:
+                self._past.setdefault(line.c, []).append(line)
             return
         target = filename.file_of(line.schema or "")
         if known.rev == known.head_rev and not known.live:
@@ -200,6 +205,8 @@ class Compacting:
             if c not in kept and line.n and line.n != left:
                 kept[c] = Mark(c=c, seq=line.seq, at=line.at or clock.EPOCH, by=line.by, kind=line.kind)
                 self._kernel.cache.put_marks([(c, line.seq or 0)])
+        for c, dropped in self._past.items():
+            kept[c] = self._remembered(kept.get(c), dropped)
         thinned = self._thinned()
         if thinned is not None:
             kept[thinned.c] = thinned
@@ -234,6 +241,19 @@ class Compacting:
         if mark.n is not None and mark.n != left:
             # What it says may be about a record whose line is gone, and could not be forgotten with it.
             mark.n = mark.note = None
+        return mark
+
+    def _remembered(self, mark: Mark | None, lines: list[Line]) -> Mark:
+        """The mark of a commit with a key, which tells what its lines told."""
+        if mark is None:
+            first = min(lines, key=lambda line: line.i)
+            mark = Mark(
+                c=first.c or "", seq=first.seq, at=first.at or clock.EPOCH, by=first.by or first.author
+            )
+            mark.kind, mark.of, mark.key, mark.digest = first.kind, first.of, first.key, first.digest
+            self._kernel.cache.put_marks([(mark.c, first.seq or 0)])
+        mark.n = None
+        mark.past = sorted({*mark.past, *((line.i, line.id, line.op, line.rev) for line in lines)})
         return mark
 
     def _thinned(self) -> Mark | None:

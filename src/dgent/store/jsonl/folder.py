@@ -147,15 +147,13 @@ class Folder:
         stamps = {}
         try:
             for name, size in before.items():
-                file = self._open[name][0]
-                os.ftruncate(file, size)
-                os.fsync(file)
-                found = os.fstat(file)
-                stamps[name] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
                 if not size:
-                    os.close(self._open.pop(name)[0])
                     os.unlink(self.file(name))
-                    del stamps[name]
+                    continue
+                os.truncate(self.file(name), size)
+                self.sync_apart([name])
+                found = os.stat(self.file(name))
+                stamps[name] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
         except OSError as error:
             raise OutcomeUnknown(f"{self.path}: {error.strerror}") from error
         return stamps
@@ -163,7 +161,11 @@ class Folder:
     def sync(self, names: Iterable[str]) -> None:
         """Wait until what was just appended to files is on the disk."""
         for name in names:
-            os.fdatasync(self._open[name][0])
+            found = self._open.get(name)
+            if found is None:  # so many were appended to at once that it was closed again
+                self.sync_apart([name])
+            else:
+                os.fdatasync(found[0])
 
     def sync_apart(self, names: Iterable[str]) -> None:
         """The same from any thread: with files of its own."""
@@ -205,6 +207,12 @@ class Folder:
             os.rename(temporary, self.file(name))
             self._sync_names()
         return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def tidy(self) -> None:
+        """Remove what a process left that died while it rewrote a file."""
+        for name in os.listdir(self.path):
+            if name.startswith(".") and name.endswith(TEMPORARY):
+                os.unlink(self.file(name))
 
     def remove(self, name: str) -> None:
         """Remove a file."""

@@ -29,7 +29,7 @@ class Journal:
     def __init__(self, kernel: JSONLKernel) -> None:
         self._kernel, self._cache = kernel, kernel.cache
         self._chunks: dict[str, list[bytes]] = {}
-        self._lines: list[tuple[int, int, str, str, int, int, int]] = []
+        self._lines: list[tuple[int, int, str, str, int, int, int, int]] = []
         self._marks: list[tuple[str, int]] = []
         self._written = 0
         self._names: dict[int, str] = {}
@@ -143,6 +143,9 @@ class Journal:
             fields["content"] = row.content
         if keep is not None:
             fields["keep"] = keep
+        after = self._kernel.forgotten_rev(row.id)
+        if after:
+            fields["after"] = after
         for key, value in told.items():
             if key != "by" or value != author:
                 fields[key] = value
@@ -151,7 +154,8 @@ class Journal:
         file = filename.file_of(schema)
         made = self._append(file, fields)
         rev = row.rev if local_rev is None else local_rev
-        self._lines.append((row.dk, rev, made, c, row.at, self._cache.number(file), row.rev))
+        number = self._cache.number(file)
+        self._lines.append((row.dk, rev, made, c, row.at, number, row.rev, after))
         self._latest[row.dk] = made
         return made
 

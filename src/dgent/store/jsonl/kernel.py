@@ -219,6 +219,7 @@ class JSONLKernel(SQLiteKernel):
     def _catch_up(self) -> None:
         """Read what the files have and the cache has not; a transaction of its own."""
         assert self.replaying is not None
+        self.folder.tidy()
         self._in_cache(lambda: Replay(self, self.replaying).run())  # type: ignore[arg-type]
         self._publish()
         self.ready = True

@@ -27,7 +27,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     `n` says what decides its commit: absent, the line alone; a number, that many lines of its commit
     in the same file; 0, a line of the commit in `_commits.jsonl`. `keep` is how many older versions
-    stay. `by`, `kind`, `note`, `of`, `key` and `digest` are about the commit and stand in its first line.
+    stay, `after` the last rev of the record that had the id before and was forgotten. `by`, `kind`,
+    `note`, `of`, `key` and `digest` are about the commit and stand in its first line.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     data: msgspec.Raw = msgspec.Raw(b"{}")
     content: bytes = b""
     keep: int | None = None
+    after: int = 0
     by: str | None = None
     kind: str = "data"
     note: str | None = None
@@ -63,9 +65,9 @@ class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A line of `_commits.jsonl`: what decides a commit over several files, or what no record line tells.
 
     `n` is how many record lines the commit has; absent, those that are there are all. `same` are ops
-    that changed nothing, `gone` ops on records that were forgotten since, `forget` hashes of forgotten
-    ids with their last revs, `drops` the first kept revs of records after a retention rule, `floor`
-    the newest seq whose history is not whole.
+    that changed nothing, `past` ops whose lines were compacted away, `gone` ops on records that were
+    forgotten since, `forget` hashes of forgotten ids with their last revs, `drops` the first kept revs
+    of records after a retention rule, `floor` the newest seq whose history is not whole.
     """
 
     c: str
@@ -79,6 +81,7 @@ class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     key: str | None = None
     digest: str | None = None
     same: list[tuple[int, str | None, int]] = []
+    past: list[tuple[int, str, Literal["put", "delete"], int]] = []
     gone: list[tuple[int, Literal["put", "delete"], int]] = []
     forget: list[tuple[str, int]] = []
     drops: dict[str, int] = {}

@@ -15,7 +15,7 @@ import msgspec
 
 from dgent.errors import InputError
 from dgent.store.jsonl import filename
-from dgent.store.jsonl.line import Line, Mark, prevs, read
+from dgent.store.jsonl.line import Line, Mark, fields_of, prevs, read, sealed
 from dgent.store.jsonl.scan import is_marker
 from dgent.store.sqlite.upkeep import disk_errors
 
@@ -79,7 +79,7 @@ def _united(
     for key, entry in ours.items():
         other = theirs.get(key)
         if other is not None:
-            merged.append(_shorter(entry, other))
+            merged.append(_agreed(base.get(key), entry, other))
         elif key not in base or _lasts(entry):
             merged.append(entry)
     merged += [
@@ -88,9 +88,25 @@ def _united(
     return merged
 
 
-def _shorter(left: _Entry, right: _Entry) -> _Entry:
-    """Of two lines about one commit, the one that says less: what the other has more was taken away."""
-    return right if len(right.raw) < len(left.raw) else left
+def _agreed(base: _Entry | None, ours: _Entry, theirs: _Entry) -> _Entry:
+    """One line of two about the same commit: what either side took away from it is gone."""
+    if base is not None and ours.raw == base.raw:
+        return theirs
+    left, right = ours.line, theirs.line
+    if ours.raw == theirs.raw or (base is not None and theirs.raw == base.raw):
+        return ours
+    if not isinstance(left, Mark) or not isinstance(right, Mark):
+        return ours
+    for name in ("n", "note", "key", "digest"):
+        if getattr(right, name) is None:
+            setattr(left, name, None)
+    left.gone = sorted({*left.gone, *right.gone})
+    gone = {(i, op, rev) for i, op, rev in left.gone}
+    left.past = sorted(e for e in {*left.past, *right.past} if (e[0], e[2], e[3]) not in gone)
+    left.drops = {id: max(rev, right.drops[id]) for id, rev in left.drops.items() if id in right.drops}
+    known = {(i, id) for i, id, _ in right.same}
+    left.same = [(i, id if (i, id) in known else None, rev) for i, id, rev in left.same]
+    return _Entry(ours.key, sealed(fields_of(left))[0], left)
 
 
 def _lasts(entry: _Entry) -> bool:

@@ -51,10 +51,8 @@ def rewrite(kernel: JSONLKernel, name: str, chunks: Iterator[bytes]) -> None:
 
 def is_forgotten(kernel: JSONLKernel, line: Line) -> bool:
     """Whether a line is of a record that was forgotten, and not of one made anew under its id."""
-    last = kernel.forgotten_rev(line.id)
-    if not last:
-        return False
-    return line.rev <= last or (line.prev is not None and kernel.head(line.id) is None)
+    # What somebody wrote by hand is in no commit, and was written knowing what is there.
+    return line.c is not None and kernel.forgotten_rev(line.id) > line.after
 
 
 def _judged(kernel: JSONLKernel, raw: bytes, texts: Sequence[bytes]) -> tuple[bool, Line | None]:
@@ -93,9 +91,15 @@ def _marks(kernel: JSONLKernel, touched: dict[str, list[Line]], texts: Sequence[
             continue
         told.add(mark.c)
         known = {id for _, id, _ in mark.same if id is not None} | mark.drops.keys()
+        known |= {id for _, id, _, _ in mark.past}
         known = {id for id in known if kernel.head(id) is not None}
         mark.same = [(i, id if id in known else None, rev) for i, id, rev in mark.same]
         mark.drops = {id: rev for id, rev in mark.drops.items() if id in known}
+        gone = [each for each in mark.past if each[1] not in known]
+        if gone:
+            mark.note = mark.digest = None
+            mark.past = [each for each in mark.past if each[1] in known]
+            mark.gone = sorted([*mark.gone, *((i, op, rev) for i, _, op, rev in gone)])
         yield _sealed(mark, touched.get(mark.c, ()))
     for c, lines in touched.items():
         if c not in told:

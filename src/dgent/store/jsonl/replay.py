@@ -26,7 +26,7 @@ LAST = 2**63
 INCOMPLETE = "incomplete commit"
 
 
-class Vanished(Exception):
+class _Vanished(Exception):
     """The newest version of some record is in no file any more, so nothing known holds."""
 
 
@@ -90,7 +90,7 @@ class Replay:
                 try:
                     self._bring_up(changed, gone, known)
                     return
-                except Vanished:
+                except _Vanished:
                     pass
             else:
                 self._kernel.epoch = cache.epoch()
@@ -141,14 +141,17 @@ class Replay:
     def _check_vanished(self, scans: dict[str, Scan], gone: set[str]) -> None:
         whole = [name for name, scan in scans.items() if scan.whole and filename.holds_records(name)]
         there: set[str | None] = set()
-        for scan in scans.values():
-            for found in scan.found if filename.holds_records(scan.name) else ():
-                there.update((found.read.sum, found.read.line.sum))
+        newest: dict[str, int] = {}  # a newer version may have come, and the old one been compacted away
+        for found in _lines(scans):
+            line: Line = found.read.line
+            there.update((found.read.sum, line.sum))
+            newest[line.id] = max(line.rev, newest.get(line.id, 0))
         forgotten = {h for mark in _marks(scans) for h, _ in mark.forget}
         for name in (*whole, *gone):
-            for made, id in self._cache.heads_in(name).items():
-                if made not in there and self._kernel._hash(id).hex() not in forgotten:
-                    raise Vanished
+            for made, (id, said) in self._cache.heads_in(name).items():
+                missing = made not in there and newest.get(id, 0) <= said
+                if missing and self._kernel._hash(id).hex() not in forgotten:
+                    raise _Vanished
 
     # -- applying -------------------------------------------------------------------------
 
@@ -200,7 +203,11 @@ class Replay:
         seq = self._logged.get(mark.c)
         if seq is not None:
             self._cache.put_marks([(mark.c, seq)])
-        return seq is not None or (mark.seq or LAST) <= self._kernel.floor()
+        if seq is not None:
+            return True
+        # Its seq may be another copy's; only what says nothing of lasting weight is passed over by it.
+        lasting = mark.forget or mark.key is not None
+        return not lasting and (mark.seq or LAST) <= self._kernel.floor()
 
     def _is_known(self, found: Found, sums: set[str] | None) -> bool:
         if sums is not None:
@@ -241,6 +248,8 @@ class Replay:
             for i, id, rev in mark.same:
                 head = None if id is None else kernel.head(id)
                 ops.append((i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)))
+            for i, id, op_name, rev in mark.past:
+                ops.append((i, (PUT if op_name == "put" else DELETE, adopting.dk_of(id), rev)))
             for i, op_name, rev in mark.gone:
                 ops.append((i, (PUT if op_name == "put" else DELETE, adopting.next_dk(), rev)))
             ops += [(i, (FORGET, adopting.next_dk(), rev)) for i, (_, rev) in enumerate(mark.forget)]

@@ -46,12 +46,13 @@ _BURY = _INSERT.replace("INTO datum", "INTO past")
 _DROP_SOME = (
     "DELETE FROM entry WHERE (ix, key, t, dk) IN (SELECT ix, key, t, dk FROM entry WHERE ix = ? LIMIT ?)"
 )
-_USES = [
-    "SELECT 1 FROM datum WHERE source = ?1 OR author = ?1 LIMIT 1",
-    "SELECT 1 FROM past WHERE source = ?1 OR author = ?1 LIMIT 1",
-    "SELECT 1 FROM commits WHERE author = ? LIMIT 1",
-    "SELECT 1 FROM schema WHERE schema = ?",
-]
+_UNUSED = (
+    "SELECT n, text FROM name WHERE n <> 0 AND n NOT IN (SELECT author FROM datum)"
+    " AND n NOT IN (SELECT source FROM datum WHERE source IS NOT NULL)"
+    " AND n NOT IN (SELECT author FROM past)"
+    " AND n NOT IN (SELECT source FROM past WHERE source IS NOT NULL)"
+    " AND n NOT IN (SELECT author FROM commits) AND n NOT IN (SELECT schema FROM schema)"
+)
 _TRIM = (
     "DELETE FROM commits WHERE seq <= ? AND trail = 0 AND key IS NULL"
     " AND seq < (SELECT max(seq) FROM commits)"
@@ -495,15 +496,12 @@ class SQLiteKernel(SQLiteReading):
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         versions = 0
-        names: set[int | None] = set()
         self._many(
             "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?", [(touched,) for touched in seqs]
         )
         for row in rows:
-            past = self._all("SELECT author, source FROM past WHERE dk = ?", row.dk)
-            versions += len(past) + row.live
-            names.update((row.author, row.source), *past)
             self._execute("DELETE FROM past WHERE dk = ?", (row.dk,))
+            versions += self.connection.changes() + row.live
             self._execute("DELETE FROM datum WHERE dk = ?", (row.dk,))
             self._execute(
                 "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)",
@@ -514,17 +512,15 @@ class SQLiteKernel(SQLiteReading):
         self._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
         # Until the file is rewritten, its free pages and the log still hold the bytes.
         self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('erasing', ?)", (seq,))
-        self._drop_unused_names(names - {None})
+        self._drop_unused_names()
         self._reload_everywhere()
         return versions
 
-    def _drop_unused_names(self, names: Iterable[int | None]) -> None:
-        """Drop texts that only forgotten records had."""
-        for name in names:
-            if any(self._all(sql, name) for sql in _USES):
-                continue
-            self._execute("DELETE FROM name WHERE n = ?", (name,))
-            self._fresh_numbers = {text: n for text, n in self._fresh_numbers.items() if n != name}
+    def _drop_unused_names(self) -> None:
+        """Drop texts that only forgotten records had, also in versions that were compacted away before."""
+        for number, text in self._all(_UNUSED):
+            self._execute("DELETE FROM name WHERE n = ?", (number,))
+            self._fresh_numbers.pop(text, None)
 
     def _reload_everywhere(self) -> None:
         """Make this process too read the catalog again, as another one will."""

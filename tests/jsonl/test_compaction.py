@@ -1,0 +1,127 @@
+"""The canonical form: sorted, small, and the same store as before."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgent.model.query import Query
+from dgent.store.backend import Delete, Put
+from dgent.store.jsonl.backend import JSONLBackend
+from dgent.testing.contract import STORED, commit, delete, found, put, record, typed
+from tests.contract import program
+from tests.contract.test_differential import Step, writes
+from tests.jsonl.stores import data_of, lines, odd, opened, without_cache
+from tests.jsonl.test_rebuild import _holdings
+
+
+async def test_one_line_for_each_live_record_sorted_by_id(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store") as store:
+        for n in range(3):
+            for id in ("c", "a", "b"):
+                await put(store, typed(id, n))
+        await delete(store, "b")
+        await put(store, record("plain"), typed("d", 1))
+        before = await store.last_seq()
+        done = await store.rewrite(history=False)
+        assert done.lines == 5
+        assert [line["id"] for line in lines(tmp_path / "store", "note.jsonl")] == ["a", "c", "d"]
+        assert [line["id"] for line in lines(tmp_path / "store", "_deleted.jsonl")] == ["b"]
+        again = {path.name: path.read_bytes() for path in (tmp_path / "store").glob("*.jsonl")}
+        await store.rewrite(history=False)
+        same = {path.name: path.read_bytes() for path in (tmp_path / "store").glob("*.jsonl")}
+        assert same["note.jsonl"] == again["note.jsonl"]
+    without_cache(tmp_path / "store")
+    async with opened(tmp_path / "store") as store:
+        assert await store.last_seq() == before
+        assert await data_of(store, *"abcd") == [{"n": 2}, None, {"n": 2}, {"n": 1}]
+        assert (await put(store, typed("b", 9))).written[0].rev == 5
+        assert await odd(store) == []
+
+
+async def test_a_commit_that_lost_lines_still_counts(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store") as store:
+        await commit(store, Put(typed("a", 1)), Put(typed("b", 1)), Put(typed("c", 1)))
+        await commit(store, Put(typed("a", 2)), Delete("c"))
+        await store.rewrite(history=False)
+    without_cache(tmp_path / "store")
+    async with opened(tmp_path / "store") as store:
+        assert await data_of(store, *"abc") == [{"n": 2}, {"n": 1}, None]
+        assert await odd(store) == []
+
+
+@pytest.mark.parametrize("history", [True, False])
+async def test_a_retry_is_known_whatever_became_of_the_lines(tmp_path: Path, history: bool) -> None:
+    first, second = [typed("a", 1)], [typed("b", 1), record("c"), typed("a", 2)]
+    async with opened(tmp_path / "store") as store:
+        await put(store, *first, key="one")
+        await put(store, *second, key="many", note="why")
+        await put(store, typed("a", 3), typed("b", 2), record("c", 1))
+        answers = [await store.outcome(key) for key in ("one", "many")]
+        await store.rewrite(history=history)
+        await store.rewrite(history=history)
+    without_cache(tmp_path / "store")
+    async with opened(tmp_path / "store") as store:
+        assert [await store.outcome(key) for key in ("one", "many")] == answers
+        assert (await put(store, *first, key="one")).repeated
+        assert (await put(store, *second, key="many")).repeated
+        assert await data_of(store, *"abc") == [{"n": 3}, {"n": 2}, {"n": 1}]
+
+
+async def test_what_changes_while_it_is_rewritten_is_there(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store") as store:
+        await put(store, *(typed(f"r{n}", n) for n in range(200)))
+        work: list[Any] = [put(store, typed(f"new{n}", n)) for n in range(40)]
+        work.insert(20, store.rewrite(history=True))
+        await asyncio.gather(*work)
+        assert len(await found(store, limit=None)) == 240
+    without_cache(tmp_path / "store")
+    async with opened(tmp_path / "store") as store:
+        assert len(await found(store, limit=None)) == 240
+
+
+async def _run(steps: list[Step], history: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, program.slow_clock() as slow:
+        place = Path(folder) / "store"
+        backend = JSONLBackend(str(place), sync="on_close")
+        follower = JSONLBackend(str(place), sync="on_close", cache=str(Path(folder) / "other"))
+        await backend.open()
+        await follower.open()
+        for number, (name, args) in enumerate(steps):
+            slow.tick += 1
+            await program.answer(backend, name, args)
+            if number % 7 == 3:
+                await backend.rewrite(history=history)
+            if number % 5 == 4:
+                await follower.last_seq()
+        before = await _holdings(backend)
+        await backend.rewrite(history=True)
+        assert await _holdings(backend) == before
+        everything = (Query(limit=None), STORED, None)
+        now = await program.answer(backend, "query", everything)
+        followed = await program.answer(follower, "query", everything)
+        assert sorted(map(str, followed)) == sorted(map(str, now))
+        assert (await follower.oddities())[1] == []
+        await backend.close()
+        await follower.close()
+        without_cache(place)
+        async with opened(place) as again:
+            if history:
+                assert await _holdings(again) == before
+            stats = await again.stats()
+            assert (stats.records, stats.seq, stats.first_seq) == before[:3]
+            assert sorted(map(str, await program.answer(again, "query", everything))) == sorted(map(str, now))
+            assert await odd(again) == []
+
+
+@pytest.mark.parametrize("history", [True, False])
+@settings(max_examples=25)
+@given(steps=st.lists(writes, min_size=8, max_size=25))
+def test_compaction_changes_no_answer(steps: list[Step], history: bool) -> None:
+    asyncio.run(_run(steps, history))

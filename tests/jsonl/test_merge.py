@@ -1,0 +1,107 @@
+"""The merge driver by itself: random changes in two copies, merged both ways, come to the same."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgent.model.query import Query
+from dgent.store.backend import Delete, Keep, Put
+from dgent.store.jsonl.merge import merge_files
+from dgent.testing.contract import STORED, commit, typed
+from tests.contract import program
+from tests.jsonl.stores import opened
+
+_IDS = st.sampled_from(["a", "b", "c", "d"])
+_puts = st.builds(
+    lambda id, n, schema: Put(typed(id, n, schema=schema)),
+    _IDS,
+    st.integers(0, 9),
+    st.sampled_from(["note", "tick"]),
+)
+_ops = st.lists(st.one_of(_puts, _puts, st.builds(Delete, _IDS)), min_size=1, max_size=3)
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), _ops),
+        st.tuples(st.just("commit"), _ops),
+        st.tuples(st.just("commit"), _ops),
+        st.tuples(st.just("forget"), _IDS),
+        st.tuples(st.just("rewrite"), st.booleans()),
+        st.tuples(st.just("compact"), st.integers(0, 2)),
+    ),
+    max_size=6,
+)
+
+
+async def _change(folder: Path, steps: list[tuple[str, Any]], slow: program.SlowClock) -> None:
+    async with opened(folder, sync="on_close") as store:
+        for name, what in steps:
+            slow.tick += 1
+            if name == "commit":
+                ops = list({op.id: op for op in what}.values())
+                await commit(store, *ops)
+            elif name == "forget":
+                await store.forget([what], "tester", None)
+            elif name == "rewrite":
+                await store.rewrite(history=what)
+            else:
+                await store.compact(Keep(versions=what))
+
+
+def _copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".cache", ".lock"))
+    return target
+
+
+def _merge(base: Path, ours: Path, theirs: Path) -> set[str]:
+    """What git does with a merge driver; a file that one side lacks is an empty one."""
+    disputed: set[str] = set()
+    for name in sorted({path.name for side in (ours, theirs) for path in side.glob("*.jsonl")}):
+        for side in (base, ours, theirs):
+            (side / name).touch()
+        disputed.update(merge_files(str(base / name), str(ours / name), str(theirs / name), name).conflicts)
+    return disputed
+
+
+async def _contents(folder: Path) -> Any:
+    async with opened(folder) as store:
+        page = await store.query(Query(limit=None), STORED)
+        assert len({datum.id for datum in page.items}) == len(page.items)
+        reports, conflicts = await store.oddities()
+        assert reports == []
+        return {d.id: (d.schema, d.data) for d in page.items}, sorted(id for id, _ in conflicts)
+
+
+async def _run(first: Any, left: Any, right: Any) -> None:
+    with tempfile.TemporaryDirectory() as temporary, program.slow_clock() as slow:
+        base = Path(temporary) / "base"
+        await _change(base, first, slow)
+        one, two = _copy(base, base.parent / "one"), _copy(base, base.parent / "two")
+        if left and right:
+            await _change(one, [], slow)  # its cache knows what was there before
+        await _change(one, left, slow)
+        await _change(two, right, slow)
+        mine = await _contents(one)
+        theirs = await _contents(two)
+        other = _copy(one, base.parent / "one as it was")
+        _merge(_copy(base, base.parent / "b1"), one, two)
+        _merge(_copy(base, base.parent / "b2"), two, other)
+        merged = await _contents(one)
+        assert merged == await _contents(two)
+        assert merged == await _contents(_copy(one, base.parent / "fresh"))
+        assert merged == await _contents(one), "settled once"
+        forgotten = {what for name, what in [*left, *right] if name == "forget"}
+        for id in mine[0].keys() | theirs[0].keys():
+            assert id in forgotten or merged[0].get(id) in (mine[0].get(id), theirs[0].get(id))
+
+
+@settings(max_examples=40)
+@given(_steps, _steps, _steps)
+def test_two_copies_come_to_the_same(first: Any, left: Any, right: Any) -> None:
+    asyncio.run(_run(first, left, right))
