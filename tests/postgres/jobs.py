@@ -14,7 +14,7 @@ from dgent.universe.universe import open as open_universe  # here, so that no wo
 from tests.fault.nursery import say
 
 ACCOUNTS = 6
-COUNTERS = 3
+COUNTERS = 8
 
 
 def made(id: str, **data: Any) -> dgent.Datum:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -58,7 +59,10 @@ async def ask(server: Server, sql: str, *values: Any) -> Any:
 
 
 async def until(server: Server, sql: str, wanted: Any, timeout_s: float = 15) -> None:
-    """Wait until a server answers so."""
+    """Wait until a server answers so; a standby may not even have the table yet."""
     async with asyncio.timeout(timeout_s):
-        while await ask(server, sql) != wanted:
+        while True:
+            with suppress(asyncpg.UndefinedTableError):
+                if await ask(server, sql) == wanted:
+                    return
             await asyncio.sleep(0.02)

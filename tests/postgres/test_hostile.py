@@ -61,17 +61,16 @@ async def test_ids_with_odd_characters(url: str) -> None:
 
 
 async def test_huge_values(url: str) -> None:
-    """Twenty megabytes, as text, as content, and as what does not compress."""
+    """Twenty megabytes that hardly compress, as data and as content."""
     noise = os.urandom(10_000_000).hex()
     async with dgent.open(f"{url}&timeout=60") as u:
-        for id, text in (("plain", "x" * 20_000_000), ("noise", noise)):
-            assert (await u.put(dgent.Datum(id=id, data={"text": text}))).rev == 1
-            assert (await u.get(id, raw=True)).data["text"] == text
+        assert (await u.put(dgent.Datum(id="noise", data={"text": noise}))).rev == 1
+        assert (await u.get("noise", raw=True)).data["text"] == noise
         await u.put(dgent.Datum(id="content", content=noise.encode()))
         assert (await u.get("content", raw=True)).content == noise.encode()
         await u.put(dgent.Datum(id="noise", data={"text": "small again"}))
         assert (await u.history("noise"))[1].datum.data["text"] == noise
-        assert [len(found) for found in (await feed(u)).values()] == [1, 2, 1]
+        assert [len(found) for found in (await feed(u)).values()] == [2, 1]
 
 
 async def test_five_thousand_records_in_one_commit(url: str) -> None:

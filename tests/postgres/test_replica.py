@@ -11,15 +11,24 @@ from urllib.parse import quote
 import pytest
 
 import dgent
+from dgent.errors import Unavailable
 from tests.postgres.pair import Pair, ask, until
 from tests.postgres.server import Server, with_universe
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[Pair]:
+def _pair() -> Iterator[Pair]:
     pair = Pair(synchronous=False).start()
     yield pair
     pair.remove()
+
+
+@pytest.fixture
+def pair(_pair: Pair) -> Iterator[Pair]:
+    yield _pair
+    # One that a test started on another thread ends with that thread.
+    _pair.standby.kill()
+    _pair.standby.start()
 
 
 async def _busy(server: Server) -> int:
@@ -96,3 +105,15 @@ async def test_a_watcher_hears_at_once(pair: Pair) -> None:
             await writer.put(dgent.Datum(id=f"{n}"))
         await asyncio.wait_for(watching, 10)
         assert len(heard) == 6
+
+
+async def test_a_standby_opened_by_itself(pair: Pair) -> None:
+    """It can be read; a write is refused in time, in dgent's words."""
+    async with dgent.open(with_universe(pair.primary.url, "s")) as u:
+        await u.put(dgent.Datum(id="x", data={"n": 1}))
+    await until(pair.standby, "SELECT seq FROM s.clock", 1)
+    async with dgent.open(with_universe(pair.standby.url, "s", timeout=3)) as u:
+        assert (await u.get("x", raw=True)).data == {"n": 1}
+        assert len(await u.query(dgent.Query(where={"n": 1}), raw=True)) == 1 and len(await u.changes(0)) == 1
+        with pytest.raises(Unavailable):
+            await u.put(dgent.Datum(id="y"))

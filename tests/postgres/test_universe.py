@@ -88,7 +88,7 @@ async def _grant(url: str, role: str, tables: str, functions: bool) -> None:
     await admin.execute(f'GRANT USAGE ON SCHEMA "{name}" TO {role}')
     await admin.execute(f'GRANT {tables} ON ALL TABLES IN SCHEMA "{name}" TO {role}')
     if functions:
-        await admin.execute(f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{name}" TO {role}')
+        await admin.execute(f'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "{name}" TO {role}')
     await admin.close()
 
 
