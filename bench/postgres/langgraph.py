@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib.util
 from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Any
@@ -27,11 +26,11 @@ _NAMESPACE = ("bench", "note")
 
 async def against_langgraph(plan: Plan, databases: Databases) -> list[Row]:
     """64 tasks that put, get, and search with a filter, at its own defaults."""
-    if any(importlib.util.find_spec(name) is None for name in ("langgraph", "psycopg")):
+    try:
+        from langgraph.store.postgres.aio import AsyncPostgresStore
+    except ImportError:  # of the package, or of psycopg without its library
         reason = "skipped: pip install 'dgent[bench]' brings langgraph-checkpoint-postgres"
         return [Row("LangGraph AsyncPostgresStore", verdict=reason)]
-    from langgraph.store.postgres.aio import AsyncPostgresStore
-
     size = max((size for size in plan.sizes if size <= MOST), default=plan.sizes[0])
     url = await databases.copy(await databases.sized(size))
     say("  LangGraph AsyncPostgresStore")
