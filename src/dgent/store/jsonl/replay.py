@@ -26,7 +26,7 @@ LAST = 2**63
 INCOMPLETE = "incomplete commit"
 
 
-class Vanished(Exception):
+class _Vanished(Exception):
     """The newest version of some record is in no file any more, so nothing known holds."""
 
 
@@ -90,7 +90,7 @@ class Replay:
                 try:
                     self._bring_up(changed, gone, known)
                     return
-                except Vanished:
+                except _Vanished:
                     pass
             else:
                 self._kernel.epoch = cache.epoch()
@@ -151,7 +151,7 @@ class Replay:
             for made, (id, said) in self._cache.heads_in(name).items():
                 missing = made not in there and newest.get(id, 0) <= said
                 if missing and self._kernel._hash(id).hex() not in forgotten:
-                    raise Vanished
+                    raise _Vanished
 
     # -- applying -------------------------------------------------------------------------
 
