@@ -216,6 +216,23 @@ async def test_a_compacted_clone_merges_with_one_that_went_on(
 
 
 @pytest.mark.parametrize("driver", [True])
+async def test_a_schema_emptied_on_one_side_and_used_on_the_other(clones: tuple[Clone, Clone]) -> None:
+    one, two = clones
+    async with opened(one.store) as store:
+        await delete(store, "a", "b")
+        await store.rewrite(history=False)
+    async with opened(two.store) as store:
+        await put(store, typed("c", 1))
+    one.save()
+    two.save()
+    one.pull(two)
+    async with opened(one.store) as store:
+        assert await data_of(store, *"abc") == [None, None, {"n": 1}]
+        assert (await store.oddities())[1] == []
+        assert (await put(store, typed("a", 5))).written[0].rev == 4
+
+
+@pytest.mark.parametrize("driver", [True])
 async def test_commits_over_several_files_stay_whole(clones: tuple[Clone, Clone]) -> None:
     one, two = clones
     async with opened(one.store) as store:

@@ -94,11 +94,9 @@ class Compacting:
                 self._sort(name, file)
             self._rewrite_marks()
             for name in sorted({*names, *self._targets}):
+                # One that has no lines left stays, empty: git merges no file that one side removed.
                 places = sorted(self._targets.get(name, ()))
-                if places:
-                    rewrite(self._kernel, name, self._written(places, files))
-                else:
-                    self._remove(name)
+                rewrite(self._kernel, name, self._written(places, files))
         self._rewrite_schemas()
         return Compaction(self.lines, self.dropped, len(self._sealed), self._folder.size())
 
@@ -180,11 +178,6 @@ class Compacting:
             raw = again or os.pread(files[place.name].fileno(), place.size, place.offset)
             yield raw.rstrip(b"\r\n") + b"\n"
 
-    def _remove(self, name: str) -> None:
-        self._folder.remove(name)
-        self._kernel.cache.drop_file(name)
-        self._kernel.cache.clear_reports(name)
-
     # -- commits and schemas --------------------------------------------------------------
 
     def _rewrite_marks(self) -> None:
@@ -214,10 +207,8 @@ class Compacting:
             sealed(fields_of(mark))[0]
             for mark in sorted(kept.values(), key=lambda m: (m.at, m.seq or 0, m.c))
         ]
-        if lines or others:
+        if lines or others or self._folder.stamp(filename.COMMITS) is not None:
             rewrite(self._kernel, filename.COMMITS, iter([*lines, *others]))
-        elif self._folder.stamp(filename.COMMITS) is not None:
-            self._remove(filename.COMMITS)
 
     def _raw(self, name: str) -> list[bytes]:
         if self._folder.stamp(name) is None:

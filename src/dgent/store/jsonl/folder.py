@@ -214,12 +214,6 @@ class Folder:
             if name.startswith(".") and name.endswith(TEMPORARY):
                 os.unlink(self.file(name))
 
-    def remove(self, name: str) -> None:
-        """Remove a file."""
-        with disk_errors(self.path):
-            os.unlink(self.file(name))
-            self._sync_names()
-
     def _sync_names(self) -> None:
         folder = os.open(self.path, os.O_RDONLY)
         try:

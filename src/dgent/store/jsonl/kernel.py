@@ -185,7 +185,8 @@ class JSONLKernel(SQLiteKernel):
             for name, known in self._grown.items():
                 self._unsaved.setdefault(name, self._files.get(name, EMPTY).stamp.size)
                 self._files[name] = known
-                self._seen[name] = known.stamp
+                if name not in new:  # readers walk along it, so it never grows under them
+                    self._seen[name] = known.stamp
             self._grown = {}
             if new:
                 self._publish()
