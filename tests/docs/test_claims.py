@@ -15,7 +15,7 @@ from dgent.model import order, query, where
 from dgent.store import body, catalog, kernel, retention, row
 from dgent.store.postgres import address, bulk, listen, replica
 from dgent.store.postgres import format as postgres
-from dgent.store.postgres import writer as postgres_writer
+from dgent.store.postgres import job as postgres_job
 from dgent.store.sqlite import backend, connection, format, writer
 from dgent.universe import transaction
 from tests.docs import pages
@@ -49,7 +49,7 @@ CLAIMS = [
     ("internals/postgres-format.md", f"More than {bulk.MANY:,} new records"),
     ("internals/postgres-format.md", f"`datum_{postgres.PARTITIONS - 1}`"),
     ("guides/postgres.md", f"| `timeout` | {address.TIMEOUT_S:.0f} |"),
-    ("guides/postgres.md", f"for each {postgres_writer.OPS_A_SECOND:,} records"),
+    ("guides/postgres.md", f"for each {postgres_job.OPS_A_SECOND:,} records"),
     ("guides/postgres.md", f"| `pool` | {address.POOL} |"),
     ("guides/postgres.md", "ten times a second" if listen.POLL_S == 0.1 else "?"),
     ("guides/scale-out.md", "a fifth of a second" if replica.PATIENCE_S == 0.2 else "?"),

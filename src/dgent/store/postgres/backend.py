@@ -28,6 +28,7 @@ from dgent.store.postgres.listen import Listener
 from dgent.store.postgres.pool import ATTEMPTS, Pool
 from dgent.store.postgres.reading import Catalogs, PostgresReading
 from dgent.store.postgres.replica import Behind, Replica
+from dgent.store.postgres.seen import Seen
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep
 from dgent.store.postgres.work import write
@@ -62,7 +63,7 @@ class PostgresBackend(KernelBackend):
         self._listener: Listener | None = None
         self._closing: asyncio.Future[None] | None = None
         self._pid = 0
-        self._newest = 0  # the newest seq that a call here was told of
+        self._seen = Seen()
 
     # -- lifecycle ------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ class PostgresBackend(KernelBackend):
             await pool.close()
             raise
         self._pool, self._pid = pool, os.getpid()
-        self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._saw)
+        self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._seen)
         self._listener = Listener(pool, self.address, self._primary_seq)
         if self.address.read_dsn is not None:
             self._replica = Replica(Pool(self.address, self.address.read_dsn, writes=False), self._texts)
@@ -115,9 +116,6 @@ class PostgresBackend(KernelBackend):
             raise Closed(f"{self.address.place} was opened before fork", hint="open it again in the child")
         return self._pool
 
-    def _saw(self, seq: int) -> None:
-        self._newest = max(self._newest, seq)
-
     # -- where work runs ------------------------------------------------------------------
 
     async def _ask(self, work: Callable[[asyncpg.Connection], Awaitable[R]], quick: bool = False) -> R:
@@ -125,7 +123,7 @@ class PostgresBackend(KernelBackend):
         pool = self._opened()
         if self._replica is not None:
             try:
-                return await self._replica.ask(self._newest, work)
+                return await self._replica.ask(self._seen.seq, work)
             except Behind:
                 pass
         return await pool.call(work, quick=quick)
@@ -147,10 +145,10 @@ class PostgresBackend(KernelBackend):
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         return await write(self._opened(), self._texts, self._wrap, work)
 
-    async def _commit(self, prepared: Prepared, view: View) -> Committed:
+    def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
         self._opened()
         assert self._writer is not None
-        return await self._writer.commit(prepared, view)
+        return self._writer.commit(prepared, view)
 
     async def _fetch(self, sql: str, *values: Any) -> Any:
         """One statement that reads, by itself a moment."""
@@ -240,7 +238,7 @@ class PostgresBackend(KernelBackend):
     async def last_seq(self) -> int:
         """The newest seq."""
         seq: int = (await self._fetch(self._texts.clock))[0][0]
-        self._saw(seq)
+        self._seen.told(seq)
         return seq
 
     async def _primary_seq(self) -> int:
@@ -248,7 +246,7 @@ class PostgresBackend(KernelBackend):
         pool = self._opened()
         found = await pool.call(lambda connection: connection.fetch(self._texts.clock), quick=True)
         seq: int = found[0][0]
-        self._saw(seq)
+        self._seen.told(seq)
         return seq
 
     async def wait(self, since: int, timeout_s: float) -> int:

@@ -55,7 +55,7 @@ class Proposal(PostgresKernel):
 
     # -- one group ------------------------------------------------------------------------
 
-    def begin_group(self, connection: asyncpg.Connection, sure: bool, locked: bool) -> None:
+    def begin_group(self, connection: asyncpg.Connection, sure: bool, locked: bool, seen: int) -> None:
         """Start anew; what was fetched for the last group may be old."""
         self.connection = connection
         self.sure, self.locked = sure, locked
@@ -74,6 +74,7 @@ class Proposal(PostgresKernel):
             self.catalog = own_generation(self.catalog.copy())
         else:
             at = 0
+            self.base = max(self.base, seen)
             self.catalog = self.catalogs.newest
             if self.catalog.version < 0:
                 self.refresh()

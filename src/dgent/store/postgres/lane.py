@@ -1,0 +1,235 @@
+"""One group of commits on its way: worked out, sent, answered; done once whatever happens to the reply.
+
+Every group carries its lane's name and a number. When a reply is lost the same group is sent again
+with the same number; the store refuses the second one, and what the first came to is read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+
+import asyncpg
+from msgspec.structs import replace
+
+from dgent import clock
+from dgent.errors import DgentError, Unavailable
+from dgent.store.backend import Committed
+from dgent.store.kernel import Wrap
+from dgent.store.ledger import Ledger
+from dgent.store.postgres import bulk, trouble
+from dgent.store.postgres.bridge import run
+from dgent.store.postgres.job import Job
+from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
+from dgent.store.postgres.proposal import Proposal
+from dgent.store.postgres.reading import Catalogs
+from dgent.store.postgres.seen import Seen
+from dgent.store.postgres.sql import Texts
+
+GUESSES = 2  # so often commits are worked out without the lock
+
+
+class Lane:
+    """Sees one group at a time through."""
+
+    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: Seen) -> None:
+        self.pool, self.texts, self.seen = pool, texts, seen
+        self.proposal = Proposal(texts, catalogs)
+        self.ledger = Ledger(wrap(self.proposal))
+        self._name = os.urandom(16)
+        self._count = 0  # of the group that is under way
+        self._sent = False  # whether that group may have happened
+
+    async def settle(self, group: list[Job]) -> None:
+        """See a group through: by guesses, then under the lock; one by one if it fails as a whole."""
+        group = [job for job in group if not job.answer.done()]
+        if not group:
+            return
+        locked: list[Job] = []
+        for guess in range(GUESSES):
+            try:
+                await self._attempt(group, sure=guess > 0, locked=False)
+                break
+            except _Again as again:
+                if again.job is not None:
+                    locked.append(again.job)
+                    group = [job for job in group if job is not again.job]
+            except (*trouble.FAILURES, ValueError, OverflowError):
+                # Something in it cannot be stored; nothing of it was.
+                if len(group) == 1:
+                    raise
+                await self._one_by_one(group)
+                break
+        else:
+            locked += group
+        for job in locked:
+            try:
+                await self._attempt([job], sure=True, locked=True)
+            except Exception as error:
+                self.fail([job], error)
+
+    async def _one_by_one(self, group: list[Job]) -> None:
+        for job in group:
+            try:
+                await self.settle([job])
+            except Exception as error:
+                self.fail([job], error)
+
+    def fail(self, jobs: list[Job], error: BaseException) -> None:
+        """Tell whoever still waits for these that they did not happen."""
+        told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
+        for job in jobs:
+            job.fail(trouble.told(told, self.pool.address.place))
+
+    # -- one attempt ----------------------------------------------------------------------
+
+    async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
+        """Work a group out and send it; `_Again` if the store is not what was assumed."""
+        self._count += 1
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.pool.address.timeout + sum(job.extra_s for job in group)
+        pause, self._sent = FIRST_PAUSE_S, False
+        while True:
+            if not self._sent:
+                for job in group:
+                    job.offered = False
+            try:
+                given = await self._try(group, sure, locked)
+                break
+            except trouble.FAILURES as failure:
+                error = failure
+            if trouble.is_done(error):
+                continue  # it had happened: the next round reads what it came to
+            if not locked and (trouble.is_stale(error) or trouble.collision(error) is not None):
+                raise _Again from None
+            if not trouble.is_gone(error) and not trouble.is_waiting(error):
+                raise error
+            if loop.time() + pause >= end:
+                if not self._sent or trouble.is_waiting(error):
+                    raise trouble.told(error, self.pool.address.place) from None
+                for job in group:  # not to be tried again under another number
+                    job.fail(job.unknown(self.pool.address.place))
+                return
+            self.pool.drop_idle()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+        self._answer(group, given)
+
+    async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
+        """One try on one connection; what the store gave: the seq before, and the time."""
+        address = self.pool.address
+        async with asyncio.timeout(address.timeout):
+            connection = await self.pool.take()
+        whole = False
+        try:
+            async with asyncio.timeout(address.timeout / ATTEMPTS + sum(job.extra_s for job in group)):
+                if locked:
+                    given = await self._locked(connection, group)
+                else:
+                    given = await self._guess(connection, group, sure)
+                whole = True
+                return given
+        except TimeoutError:
+            raise ConnectionError("no answer") from None
+        except (asyncpg.PostgresError, ValueError, DgentError, _Again) as error:
+            broken = trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
+            whole = not broken
+            raise
+        finally:
+            if whole:
+                self.pool.give(connection)
+            else:
+                self.pool.drop(connection)
+
+    async def _guess(
+        self, connection: asyncpg.Connection, group: list[Job], sure: bool
+    ) -> tuple[int, int] | None:
+        if self._sent:
+            found = await connection.fetchrow(self.texts.happened, self._name, self._count)
+            if found is not None:
+                return found["seq"], found["at"]
+        else:
+            await run(lambda: self._work_out(connection, group, sure, False))
+        if not self.proposal.changes:
+            return None
+        if len(self.proposal.changes.fresh) > bulk.MANY:
+            self._sent = True
+            return await bulk.send(connection, self.texts, self.proposal, self._name, self._count)
+        return await self._send(connection)
+
+    async def _locked(self, connection: asyncpg.Connection, group: list[Job]) -> tuple[int, int] | None:
+        async with connection.transaction():
+            if self._sent:
+                # Whoever lost the reply may still be at it: only the clock's holder sees how it ended.
+                await connection.fetchrow(self.texts.lock)
+                found = await connection.fetchrow(self.texts.once, self._name, self._count)
+                if found is not None:
+                    return found["seq"], found["at"]
+            await run(lambda: self._work_out(connection, group, True, True))
+            if not self.proposal.changes:
+                return None
+            given = await self._send(connection)
+        self.proposal.publish()
+        return given
+
+    async def _send(self, connection: asyncpg.Connection) -> tuple[int, int]:
+        values = self.proposal.arguments(self._name, self._count, clock.now_us())
+        self._sent = True
+        record = await connection.fetchrow(self.texts.commit, *values)
+        return record["seq"], record["at"]
+
+    def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
+        """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
+        proposal = self.proposal
+        group = [job for job in group if not job.answer.done()]  # not for those who gave up
+        for job in group:
+            job.offered = True
+        proposal.begin_group(connection, sure, locked, self.seen.seq)
+        proposal.look_up(job.prepared for job in group)
+        for job in group:
+            job.result = job.failed = None
+            try:
+                job.result = self.ledger.commit(job.prepared, job.view)
+            except trouble.FAILURES:
+                raise  # it is about the connection, not about this commit
+            except Exception as error:
+                if proposal.needs_lock:
+                    raise _Again(job) from None
+                job.failed = error  # a refusal, or a bug in the caller's view: his alone
+        proposal.work_out()
+
+    # -- answers --------------------------------------------------------------------------
+
+    def _answer(self, group: list[Job], given: tuple[int, int] | None) -> None:
+        proposal = self.proposal
+        before = proposal.base
+        ahead = 0 if given is None else given[0] - before
+        self.seen.told(proposal.tip.seq + ahead)
+        for job in group:
+            if job.answer.done():
+                continue
+            if job.failed is not None:
+                job.answer.set_exception(job.failed)
+            else:
+                assert job.result is not None
+                job.answer.set_result(_moved(job.result, before, ahead) if ahead else job.result)
+
+
+class _Again(Exception):
+    """The store is not what was assumed; `job` if one commit needs the lock."""
+
+    def __init__(self, job: Job | None = None) -> None:
+        self.job = job
+
+
+def _moved(result: Committed, before: int, ahead: int) -> Committed:
+    """The answer with the numbers that the store gave instead of those that were assumed."""
+    if result.repeated:
+        return result
+
+    def real(seq: int | None) -> int | None:
+        return seq + ahead if seq is not None and seq > before else seq
+
+    written = tuple(replace(w, seq=real(w.seq)) if w.changed else w for w in result.written)
+    return replace(result, seq=real(result.seq), written=written)
