@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import random
@@ -27,10 +26,15 @@ class Worker:
 
     def __init__(self, job: str, folder: Path, name: str) -> None:
         command = [sys.executable, "-m", "tests.jsonl.worker", job, str(folder), name]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pipe = subprocess.PIPE
+        # Without a buffer here: what is read of it by lines is not missing at the end.
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, bufsize=0)
 
     def kill(self) -> list[Any]:
-        """End it at once; what it said before."""
+        """End it in the middle of its work, however slow it was to begin; what it said before."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b'["ready"]\n'
+        time.sleep(random.choice((0.02, 0.1, 0.3)))
         self.process.kill()
         return self.finish(-9)
 
@@ -75,7 +79,6 @@ async def test_killed_writers_lose_nothing_and_leave_nothing_half_done(tmp_path:
             while len(alive) < 3:
                 started += 1
                 alive.append(Worker("scribble", folder, f"w{started}"))
-            await asyncio.sleep(random.choice((0.3, 0.5, 0.9)))
             said += alive.pop(random.randrange(len(alive))).kill()
             kills += 1
         for worker in alive:
@@ -97,7 +100,7 @@ async def test_eight_processes_count_exactly(tmp_path: Path) -> None:
         await put(store, typed("counter", 0))
     began = time.monotonic()
     workers = [Worker("count_up", folder, f"p{n}") for n in range(8)]
-    assert [worker.finish() for worker in workers] == [[["counted", 30]]] * 8
+    assert [worker.finish() for worker in workers] == [[["ready"], ["counted", 30]]] * 8
     async with opened(folder) as store:
         assert await data_of(store, "counter") == [{"n": 240}]
         history = await store.history("counter", None)

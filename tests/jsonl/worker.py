@@ -86,6 +86,7 @@ async def main(job: str, folder: str, name: str) -> None:
     """Open the folder and do the job."""
     store = JSONLBackend(folder)
     await store.open()
+    say("ready")
     await {"scribble": scribble, "count_up": count_up}[job](store, name)
     await store.close()
 
