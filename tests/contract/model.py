@@ -80,6 +80,8 @@ def exact(value: Any) -> Any:
     if isinstance(value, Datum):
         return "Datum", repr(value.data), value.replace(data={})
     if isinstance(value, msgspec.Struct):
+        if isinstance(value, Forgotten):
+            value = msgspec.structs.replace(value, remains="")  # the only thing that engines say differently
         return type(value).__name__, *map(exact, msgspec.structs.astuple(value))
     if isinstance(value, list | tuple):
         return [exact(item) for item in value]

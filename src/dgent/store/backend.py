@@ -259,12 +259,16 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """What forgetting came to; `erased` is False while another reader still pins old pages."""
+    """What forgetting came to; `erased` is False while another reader still pins old pages.
+
+    `remains` says where bytes may be that the engine cannot reach.
+    """
 
     seq: int
     records: int
     versions: int
     erased: bool
+    remains: str = ""
 
 
 class View(Protocol):

@@ -51,6 +51,7 @@ class KernelBackend(ABC):
     name: str
     priority: int
     epoch: bytes
+    remains = ""  # where bytes of forgotten records may be that the engine cannot reach
 
     @abstractmethod
     async def _read(self, work: Callable[[Reading], R]) -> R:
@@ -238,7 +239,7 @@ class KernelBackend(ABC):
             lambda ledger: retention.forget(ledger, wanted, author, room)
         )
         # Also when nothing was found: an earlier call may have left the erasing undone.
-        return Forgotten(seq, records, versions, await self._erase_traces())
+        return Forgotten(seq, records, versions, await self._erase_traces(), self.remains)
 
     async def _erase_traces(self) -> bool:
         """Make sure that no file holds forgotten bytes any more; True when that is certain."""

@@ -275,13 +275,17 @@ class Forget(Ask):
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """What was erased for good; `erased` is False while other readers still keep the old bytes alive."""
+    """What was erased for good; `erased` is False while other readers still keep the old bytes alive.
+
+    `remains` says where bytes may be that the engine cannot reach.
+    """
 
     records: int
     versions: int
     seq: int | None
     erased: bool
     dry_run: bool = False
+    remains: str = ""
 
 
 @verb("data.forget", effect="destroy", errors=(InputError, NotFound, Denied))
@@ -296,7 +300,7 @@ async def forget(desk: Desk, ask: Forget) -> Forgotten:
     if ask.dry_run:
         return Forgotten(len(kept), sum(map(len, kept)), None, False, True)
     done = await u.forget(*ids)
-    return Forgotten(done.records, done.versions, done.seq, done.erased)
+    return Forgotten(done.records, done.versions, done.seq, done.erased, remains=done.remains)
 
 
 class Upgrade(Ask):

@@ -54,6 +54,7 @@ class JSONLBackend(SQLiteBackend):
 
     name = "jsonl"
     priority = 60
+    remains = "git history and other copies of the folder"
 
     def __init__(
         self,

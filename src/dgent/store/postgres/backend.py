@@ -27,7 +27,7 @@ from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import Listener
 from dgent.store.postgres.pool import ATTEMPTS, Pool
 from dgent.store.postgres.reading import Catalogs, PostgresReading
-from dgent.store.postgres.replica import Behind, Replica
+from dgent.store.postgres.replica import Replica
 from dgent.store.postgres.seen import Seen
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep
@@ -49,6 +49,7 @@ class PostgresBackend(KernelBackend):
 
     name = "postgres"
     priority = 10
+    remains = "free space of the server's tables until it is reused, its log, archives, replicas and backups"
 
     def __init__(self, address: Address, wrap: Wrap = unwrapped) -> None:
         self.address = address
@@ -121,12 +122,9 @@ class PostgresBackend(KernelBackend):
     async def _ask(self, work: Callable[[asyncpg.Connection], Awaitable[R]], quick: bool = False) -> R:
         """Read from a replica that has caught up with what this handle knows of, or from the primary."""
         pool = self._opened()
-        if self._replica is not None:
-            try:
-                return await self._replica.ask(self._seen.seq, work)
-            except Behind:
-                pass
-        return await pool.call(work, quick=quick)
+        if self._replica is None:
+            return await pool.call(work, quick=quick)
+        return await self._replica.ask(self._seen.seq, work, lambda: pool.call(work, quick=quick))
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         async def moment(connection: asyncpg.Connection) -> R:

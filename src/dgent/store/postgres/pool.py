@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from dgent.errors import Closed, Unavailable
+from dgent.errors import Busy, Closed
 from dgent.store.postgres import trouble
 from dgent.store.postgres.address import Address, one_by_one
 
@@ -217,7 +217,7 @@ class Pool:
             if loop.time() < end:
                 raise ConnectionError("no answer") from None  # to one attempt to connect
             if self.size >= self.address.pool:
-                raise Unavailable(
+                raise Busy(
                     f"all {self.address.pool} connections were in use for {self.address.timeout:g} s",
                     hint="raise `pool=` in the URL, or do less at once",
                 ) from None

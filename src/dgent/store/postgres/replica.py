@@ -21,7 +21,7 @@ REACH_S = 1.0  # so long it may take to get a connection that has caught up
 LEAVE_S = 5.0  # a replica that failed is left alone for so long
 
 
-class Behind(Exception):
+class _Behind(Exception):
     """The replica cannot answer this now; ask the primary."""
 
 
@@ -34,11 +34,22 @@ class Replica:
         self._seqs: WeakKeyDictionary[asyncpg.Connection, int] = WeakKeyDictionary()
         self._leave_until = 0.0
 
-    async def ask(self, seq: int, work: Callable[[asyncpg.Connection], Awaitable[R]]) -> R:
-        """Read where this seq is known, now or very soon; `Behind` if that cannot be."""
+    async def ask(
+        self,
+        seq: int,
+        work: Callable[[asyncpg.Connection], Awaitable[R]],
+        instead: Callable[[], Awaitable[R]],
+    ) -> R:
+        """Read here if this seq is known here, now or very soon; else do it `instead`."""
+        try:
+            return await self._ask(seq, work)
+        except _Behind:
+            return await instead()
+
+    async def _ask(self, seq: int, work: Callable[[asyncpg.Connection], Awaitable[R]]) -> R:
         loop = asyncio.get_running_loop()
         if loop.time() < self._leave_until:
-            raise Behind
+            raise _Behind
 
         async def caught_up(connection: asyncpg.Connection) -> R:
             await self._catch_up(connection, seq)
@@ -50,7 +61,7 @@ class Replica:
                 return await self.pool.call(caught_up)
         except (StorageError, TimeoutError):
             self._leave_until = loop.time() + LEAVE_S
-            raise Behind from None
+            raise _Behind from None
 
     async def _catch_up(self, connection: asyncpg.Connection, seq: int) -> None:
         loop = asyncio.get_running_loop()
@@ -61,5 +72,5 @@ class Replica:
             )
             if found < seq:
                 if loop.time() >= end:
-                    raise Behind
+                    raise _Behind
                 await asyncio.sleep(PAUSE_S)

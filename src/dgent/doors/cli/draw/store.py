@@ -155,6 +155,8 @@ def forgotten(found: Any, paint: Paint) -> Lines:
         lines.append(
             paint("a reader still keeps the old bytes alive; `dgent doctor --fix` finishes it", fg="yellow")
         )
+    if found.remains and found.records and not found.dry_run:
+        lines.append(paint.dim(f"bytes of it may still be in {found.remains}"))
     return lines
 
 
