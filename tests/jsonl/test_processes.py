@@ -17,7 +17,7 @@ from dgent.testing.contract import STORED, found, put, typed
 from tests.jsonl.stores import data_of, odd, opened, without_cache
 from tests.jsonl.worker import ACCOUNTS
 
-KILLS = int(os.environ.get("DGENT_KILLS", "40"))
+KILLS = int(os.environ.get("DGENT_KILLS", "12"))
 ROOT = Path(__file__).parents[2]
 
 
