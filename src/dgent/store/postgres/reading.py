@@ -68,6 +68,7 @@ class PostgresReading:
         self._any_lag = True
         self._begun = False
         self._ahead: list[int] = []  # records that will be asked for next
+        self._seqs: list[int] = []  # and commits
         self._versions: list[tuple[int, int]] = []  # and versions of them
         self._forget_read()
 
@@ -75,6 +76,7 @@ class PostgresReading:
         self._rows: dict[int, Row | None] = {}
         self._spans: dict[int, list[tuple[int, int, int]]] = {}
         self._past: dict[tuple[int, int], Row] = {}
+        self._commits: dict[int, Logged | None] = {}
 
     @property
     def generation(self) -> int:
@@ -231,7 +233,9 @@ class PostgresReading:
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
         if rev is None:
-            return [Row._make(found) for found in self._all(self.texts.past, dk)]
+            rows = [Row._make(found) for found in self._all(self.texts.past, dk)]
+            self._seqs = [row.seq for row in rows]  # a history tells of their commits, too
+            return rows
         if (dk, rev) in self._versions:
             self._fetch_versions()
         known = self._past.get((dk, rev))
@@ -266,8 +270,18 @@ class PostgresReading:
         return found
 
     def logged(self, seq: int) -> Logged | None:
-        found = self._all(self.texts.logged, seq)
-        return logged_of(found[0]) if found else None
+        if seq not in self._commits:
+            wanted = self._seqs if seq in self._seqs else [seq]
+            self._seqs = []
+            self._commits = dict.fromkeys(wanted)
+            for record in self._all(self.texts.logged, wanted):
+                self._commits[record[0]] = logged_of(record)
+        found = self._commits[seq]
+        if found is not None and not self._ahead:
+            # Whoever undoes it looks at its records, and at what they were before.
+            self._ahead = [dk for _, dk, _ in found.ops]
+            self._versions = [(dk, rev - 1) for _, dk, rev in found.ops][:_AHEAD]
+        return found
 
     def keyed(self, key: bytes) -> Logged | None:
         found = self._all(self.texts.keyed, [key])

@@ -113,7 +113,7 @@ class Texts:
 
     def _log(self, u: str) -> None:
         self.log = f"SELECT {LOG} FROM {u}.commits WHERE seq > $1 AND trail = 0 ORDER BY seq LIMIT $2"
-        self.logged = f"SELECT {LOG} FROM {u}.commits WHERE seq = $1"
+        self.logged = f"SELECT {LOG} FROM {u}.commits WHERE seq = ANY ($1::bigint[])"
         self.keyed = f"SELECT {LOG} FROM {u}.commits WHERE key = ANY ($1::bytea[])"
         self.before = f"SELECT at FROM {u}.commits WHERE seq <= $1 ORDER BY seq DESC LIMIT 1"
         self.once = f"SELECT seq, dk, at FROM {u}.once WHERE writer = $1 AND n = $2"
