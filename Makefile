@@ -1,7 +1,7 @@
 # `make` checks everything; `make demo` shows what dgent does. Needs python3 (3.11 or newer), pip and make.
 
 PYTHON ?= python3
-WORKERS ?= 2
+WORKERS ?= 4
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,7 +28,7 @@ demo: $(VENV)/.installed  ## run the example
 
 # Not -q: that would hide the seed of the random order.
 test: $(VENV)/.installed  ## every test, in parallel and in random order
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.installed  ## ruff: rules and format
 	$(BIN)/ruff check --quiet .
