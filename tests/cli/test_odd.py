@@ -127,7 +127,7 @@ def test_a_failing_command_makes_no_store(dgent_: Terminal) -> None:
         "memory://u:hunter2@h",
         "sqlite:////nope/x?password=hunter2",
         "postgres:u:hunter2@h",
-        "postgresql://u:hunter2@h/db",
+        "postgresql://u:hunter2@127.0.0.1:1/db",
         "sqlite:///u:hunter2@h/x",
     ],
 )

@@ -77,3 +77,11 @@ async def another(u: dgent.Universe, url: str) -> AsyncIterator[Another]:
 def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place that several processes can open."""
     return SETTINGS[request.param.name][0].url(tmp_path)
+
+
+@pytest.fixture(
+    params=[engine for engine in ENGINES if engine.name in ("sqlite", "jsonl")], ids=lambda e: e.name
+)
+def file_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place that is files in the test's folder."""
+    return SETTINGS[request.param.name][0].url(tmp_path)

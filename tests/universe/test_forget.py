@@ -58,14 +58,14 @@ async def test_gone_everywhere(u: dgent.Universe) -> None:
     assert SECRET not in repr(await u.stats())
 
 
-async def test_no_file_holds_the_bytes(shared_url: str, tmp_path: Path) -> None:
+async def test_no_file_holds_the_bytes(file_url: str, tmp_path: Path) -> None:
     def traces() -> set[str]:
-        held = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        held = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
         names = ("action", "field", "principle", "second", "id", "tag", "author", "source", "parent")
         names += ("content", "note", "why", "key")
         return {name for name in names if (SECRET + name).encode() in held}
 
-    async with dgent.open(shared_url, author="scout") as u:
+    async with dgent.open(file_url, author="scout") as u:
         u.register(MARK)
         kept = await remember_secret(u)
         await u.remember(mark("other"), tags={"plain"})
@@ -75,9 +75,9 @@ async def test_no_file_holds_the_bytes(shared_url: str, tmp_path: Path) -> None:
     assert while_open == traces() == set()
 
 
-async def test_no_file_holds_what_earlier_versions_said(shared_url: str, tmp_path: Path) -> None:
+async def test_no_file_holds_what_earlier_versions_said(file_url: str, tmp_path: Path) -> None:
     """Each version had its own texts, in fields with an index too; they were replaced long ago."""
-    async with dgent.open(shared_url, author="scout") as u:
+    async with dgent.open(file_url, author="scout") as u:
         u.register(MARK)
         kept = await u.remember(mark())
         for n in range(30):
@@ -87,7 +87,7 @@ async def test_no_file_holds_what_earlier_versions_said(shared_url: str, tmp_pat
             await u.remember(mark(f"other{n}"))
         await u.delete(kept.id)
         assert (await u.forget(kept.id)).erased
-    held = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    held = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert SECRET.encode() not in held
 
 

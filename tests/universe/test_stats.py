@@ -16,7 +16,8 @@ async def test_stats(u: dgent.Universe, url: str) -> None:
     assert (stats.engine, stats.records, stats.seq, stats.first_seq) == (u.backend.name, 3, 3, 1)
     if url != "memory:":
         assert stats.size_bytes > 0
-        assert stats.place == (mask(url) if url.startswith("postgresql:") else url.partition("///")[2])
+        place = url.removeprefix("sqlite:///").removeprefix("jsonl:")
+        assert stats.place == (mask(url) if url.startswith("postgresql:") else place)
         assert stats.details["durability"] == "full"
 
 

@@ -197,6 +197,7 @@ class JSONLBackend(SQLiteBackend):
         ask = self._opened()._reader().own._execute
         return {
             "format": FORMAT,
+            "durability": "full" if self.policy.strategy == "immediate" else "relaxed",
             "sync": self.policy.strategy,
             "power_cut_loses": self.policy.loses,
             "cache": self.path,

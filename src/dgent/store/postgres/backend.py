@@ -79,7 +79,7 @@ class PostgresBackend(KernelBackend):
         pool = Pool(self.address, self.address.dsn)
         try:
             self.epoch = await pool.call(
-                lambda connection: storage.prepare(connection, self.address.universe)
+                lambda connection: storage.prepare(connection, self.address.universe), patient=False
             )
         except BaseException:
             await pool.close()
