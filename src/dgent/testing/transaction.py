@@ -20,13 +20,36 @@ from dgent.store.backend import (
     Put,
     Written,
 )
-from dgent.testing.contract import STORED, Contract, commit, delete, everything, put, record, refused, typed
+from dgent.testing.contract import (
+    STORED,
+    Contract,
+    Factory,
+    commit,
+    delete,
+    everything,
+    opened,
+    put,
+    record,
+    refused,
+    typed,
+)
 
 IDS = [f"r{n}" for n in range(6)]
 
 
 class TransactionContract(Contract):
     """What a commit promises."""
+
+    async def test_a_guard_without_ops_is_checked(self, backend: Factory, store: Backend) -> None:
+        """Also when this handle has heard nothing of the commit that touched what was read."""
+        since = (await put(store, record("a", 1))).seq
+        assert since is not None
+        if self.persistent:
+            async with opened(backend) as other:
+                await put(other, record("a", 2))
+        else:
+            await put(store, record("a", 2))
+        await refused("transaction_conflict", commit(store, guard=Guard(since, frozenset({"a"}))))
 
     @pytest.mark.parametrize(
         ("bad", "code"),

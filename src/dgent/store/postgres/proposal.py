@@ -88,6 +88,10 @@ class Proposal(PostgresKernel):
         wanted = [op.id for job in jobs for op in job.commit.ops if sure or not _is_new(op, now)]
         if wanted:
             self._fetch_heads(wanted)
+        elif any(job.commit.guard is not None and not job.commit.ops for job in jobs):
+            # The store will not be asked for its consent to nothing, so it is asked here.
+            seq, at, _dk, version, _lag = self._all(self.texts.clock)[0]
+            self._stands_at(seq, at, version)
         keys = [job.key for job in jobs if job.key is not None]
         if keys:
             found = map(logged_of, self._all(self.texts.keyed, keys))
@@ -97,15 +101,18 @@ class Proposal(PostgresKernel):
         found = self._all(self.texts.heads, ids)
         self._heads = dict.fromkeys(ids)
         self._heads.update((row.id, row) for row in (Row._make(r[3:]) for r in found if r[3] is not None))
-        seq, at, version = found[0][:3]
-        self.base = max(self.base, seq)
-        self.tip = Tip(self.base, at, FRESH)
-        if version != self.catalog.version and not self.locked:
-            self.use(version)
+        self._stands_at(*found[0][:3])
         if self.catalog.forgot:
             gone = {self.hash(id): id for id in ids if self._heads[id] is None}
             found = self._all(self.texts.forgotten_among, list(gone))
             self._revs = {gone[h]: rev for h, rev in found}
+
+    def _stands_at(self, seq: int, at: int, version: int) -> None:
+        """Where the store stood when something was read from it."""
+        self.base = max(self.base, seq)
+        self.tip = Tip(self.base, at, FRESH)
+        if version != self.catalog.version and not self.locked:
+            self.use(version)
 
     def work_out(self) -> None:
         """End the working out: what was changed of schemas is marked in the clock."""
