@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dgent.errors import Denied
+from dgent.errors import Corrupt, Denied
 from dgent.model import order
 from dgent.model import path as paths
 from dgent.store.backend import Declaration
@@ -66,6 +66,17 @@ class SchemaState(msgspec.Struct, frozen=True):
     def building(self) -> tuple[str, ...]:
         """The declared fields that old records are not all indexed by."""
         return tuple(p for p in (*self.paths, *((REF,) if self.refs else ())) if p not in self.ready)
+
+
+_states = msgspec.json.Decoder(SchemaState)
+
+
+def state_of(raw: bytes) -> SchemaState:
+    """A schema from its stored declaration."""
+    try:
+        return _states.decode(raw)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"a stored schema declaration is damaged: {error}") from None
 
 
 class Catalog:

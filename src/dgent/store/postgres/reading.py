@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from dgent.errors import Corrupt
-from dgent.store.catalog import Catalog, SchemaState, StreamName, high, low
+from dgent.store.catalog import Catalog, SchemaState, StreamName, high, low, state_of
 from dgent.store.kernel import DELETE, Logged, LoggedOp, Scan
 from dgent.store.postgres.bridge import wait
 from dgent.store.postgres.sql import Texts
@@ -25,7 +25,6 @@ _PAGES = (64, 256, 1024, 4096)  # a walk fetches more at a time the longer it go
 _AHEAD = 1000  # records fetched along when the first one of a log is asked for
 
 _ops_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
-_state_decoder = msgspec.json.Decoder(SchemaState)
 
 
 _generations = count(1)  # no two catalogs share one, so what is derived from one fits no other
@@ -108,7 +107,7 @@ class PostgresReading:
     def _load(self, version: int) -> Catalog:
         catalog = own_generation(Catalog())
         for _number, raw in self._all(self.texts.schemas):
-            state = _state(raw)
+            state = state_of(raw)
             catalog.states[state.name] = state
         meta = {name: (number, raw) for name, number, raw in self._all(self.texts.meta)}
         catalog.floor, catalog.floor_at = meta["floor"][0], meta["floor_at"][0]
@@ -329,10 +328,3 @@ def logged_of(record: Iterable[Any]) -> Logged:
         raise Corrupt(f"the log entry {seq} is damaged: {error}") from None
     ops = [op if op[1] >= 0 else (op[0], base - op[1], op[2]) for op in ops]
     return Logged(seq, at, author, kind, note, of_seq, ops, key, digest)
-
-
-def _state(raw: bytes) -> SchemaState:
-    try:
-        return _state_decoder.decode(raw)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"a stored schema declaration is damaged: {error}") from None

@@ -11,7 +11,7 @@ import msgspec
 
 from dgent.errors import Corrupt
 from dgent.store.body import ANCHOR
-from dgent.store.catalog import Catalog, Entry, SchemaState, StreamName, high, low
+from dgent.store.catalog import Catalog, Entry, SchemaState, StreamName, high, low, state_of
 from dgent.store.kernel import Logged, LoggedOp, Scan, Tip, Wrap, Writing
 from dgent.store.row import Brief, Row
 
@@ -83,7 +83,6 @@ _FETCH_KEY = {
 
 _ops_encoder = msgspec.msgpack.Encoder()
 _ops_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
-_state_decoder = msgspec.json.Decoder(SchemaState)
 
 
 class SQLiteReading:
@@ -114,7 +113,7 @@ class SQLiteReading:
         catalog.clear()
         meta = dict(self._all("SELECT name, value FROM meta"))
         for number, raw in self._all("SELECT schema, decl FROM schema"):
-            state = _state(raw)
+            state = state_of(raw)
             assert state.number == number
             catalog.states[state.name] = state
         catalog.floor, catalog.forgot, catalog.salt = meta["floor"], meta["forgot"], meta["forget_salt"]
@@ -571,13 +570,6 @@ def _after(prefix: str) -> str | bytes:
         return b""  # any blob is above any text
     following = ord(trimmed[-1]) + 1
     return trimmed[:-1] + chr(0xE000 if following == 0xD800 else following)
-
-
-def _state(raw: bytes) -> SchemaState:
-    try:
-        return _state_decoder.decode(raw)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"a stored schema declaration is damaged: {error}") from None
 
 
 def _logged(found: tuple[Any, ...]) -> Logged:
