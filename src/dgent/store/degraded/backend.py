@@ -53,7 +53,8 @@ from dgent.store.check import check_ids, checked_declaration
 from dgent.store.degraded import keeping, notice, telling
 from dgent.store.degraded.outbox import Home, Outbox
 from dgent.store.degraded.overlay import Overlay
-from dgent.store.degraded.replay import Replay
+from dgent.store.degraded.pace import Pace
+from dgent.store.degraded.replay import BATCH, Replay
 from dgent.store.degraded.telling import Degradation
 from dgent.store.upkeep import Upkeep, upkeep_of
 
@@ -101,6 +102,7 @@ class DegradableBackend:
         self._view: View = STORED
         self._known = False  # whether the outbox knows the store's epoch
         self._gate = asyncio.Lock()  # held while a commit goes to the outbox, and for the turn to normal
+        self._pace = Pace()
         self._mending = asyncio.Lock()
         self._falling = asyncio.Lock()
         self._fell = asyncio.Event()
@@ -239,10 +241,10 @@ class DegradableBackend:
 
     async def _drain(self) -> None:
         """Do everything that is pending; only then is the store used directly again."""
-        await self._replay()
+        while await self._replay() and len(self.outbox.pending) > BATCH:
+            pass  # what was kept meanwhile is half of it at most
         async with self._gate:
-            # Commits of this program wait from here on: else those who write quicker than a replay
-            # goes would never be done.
+            # Commits of this program wait from here on.
             while await self._replay():
                 pass
             self._down = None
@@ -252,10 +254,11 @@ class DegradableBackend:
         await self.outbox.refresh()
         if not self.outbox.pending:
             return False
-        replay = Replay(self.outbox, self._store, self._view)
+        replay = Replay(self.outbox, self._store, self._view, self._pace.step)
         try:
             async with self.outbox.alone():
-                await replay.run()
+                with self._pace.running():
+                    await replay.run()
         finally:
             if replay.clashes:
                 telling.warn_of_clashes(replay.clashes)
@@ -367,6 +370,7 @@ class DegradableBackend:
                         with suppress(StorageError):  # the commit stands; the next one tries again
                             await self._get_to_know(getattr(store, "epoch", b"").hex())
                     return done
+            await self._pace.turn()
             async with self._gate:
                 if self._down is None:
                     continue  # it came back while this waited

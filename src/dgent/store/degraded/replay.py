@@ -6,7 +6,7 @@ leaves the outbox after the store has it. Killed in between, it is sent again an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dgent import clock
 from dgent.errors import Conflict, DgentError, OutcomeUnknown, StorageError
@@ -27,8 +27,8 @@ class _Stopped(Conflict):
 class Replay:
     """One run through the outbox; the caller sees to it that it is the only one."""
 
-    def __init__(self, outbox: Outbox, store: Backend, view: View) -> None:
-        self._outbox, self._store, self._view = outbox, store, view
+    def __init__(self, outbox: Outbox, store: Backend, view: View, step: Callable[[], None]) -> None:
+        self._outbox, self._store, self._view, self._step = outbox, store, view, step
         self._revs: dict[tuple[str, str], int] = {}
         self._stopped: dict[str, int] = {}  # records whose chain ended in a conflict, and when that was seen
         self.done = 0
@@ -59,6 +59,7 @@ class Replay:
         try:
             for entry in entries:
                 clash = await self._send(entry, earlier)
+                self._step()
                 if clash is None:
                     done.append(entry)
                 else:
