@@ -130,7 +130,11 @@ class Transaction:
 
     @property
     def committed(self) -> Committed | None: ...
-    def __init__(self, universe: Universe, note: str | None = None) -> None: ...
+    @property
+    def reads(self) -> int: ...
+    def __init__(
+        self, universe: Universe, note: str | None = None, kind: Kind = "data", of_seq: int | None = None
+    ) -> None: ...
     def __enter__(self) -> Transaction: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -152,6 +156,9 @@ class Transaction:
 
     def get(self, id: str, *, raw: bool = False) -> Any:
         """A record as this transaction sees it; None when there is none."""
+
+    def get_many(self, ids_: Sequence[str], *, raw: bool = False) -> list[Any]:
+        """One answer for each id, as this transaction sees them; unreadable records come back raw."""
 
     def exists(self, id: str) -> bool:
         """Whether a record is there, as this transaction sees it."""
@@ -270,7 +277,14 @@ class Universe:
     def transaction(self, *, note: str | None = None) -> Transaction:
         """Several reads and changes, all or none: `with u.transaction() as tx`."""
 
-    def transact(self, work: Callable[[Transaction], R], *, attempts: int = 8, lock: str | None = None) -> R:
+    def transact(
+        self,
+        work: Callable[[Transaction], R],
+        *,
+        attempts: int = 8,
+        lock: str | None = None,
+        note: str | None = None,
+    ) -> R:
         """Run a function in a transaction, again when someone else was faster.
 
         Calls of this process that name the same `lock` queue up instead of conflicting.

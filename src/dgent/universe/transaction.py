@@ -15,7 +15,7 @@ from dgent.errors import Closed, Conflict, InputError, QueryError, VersionConfli
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Op, Put
+from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put
 from dgent.universe import writing
 from dgent.universe.contracts import raw_of
 
@@ -28,11 +28,14 @@ MAX_READS = 10_000
 class Transaction:
     """Several changes that happen together, on a state nobody else changed meanwhile."""
 
-    def __init__(self, universe: Universe, note: str | None = None) -> None:
+    def __init__(
+        self, universe: Universe, note: str | None = None, kind: Kind = "data", of_seq: int | None = None
+    ) -> None:
         self.committed: Committed | None = None
+        self.reads: int = MAX_READS  # how many records it may read; more only where it is known that it must
         self._universe = universe
         self._contracts = universe.contracts
-        self._note = note
+        self._note, self._kind, self._of_seq = note, kind, of_seq
         self._since = -1
         self._ids: set[str] = set()
         self._queries: list[Query] = []
@@ -114,6 +117,19 @@ class Transaction:
         await self._advance()
         return datum if raw or datum is None else self._contracts.crystal(datum)
 
+    async def get_many(self, ids_: Sequence[str], *, raw: bool = False) -> list[Any]:
+        """One answer for each id, as this transaction sees them; unreadable records come back raw."""
+        self._check_open()
+        wanted = [ids.check_id(id) for id in ids_]
+        stored = [id for id in wanted if not isinstance(self._ops.get(id), Put | Delete)]
+        await self._advance()
+        found = dict(zip(stored, await self._universe.backend.get_many(stored), strict=True))
+        self._ids.update(stored)
+        await self._advance()
+        mine = {id: op.datum for id in wanted if isinstance(op := self._ops.get(id), Put)}
+        rows = [mine.get(id) or found.get(id) for id in wanted]
+        return [row if raw or row is None else self._contracts.lenient(row) for row in rows]
+
     async def exists(self, id: str) -> bool:
         """Whether a record is there, as this transaction sees it."""
         return await self.get(id, raw=True) is not None
@@ -138,8 +154,8 @@ class Transaction:
         await self._advance()
         # Enough rows that the page stays full when this transaction's own ids are taken out, and no
         # more than show that it reads too much.
-        wanted = MAX_READS if query.limit is None else query.limit + query.offset + len(self._ops)
-        wider = query.replace(offset=0, limit=min(wanted, MAX_READS) + 1)
+        wanted = self.reads if query.limit is None else query.limit + query.offset + len(self._ops)
+        wider = query.replace(offset=0, limit=min(wanted, self.reads) + 1)
         page = await self._universe.backend.query(wider, self._contracts)
         self._ids.update(datum.id for datum in page.items)
         self._queries.append(query.replace(limit=None, offset=0))
@@ -175,9 +191,9 @@ class Transaction:
 
     async def _advance(self) -> None:
         """Move to the newest state if nothing read so far has changed; else fail now."""
-        if len(self._ids) > MAX_READS:
+        if len(self._ids) > self.reads:
             raise Conflict(
-                f"a transaction reads at most {MAX_READS} records", hint="use iterate for large reads"
+                f"a transaction reads at most {self.reads} records", hint="use iterate for large reads"
             )
         self._since = await self._universe.backend.validate(self._guard(), self._contracts)
 
@@ -195,7 +211,13 @@ class Transaction:
             return self.committed
         guard = self._guard() if self._ids or self._queries else None
         try:
-            done = await self._universe.commit(list(self._ops.values()), guard=guard, note=self._note)
+            done = await self._universe.commit(
+                list(self._ops.values()),
+                guard=guard,
+                note=self._note,
+                kind=self._kind,
+                of_seq=self._of_seq,
+            )
         except VersionConflict:
             if guard is not None:
                 # Someone changed what was read here: that is the reason, and it can be tried again.

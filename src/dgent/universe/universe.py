@@ -308,7 +308,12 @@ class Universe:
         return Transaction(self, note)
 
     async def transact(
-        self, work: Callable[[Transaction], Awaitable[R]], *, attempts: int = 8, lock: str | None = None
+        self,
+        work: Callable[[Transaction], Awaitable[R]],
+        *,
+        attempts: int = 8,
+        lock: str | None = None,
+        note: str | None = None,
     ) -> R:
         """Run a function in a transaction, again when someone else was faster.
 
@@ -316,10 +321,10 @@ class Universe:
         """
         if lock is not None:
             async with self.names.alone(lock):
-                return await self.transact(work, attempts=attempts)
+                return await self.transact(work, attempts=attempts, note=note)
         for attempt in range(attempts):
             try:
-                async with self.transaction() as tx:
+                async with self.transaction(note=note) as tx:
                     return await work(tx)
             except TransactionConflict:
                 if attempt == attempts - 1:

@@ -1,0 +1,31 @@
+"""Work items that an agent can back out of: crumbs on trails that are completed or abandoned."""
+
+from dgent.cupboard import errors
+from dgent.cupboard.config import Config
+from dgent.cupboard.crumb import Crumb
+from dgent.cupboard.cupboard import Cupboard, Ended
+from dgent.cupboard.link import Link
+from dgent.cupboard.metadata import Metadata, MetadataSchema
+from dgent.cupboard.property import Category, Property
+from dgent.cupboard.readiness import Readiness
+from dgent.cupboard.stash import Stash, StashHistoryEntry
+from dgent.cupboard.table import Table
+from dgent.cupboard.trail import Trail
+
+__all__ = [
+    "Category",
+    "Config",
+    "Crumb",
+    "Cupboard",
+    "Ended",
+    "Link",
+    "Metadata",
+    "MetadataSchema",
+    "Property",
+    "Readiness",
+    "Stash",
+    "StashHistoryEntry",
+    "Table",
+    "Trail",
+    "errors",
+]

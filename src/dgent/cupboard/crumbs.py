@@ -1,0 +1,171 @@
+"""The table of crumbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from dgent.cupboard import errors
+from dgent.cupboard.crumb import Crumb, check_state
+from dgent.cupboard.draft import Draft
+from dgent.cupboard.filter import Filter, page, read
+from dgent.cupboard.record import CRUMB, LINK, METADATA, CrumbRecord, LinkRecord
+from dgent.cupboard.table import Table
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+
+
+class Crumbs(Table[Crumb]):
+    """The work items, newest first."""
+
+    name = "crumbs"
+    noun = "crumb"
+    alias = "crumb_id"
+    entity = Crumb
+    schema = CRUMB
+    newest_first = True
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": "texts",
+        "crumb_id": "texts",
+        "name": "texts",
+        "state": "texts",
+        "states": "texts",
+        "trail_id": "text",
+        "parent_id": "text",
+        "properties": "map",
+        "owner": "text",
+        "holder": "text",
+        "created_at": "time",
+        "updated_at": "time",
+    }
+
+    async def _write(self, draft: Draft, id: str, entity: Crumb, old: CrumbRecord | None) -> None:
+        fields = self._merged(entity, old)
+        if not isinstance(fields["name"], str) or not fields["name"]:
+            raise errors.InvalidName("a crumb needs a name", field="name")
+        was = "" if old is None else old.state
+        fields["state"] = check_state(fields["state"] or was or "draft")
+        fields["properties"] = draft.definitions.stored("crumb", fields["properties"])
+        if old is None:
+            moment = entity.created_at or draft.now
+            made = CrumbRecord(**fields, updated_at=max(entity.updated_at or moment, moment))
+            draft.put(id, made, created_at=moment)
+            draft.place(id, made)
+            return
+        crumb = replace(old, **fields)
+        if fields["state"] != "taken" and was == "taken":
+            crumb = replace(crumb, holder=None, lease_until=None)
+        if crumb != old:
+            draft.place(id, replace(crumb, updated_at=draft.now))
+            await moved(draft, id, was, crumb.state)
+
+    async def _remove(self, draft: Draft, id: str) -> None:
+        await remove_crumbs(draft, [id])
+
+    async def _where(self, wanted: Filter) -> dict[Any, Any]:
+        values = dict(wanted.values)
+        where: dict[Any, Any] = {}
+        states = set(values.pop("states", ())), set(values.pop("state", ()))
+        if any(states):
+            chosen = states[0] & states[1] if all(states) else states[0] | states[1]
+            where["state"] = {"$in": sorted(chosen)}
+        properties = dict(values.pop("properties", {}))
+        if "owner" in values:
+            properties.setdefault("owner", values.pop("owner"))
+        for gone in ("trail_id", "parent_id"):
+            values.pop(gone, None)
+        rest = Filter(values, None, 0)
+        where |= await super()._where(rest)
+        alternatives = []
+        for name_or_id, value in properties.items():
+            path, stored, is_default = self._property(name_or_id, value)
+            if is_default:
+                # What was made before the property was has no value of its own, and so the default.
+                alternatives.append({"$or": [{path: stored}, {path: {"$exists": False}}]})
+            else:
+                where[path] = stored
+        return where if not alternatives else {"$and": [*([where] if where else []), *alternatives]}
+
+    def _property(self, name_or_id: str, value: Any) -> tuple[tuple[str, str], Any, bool]:
+        defined = self._cupboard._definitions.find("crumb", name_or_id)
+        path = ("properties", defined.id)
+        if defined.value_type == "list" and isinstance(value, str):
+            return path, {"$contains": value}, False
+        try:
+            stored = defined.stored(value)
+        except (errors.TypeMismatch, errors.InvalidCategory) as error:
+            raise errors.InvalidFilter(error.message, hint=error.hint) from None
+        return path, stored, stored == defined.default()
+
+    async def _select(self, universe: Any, wanted: Filter) -> list[Crystal[Any]]:
+        narrowed = await self._by_links(universe, wanted)
+        if narrowed is None:
+            return await super()._select(universe, wanted)
+        test = await self._query(wanted)
+        found = [each for each in await loaded(universe, narrowed) if test.matches(each.datum)]
+        return page(self._sorted(found), wanted)
+
+    async def _condition(self, universe: Any, filters: dict[str, Any]) -> Callable[[Crystal[Any]], bool]:
+        """Whether a crumb passes a filter, as a function."""
+        if not filters:
+            return lambda _found: True
+        wanted = read(filters, self.columns)
+        narrowed = await self._by_links(universe, wanted)
+        query = await self._query(wanted)
+        return lambda found: (narrowed is None or found.id in narrowed) and query.matches(found.datum)
+
+    async def _by_links(self, universe: Any, wanted: Filter) -> set[str] | None:
+        """The ids that the filter names, directly or by a link; None when it names none."""
+        named: list[set[str]] = []
+        if "id" in wanted.values:
+            named.append(set(wanted.values["id"]))
+        for column, link_type in (("trail_id", "belongs_to"), ("parent_id", "child_of")):
+            if column in wanted.values:
+                where = {"to_id": wanted.values[column]}
+                query = Query(schema=LINK.name, tags={link_type}, where=where, limit=None)
+                named.append({link.value.from_id for link in await universe.recall(query)})
+        return set.intersection(*named) if named else None
+
+
+async def loaded(universe: Any, wanted: Iterable[str]) -> list[Crystal[Any]]:
+    """The crumbs among some ids."""
+    found = await universe.get_many(list(wanted))
+    return [each for each in found if isinstance(each, Crystal) and each.schema_name == CRUMB.name]
+
+
+async def moved(draft: Draft, id: str, was: str, now: str) -> None:
+    """A crumb has gone to another state: what waits for it waits less, or again."""
+    by = (now != "pebble") - (was != "pebble")
+    if by:
+        children = await draft.children(id)
+        await draft.load(children)
+        for child in children:
+            await draft.shift(child, by)
+
+
+async def remove_crumbs(draft: Draft, wanted: list[str]) -> list[str]:
+    """Take crumbs out with their metadata and links; returns the crumbs that no longer wait for them."""
+    await draft.load(wanted)
+    await draft.load_links("from_id", wanted)
+    await draft.load_links("to_id", wanted)
+    for entry in await draft.select(METADATA.name, "crumb_id", wanted):
+        draft.hold(entry)
+        draft.drop(entry.id)
+    freed = []
+    going = set(wanted)
+    for id in wanted:
+        crumb = draft.record(id)
+        touching = {**await draft.links("from_id", id), **await draft.links("to_id", id)}
+        for link_id, link in touching.items():
+            if link.link_type == "child_of" and link.to_id == id and link.from_id not in going:
+                freed.append(link.from_id)
+                await draft.shift(link.from_id, -1 if crumb.state != "pebble" else 0)
+            draft.drop(link_id)
+        draft.drop(id)
+    return freed
+
+
+def ids_of(links: Mapping[str, LinkRecord], end: str) -> list[str]:
+    """The ids at one end of some links."""
+    return [getattr(link, end) for link in links.values()]

@@ -1,0 +1,473 @@
+"""The cupboard: work items that an agent can back out of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar
+
+from dgent import ids
+from dgent.cupboard import builtin, errors, readiness
+from dgent.cupboard.config import Config
+from dgent.cupboard.crumb import Crumb
+from dgent.cupboard.crumbs import Crumbs
+from dgent.cupboard.definition import Definitions
+from dgent.cupboard.draft import Draft, check_entity_id
+from dgent.cupboard.kind import ENDED
+from dgent.cupboard.leasing import LEASE_S
+from dgent.cupboard.link import Link
+from dgent.cupboard.links import Links, add_link
+from dgent.cupboard.metadata import Metadata, MetadataSchema
+from dgent.cupboard.metadatas import Metadatas, Schemas
+from dgent.cupboard.opening import Attaching, declare, opened
+from dgent.cupboard.properties import Categories, Properties
+from dgent.cupboard.readiness import Readiness
+from dgent.cupboard.record import (
+    CATALOG_ID,
+    CATEGORY,
+    PROPERTY,
+    ROOM,
+    SCHEMAS,
+    CrumbRecord,
+    LinkRecord,
+    TrailRecord,
+)
+from dgent.cupboard.stashes import Stashes
+from dgent.cupboard.table import Table
+from dgent.cupboard.trail import Trail
+from dgent.cupboard.trails import Trails
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+from dgent.universe.transaction import Transaction
+from dgent.universe.universe import Universe
+
+R = TypeVar("R")
+
+ATTEMPTS = 64
+READS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What ending a trail did; `seq` is what `u.undo` takes to have it all back."""
+
+    trail: Trail
+    seq: int | None
+    crumbs: tuple[str, ...] = ()
+    freed: tuple[str, ...] = field(default=(), kw_only=True)
+    """Crumbs of other trails that no longer wait, because what they waited for was removed."""
+
+
+class Cupboard:
+    """Crumbs, trails, links, properties, stashes and metadata on a universe.
+
+    `Cupboard(u)` on an open universe; or `cupboard = await Cupboard.attach(Config("sqlite", "folder"))`,
+    which opens a store of its own, and `await cupboard.detach()`.
+    """
+
+    attach = Attaching()
+
+    def __init__(self, universe: Universe | None = None) -> None:
+        self._outer = universe
+        self._own: Universe | None = None  # a store that this opened, and closes
+        self._definitions = Definitions(builtin.PROPERTIES, builtin.CATEGORIES)
+        self._catalog_rev: int | None = None
+        self._indexed: frozenset[str] = frozenset()
+        self._room: Universe | None = None
+        if universe is not None:
+            self._enter(universe)
+        self.crumbs = Crumbs(self)
+        self.trails = Trails(self)
+        self.properties = Properties(self)
+        self.categories = Categories(self)
+        self.links = Links(self)
+        self.stashes = Stashes(self)
+        self.metadata = Metadatas(self)
+        self.schemas = Schemas(self)
+
+    # -- lifecycle ------------------------------------------------------------------------
+
+    async def _attach(self, config: Config) -> Cupboard:
+        if self._room is not None:
+            raise errors.AlreadyAttached("this cupboard is attached already")
+        self._own = await opened(config)
+        self._enter(self._own)
+        await self._seed()
+        return self
+
+    async def detach(self) -> None:
+        """Finish what is under way and let go of the store; twice is fine.
+
+        The universe of `Cupboard(u)` stays open: it belongs to who opened it.
+        """
+        self._room = None
+        own, self._own = self._own, None
+        if own is not None:
+            await own.close()
+
+    async def __aenter__(self) -> Cupboard:
+        await self._ready()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.detach()
+
+    def _enter(self, universe: Universe) -> None:
+        universe.register(*SCHEMAS)
+        self._room = universe.for_room(ROOM)
+
+    @property
+    def _universe(self) -> Universe:
+        if self._room is None:
+            raise errors.Detached("the cupboard is not attached")
+        return self._room
+
+    @property
+    def universe(self) -> Universe:
+        """The universe it is on, for history, undo and the feed."""
+        if self._room is None:
+            raise errors.Detached("the cupboard is not attached")
+        return self._own or self._outer or self._room
+
+    def table(self, name: str) -> Table[Any]:
+        """A table by its name: crumbs, trails, properties, categories, links, stashes, metadata, schemas."""
+        if self._room is None:
+            raise errors.Detached("the cupboard is not attached")
+        found = vars(self).get(name) if isinstance(name, str) else None
+        if not isinstance(found, Table):
+            known = ", ".join(name for name, value in vars(self).items() if isinstance(value, Table))
+            raise errors.TableNotFound(f"there is no table {name!r}", hint=f"there are {known}")
+        return found
+
+    # -- how tables read and write --------------------------------------------------------
+
+    async def _ready(self) -> Universe:
+        """The universe, with the definitions as they are now."""
+        universe = self._universe
+        while True:
+            rev = await _catalog_rev(universe)
+            if rev == self._catalog_rev:
+                return universe
+            definitions = await self._load(universe)
+            if rev == await _catalog_rev(universe):  # else they were being changed while they were read
+                await self._define(definitions, rev)
+
+    async def _load(self, reader: Universe | Transaction) -> Definitions:
+        records = []
+        for schema in (PROPERTY, CATEGORY):
+            query = Query(schema=schema.name, descending=False, limit=None)
+            records.append({each.id: each.value for each in await reader.recall(query)})
+        if not records[0]:
+            records = [builtin.PROPERTIES, builtin.CATEGORIES]
+        return Definitions(*records)
+
+    async def _define(self, definitions: Definitions, rev: int) -> None:
+        self._definitions = definitions
+        self._indexed = declare(self._universe, definitions, self._indexed)
+        self._catalog_rev = rev
+
+    async def _seed(self) -> None:
+        async def nothing(_draft: Draft) -> None:
+            return None
+
+        await self._change(nothing, "cupboard")
+        await self._ready()
+
+    async def _change(self, work: Callable[[Draft], Awaitable[R]], note: str | None) -> tuple[R, Draft]:
+        """Work out a change and commit it as a whole; again when somebody else was faster."""
+
+        async def attempt(tx: Transaction) -> tuple[R, Draft]:
+            tx.reads = READS
+            catalog = await tx.get(CATALOG_ID)
+            rev = catalog.rev or 0 if isinstance(catalog, Crystal) else 0
+            definitions = self._definitions
+            if rev != self._catalog_rev:
+                definitions = await self._load(tx)
+                await self._define(definitions, rev)
+            draft = Draft(tx, definitions)
+            if not rev:
+                await _put_builtins(draft)
+            result = await work(draft)
+            await draft.flush()
+            await tx.commit()
+            return result, draft
+
+        return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
+
+    # -- crumbs -----------------------------------------------------------------------------
+
+    async def add(
+        self,
+        crumb: Crumb | str,
+        *,
+        state: str = "",
+        trail: Trail | str | None = None,
+        parents: Iterable[Crumb | str] = (),
+        properties: Mapping[str, Any] | None = None,
+        defer_until: datetime | None = None,
+    ) -> Crumb:
+        """Make a crumb, put it on a trail and have it wait for others, all in one commit."""
+        made = crumb if isinstance(crumb, Crumb) else Crumb(crumb, state, defer_until)
+        if isinstance(crumb, Crumb):
+            made.state, made.defer_until = state or made.state, defer_until or made.defer_until
+        for name, value in (properties or {}).items():
+            made.set_property(name, value)
+        links: list[Link] = [] if trail is None else [Link("belongs_to", "", _id(trail))]
+        links += [Link("child_of", "", _id(parent)) for parent in parents]
+        await self._add([made], [(0, link) for link in links], f"crumb {made.name}"[:200])
+        return made
+
+    async def add_many(
+        self,
+        crumbs: Sequence[Crumb],
+        links: Iterable[tuple[str, int | str | Crumb | Trail, int | str | Crumb | Trail]] = (),
+        *,
+        trail: Trail | str | None = None,
+    ) -> list[Crumb]:
+        """Make many crumbs with their links in one commit: all or none.
+
+        A link is its type and its two ends: an id, an entity, or the place of a new crumb in the list, as in
+        `add_many([a, b], [("child_of", 1, 0)])`, where b waits for a.
+        """
+        made = list(crumbs)
+        wanted: list[tuple[int | None, Link]] = []
+        for place in range(len(made)) if trail is not None else ():
+            wanted.append((place, Link("belongs_to", "", _id(trail))))
+        given = [crumb.id or ids.new_id() for crumb in made]
+        for link_type, start, end in links:
+            wanted.append((None, Link(link_type, _place(start, given), _place(end, given))))
+        await self._add(made, wanted, f"{len(made)} crumbs", given)
+        return made
+
+    async def _add(
+        self,
+        crumbs: Sequence[Crumb],
+        links: Iterable[tuple[int | None, Link]],
+        note: str,
+        given: Sequence[str] | None = None,
+    ) -> None:
+        for crumb in crumbs:
+            if not isinstance(crumb, Crumb):
+                raise errors.InvalidData(f"a crumb is needed, not a {type(crumb).__name__}")
+        chosen = list(given) if given is not None else [crumb.id or ids.new_id() for crumb in crumbs]
+        fresh = {id for id, crumb in zip(chosen, crumbs, strict=True) if not crumb.id}
+        wanted = list(links)
+
+        async def work(draft: Draft) -> None:
+            await draft.load(id for id in chosen if id not in fresh)
+            for id, crumb in zip(chosen, crumbs, strict=True):
+                if id not in fresh and draft.stored(id) is not None:
+                    raise errors.InvalidID(f"there is something with the id {id!r} already", id=id)
+                await self.crumbs._write(draft, id, crumb, None)
+            await draft.load(
+                [link.to_id for _, link in wanted] + [link.from_id for _, link in wanted if link.from_id]
+            )
+            for place, link in wanted:
+                start = link.from_id if place is None else chosen[place]
+                await add_link(draft, ids.new_id(), LinkRecord(link.link_type, start, link.to_id))
+
+        _, draft = await self._change(work, note)
+        for id, crumb in zip(chosen, crumbs, strict=True):
+            self.crumbs._write_back(crumb, id, draft)
+
+    async def comment(self, crumb: Crumb | str, text: str) -> Metadata:
+        """Say something about a crumb."""
+        made = Metadata(_id(crumb), "comments", text)
+        await self.metadata.set(None, made)
+        return made
+
+    async def register_schema(
+        self, name: str, description: str = "", content_type: str = "text"
+    ) -> MetadataSchema:
+        """Make a kind of metadata known."""
+        made = MetadataSchema(name, description, content_type)
+        await self.schemas.set(None, made)
+        return made
+
+    # -- work -------------------------------------------------------------------------------
+
+    async def ready(self, limit: int | None = None, **filters: Any) -> list[Crumb]:
+        """The crumbs that can be taken now: ready, waiting for nobody, not put off; by priority, then age.
+
+        Filters are those of `crumbs.fetch`, as in `ready(properties={"type": "task"}, trail_id=…)`.
+        """
+        return [self.crumbs._made(found) for found in await readiness.ready(self, limit, **filters)]
+
+    async def explain(self, crumb: Crumb | str) -> Readiness:
+        """Whether a crumb can be taken now, and why."""
+        universe = await self._ready()
+        found = await universe.get(check_entity_id(_id(crumb)))
+        if not isinstance(found, Crystal) or not isinstance(found.value, CrumbRecord):
+            raise errors.EntityNotFound(f"there is no crumb {_id(crumb)!r}")
+        return (await readiness.explain(self, [found]))[0]
+
+    async def explain_ready(self, limit: int | None = None, **filters: Any) -> list[Readiness]:
+        """The crumbs that can be taken now, each with the reasons."""
+        return await readiness.explain(self, await readiness.ready(self, limit, **filters))
+
+    async def blocked(self, limit: int | None = None) -> list[Readiness]:
+        """The unfinished crumbs that wait for others, with what they wait for."""
+        return await readiness.blocked(self, limit)
+
+    async def take(self, agent: str, *, lease_s: float = LEASE_S, **filters: Any) -> Crumb | None:
+        """Claim the next ready crumb for an agent; None when there is none. No two agents get the same.
+
+        The agent keeps it for a lease, and by `heartbeat` for longer; when it is not heard of any more,
+        the crumb can be taken again. `crumb.token` grows each time.
+        """
+        await self._ready()
+        return await readiness.take(self, agent, lease_s, filters)
+
+    async def heartbeat(self, crumb: Crumb | str, agent: str, *, lease_s: float = LEASE_S) -> datetime:
+        """Keep a crumb for another lease from now on; NotLockHolder when it was lost. Returns its end."""
+        return await readiness.heartbeat(self, _id(crumb), agent, lease_s)
+
+    async def done(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
+        """A crumb is done: it becomes a pebble. With a token, only if nobody else took it since."""
+        return await self._finish(_id(crumb), "pebble", token)
+
+    async def drop(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
+        """A crumb is given up: it becomes dust."""
+        return await self._finish(_id(crumb), "dust", token)
+
+    async def release(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
+        """Give a crumb that was taken back to whoever wants it."""
+        return await self._finish(_id(crumb), "ready", token)
+
+    async def _finish(self, id: str, state: str, token: int | None) -> Crumb:
+        wanted = check_entity_id(id)
+
+        async def work(draft: Draft) -> None:
+            crumb = await draft.get(CrumbRecord, wanted, "crumb")
+            if token is not None and (crumb.token != token or crumb.state != "taken"):
+                raise errors.NotLockHolder(
+                    f"{wanted!r} is {crumb.state} with token {crumb.token}, not taken with {token}", id=wanted
+                )
+            entity = Crumb(crumb.name, state, crumb.defer_until, properties=dict(crumb.properties))
+            entity.extra = crumb.extra
+            await self.crumbs._write(draft, wanted, entity, crumb)
+
+        _, draft = await self._change(work, f"crumb {wanted} is {state}")
+        made = Crumb()
+        self.crumbs._write_back(made, wanted, draft)
+        return made
+
+    # -- trails -----------------------------------------------------------------------------
+
+    async def start(
+        self,
+        name: str,
+        goal: str = "",
+        *,
+        branches_from: Crumb | str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Trail:
+        """Begin an active trail, perhaps where a crumb is."""
+        made = Trail(name, goal, "active", properties=dict(properties or {}))
+        id = ids.new_id()
+
+        async def work(draft: Draft) -> None:
+            await self.trails._write(draft, id, made, None)
+            if branches_from is not None:
+                await add_link(draft, ids.new_id(), LinkRecord("branches_from", id, _id(branches_from)))
+
+        _, draft = await self._change(work, f"trail {name}"[:200])
+        self.trails._write_back(made, id, draft)
+        return made
+
+    async def complete(self, trail: Trail | str) -> Ended:
+        """A trail worked: its crumbs become permanent. One commit, which `u.undo` takes back."""
+        return await self._end(trail, lambda found: found.complete())
+
+    async def abandon(
+        self, trail: Trail | str, *, reason: str | None = None, lesson: str | None = None
+    ) -> Ended:
+        """A trail did not work: its crumbs go, the lesson stays. One commit, which `u.undo` takes back."""
+        return await self._end(trail, lambda found: found.abandon(reason, lesson))
+
+    async def _end(self, trail: Trail | str, how: Callable[[Trail], None]) -> Ended:
+        id = check_entity_id(_id(trail))
+
+        async def work(draft: Draft) -> Trail:
+            old = await draft.get(TrailRecord, id, "trail")
+            found = Trail()
+            self.trails._fill(found, old)
+            how(found)
+            await self.trails._write(draft, id, found, old)
+            return found
+
+        found, draft = await self._change(work, f"end of trail {id}")
+        ended = trail if isinstance(trail, Trail) else found
+        self.trails._write_back(ended, id, draft)
+        return Ended(ended, ended.seq, ended.crumbs, freed=tuple(draft.freed))
+
+    @asynccontextmanager
+    async def explore(self, name: str, goal: str = "", **options: Any) -> AsyncIterator[Trail]:
+        """Try something out: `async with cupboard.explore("try redis") as trail`.
+
+        The trail is completed at the end, and abandoned when an exception leaves the block; that is the
+        reason, and `trail.lesson` the lesson if the block has set it.
+        """
+        trail = await self.start(name, goal, **options)
+        try:
+            yield trail
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            await self._leave(trail, lambda found: found.abandon(text[:2000], trail.lesson))
+            raise
+        await self._leave(trail, lambda found: found.complete())
+
+    async def _leave(self, trail: Trail, how: Callable[[Trail], None]) -> None:
+        """End an explored trail, unless that was done in the block."""
+        if (await self.trails.get(trail.id)).state not in ENDED:
+            await self._end(trail, how)
+
+    async def origin(self, crumb: Crumb | str) -> Trail | None:
+        """The completed trail that a permanent crumb came from."""
+        universe = await self._ready()
+        for found in await universe.referrers(check_entity_id(_id(crumb)), limit=None):
+            if isinstance(found, Crystal) and isinstance(found.value, TrailRecord):
+                return self.trails._made(found)
+        return None
+
+    async def lessons(self, text: str = "", *, limit: int | None = 50) -> list[Trail]:
+        """The trails given up, newest first, whose name, goal, reason or lesson has all the words."""
+        words = text.casefold().split()
+        found = []
+        for trail in await self.trails.fetch(state="abandoned"):
+            said = " ".join(filter(None, (trail.name, trail.goal, trail.reason, trail.lesson))).casefold()
+            if all(word in said for word in words):
+                found.append(trail)
+        return found[:limit]
+
+
+async def _catalog_rev(universe: Universe) -> int:
+    catalog = await universe.get(CATALOG_ID)
+    return catalog.rev or 0 if isinstance(catalog, Crystal) else 0
+
+
+async def _put_builtins(draft: Draft) -> None:
+    """What every cupboard starts with, unless it is there."""
+    wanted: dict[str, Any] = {**builtin.PROPERTIES, **builtin.CATEGORIES, **builtin.METADATA_SCHEMAS}
+    await draft.load(wanted)
+    for id, record in wanted.items():
+        if draft.record(id) is None:
+            draft.put(id, record, created_at=builtin.BORN)
+    draft.redefine()
+
+
+def _id(thing: Any) -> str:
+    return thing if isinstance(thing, str) else str(getattr(thing, "id", thing))
+
+
+def _place(end: Any, given: Sequence[str]) -> str:
+    if type(end) is int:
+        if not 0 <= end < len(given):
+            raise errors.InvalidData(f"a link names crumb {end}, and there are {len(given)} new ones")
+        return given[end]
+    return _id(end)

@@ -1,0 +1,250 @@
+"""One change of the cupboard while it is worked out: what was read, and what shall be written.
+
+Rules are judged on this, not on the store: what a change has decided so far counts for its next step, and
+what it has not read is read once. All of it is one transaction, so a commit of somebody else that touches
+anything read here makes it start again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from dgent import clock, ids
+from dgent.cupboard import errors
+from dgent.cupboard.definition import Definitions
+from dgent.cupboard.record import (
+    CATALOG_ID,
+    CRUMB,
+    LINK,
+    METADATA,
+    STASH,
+    TRAIL,
+    CatalogRecord,
+    CrumbRecord,
+    LinkRecord,
+)
+from dgent.errors import Unreadable
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.universe.transaction import Transaction
+
+R = TypeVar("R")
+
+CHUNK = 64  # ids in one query: as many as an index looks up by their values
+NOUNS = {CRUMB.name: "crumb", TRAIL.name: "trail", STASH.name: "stash", METADATA.name: "metadata entry"}
+
+
+class Draft:
+    """A change under way."""
+
+    def __init__(self, tx: Transaction, definitions: Definitions) -> None:
+        self.tx, self.definitions = tx, definitions
+        self.now = clock.now()
+        self._found: dict[str, Crystal[Any] | None] = {}  # as stored
+        self._records: dict[str, Any] = {}  # as they shall be; None is deleted
+        self._made: dict[str, datetime] = {}  # new ones, and when they were made
+        self._links: dict[tuple[str, str], dict[str, LinkRecord]] = {}  # all at one end, by (field, id)
+        self._loose: dict[tuple[str, str], dict[str, LinkRecord]] = {}  # written, at ends not looked at yet
+        self._redefined = False
+        self.freed: list[str] = []  # crumbs that no longer wait, because what they waited for was removed
+
+    # -- records --------------------------------------------------------------------------
+
+    async def find(self, kind: type[R], id: str) -> R | None:
+        """A record as this change sees it; None when there is none, or it is of another kind."""
+        if id not in self._records:
+            await self.load([id])
+        found = self._records.get(id)
+        return found if isinstance(found, kind) else None
+
+    async def get(self, kind: type[R], id: str, noun: str) -> R:
+        """A record that must be there."""
+        found = await self.find(kind, id)
+        if found is None:
+            raise errors.EntityNotFound(f"there is no {noun} {id!r}", id=id)
+        return found
+
+    async def load(self, wanted: Iterable[str]) -> None:
+        """Read records together that will be needed."""
+        missing = [id for id in dict.fromkeys(wanted) if id not in self._records]
+        if not missing:
+            return
+        for id, found in zip(missing, await self.tx.get_many(missing), strict=True):
+            if isinstance(found, Datum) and (found.schema or "").startswith("cupboard."):
+                raise Unreadable(f"{id!r} cannot be read: {found.problem}", id=id)
+            self._note(id, found if isinstance(found, Crystal) else None)
+
+    def hold(self, crystal: Crystal[Any]) -> None:
+        """Take note of a record that a query has found."""
+        if crystal.id not in self._records:
+            self._note(crystal.id, crystal)
+
+    def is_new(self, id: str) -> bool:
+        """Whether a record is made by this change."""
+        return id in self._made
+
+    async def exists(self, id: str) -> bool:
+        """Whether anything has this id, of whatever kind."""
+        await self.load([id])
+        if self._records.get(id) is not None:
+            return True
+        return id not in self._records or (self._found.get(id) is None and await self.tx.exists(id))
+
+    def stored(self, id: str) -> Crystal[Any] | None:
+        """A record as it is in the store."""
+        return self._found.get(id)
+
+    def record(self, id: str) -> Any:
+        """A record as this change leaves it."""
+        return self._records[id]
+
+    def seq(self, id: str) -> int | None:
+        """The commit that wrote a record as it is now: this one, unless it left it alone."""
+        stored = self._found.get(id)
+        if stored is not None and stored.value == self._records[id]:
+            return stored.seq
+        return None if self.tx.committed is None else self.tx.committed.seq
+
+    def created_at(self, id: str) -> datetime:
+        """When a record was made."""
+        stored = self._found.get(id)
+        return self._made.get(id, self.now) if stored is None else stored.created_at
+
+    def put(self, id: str, record: Any, *, created_at: datetime | None = None) -> None:
+        """Write a record; of one that this change has not read, the caller knows that it is new."""
+        old = self._records.get(id)
+        if self._found.get(id) is None:
+            self._made.setdefault(id, created_at or self.now)
+        if isinstance(old, LinkRecord):
+            self._unlink(id, old)
+        self._records[id] = record
+        if isinstance(record, LinkRecord):
+            self._link(id, record)
+
+    def drop(self, id: str) -> None:
+        """Delete a record that was read before."""
+        old = self._records.get(id)
+        if isinstance(old, LinkRecord):
+            self._unlink(id, old)
+        self._records[id] = None
+        self._made.pop(id, None)
+
+    def redefine(self) -> None:
+        """The definitions are changed by this: whoever relies on them must read them again."""
+        self._redefined = True
+
+    def _note(self, id: str, crystal: Crystal[Any] | None) -> None:
+        self._found[id] = crystal
+        if id not in self._records:
+            self._records[id] = None if crystal is None else crystal.value
+
+    # -- links ----------------------------------------------------------------------------
+
+    async def links(self, end: str, id: str, link_type: str | None = None) -> dict[str, LinkRecord]:
+        """The links that start (`from_id`) or end (`to_id`) at something, by their ids."""
+        await self.load_links(end, [id])
+        found = self._links.get((end, id), {})
+        return {
+            each: link for each, link in found.items() if link_type is None or link.link_type == link_type
+        }
+
+    async def load_links(self, end: str, wanted: Iterable[str]) -> None:
+        """Read the links at one end of several things together; what is new has none in the store."""
+        missing = set()
+        for id in wanted:
+            if (end, id) not in self._links:
+                self._links[end, id] = self._loose.pop((end, id), {})
+                if not self.is_new(id):
+                    missing.add(id)
+        for crystal in await self.select(LINK.name, end, missing):
+            self.hold(crystal)
+            link = self._records[crystal.id]
+            if isinstance(link, LinkRecord) and getattr(link, end) in missing:
+                self._links[end, getattr(link, end)][crystal.id] = link
+
+    async def select(self, schema: str, field: str, values: Collection[str]) -> list[Crystal[Any]]:
+        """The stored records of a schema whose field has one of the values."""
+        found: list[Crystal[Any]] = []
+        some = list(values)
+        for start in range(0, len(some), CHUNK):
+            where = {field: {"$in": some[start : start + CHUNK]}}
+            found += await self.tx.recall(Query(schema=schema, where=where, limit=None))
+        return found
+
+    async def named(self, schema: str, kind: type[Any], name: str) -> list[str]:
+        """The ids of the records of a kind that have a name, as this change sees them."""
+        for crystal in await self.select(schema, "name", [name]):
+            self.hold(crystal)
+        return [
+            id for id, record in self._records.items() if isinstance(record, kind) and record.name == name
+        ]
+
+    def _link(self, id: str, link: LinkRecord) -> None:
+        for key in _ends(link):
+            known = self._links.get(key)
+            if known is None:
+                known = self._loose.setdefault(key, {})
+            known[id] = link
+
+    def _unlink(self, id: str, link: LinkRecord) -> None:
+        for key in _ends(link):
+            self._links.get(key, {}).pop(id, None)
+            self._loose.get(key, {}).pop(id, None)
+
+    # -- what follows from states and links -------------------------------------------------
+
+    def place(self, id: str, crumb: CrumbRecord) -> None:
+        """Write a crumb with its place in the queue: only what is ready and waits for nobody has one."""
+        free = crumb.state == "ready" and crumb.open_parents <= 0
+        queue = self.definitions.rank(crumb.properties) if free else None
+        self.put(id, crumb if crumb.queue == queue else replace(crumb, queue=queue))
+
+    async def shift(self, id: str, by: int) -> None:
+        """A crumb waits for more or fewer others."""
+        crumb = await self.find(CrumbRecord, id)
+        if crumb is not None and by:
+            self.place(id, replace(crumb, open_parents=max(0, crumb.open_parents + by)))
+
+    async def children(self, id: str) -> list[str]:
+        """The crumbs that wait for this one."""
+        return [link.from_id for link in (await self.links("to_id", id, "child_of")).values()]
+
+    # -- the end --------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Hand everything to the transaction."""
+        if self._redefined:
+            catalog = await self.tx.get(CATALOG_ID)
+            if isinstance(catalog, Crystal):
+                changes = catalog.value.changes + 1
+                await self.tx.store(catalog.replace(value=CatalogRecord(changes)))
+            else:
+                await self.tx.remember(CatalogRecord(1), id=CATALOG_ID)
+        for id, record in self._records.items():
+            stored = self._found.get(id)
+            if record is None:
+                if stored is not None:
+                    await self.tx.delete(id)
+            elif stored is None:
+                tags = (record.link_type,) if isinstance(record, LinkRecord) else ()
+                await self.tx.remember(record, id=id, tags=tags, created_at=self._made[id])
+            elif record is not stored.value and record != stored.value:
+                changed = stored.replace(value=record)
+                if isinstance(record, LinkRecord):
+                    changed = changed.replace(tags=(record.link_type,))
+                await self.tx.store(changed)
+
+
+def _ends(link: LinkRecord) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("from_id", link.from_id), ("to_id", link.to_id)
+
+
+def check_entity_id(id: object) -> str:
+    """An id that a caller gave for an entity that shall be there."""
+    if not isinstance(id, str) or not id:
+        raise errors.InvalidID("an id is needed here, and it is empty" if id == "" else f"{id!r} is no id")
+    return ids.check_id(id)

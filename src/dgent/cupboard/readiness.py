@@ -1,0 +1,217 @@
+"""What can be worked on now: the queue, why something is in it or not, and taking the next."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from dgent import clock
+from dgent.cupboard import errors, leasing
+from dgent.cupboard.crumb import Crumb
+from dgent.cupboard.crumbs import loaded
+from dgent.cupboard.definition import UNRANKED
+from dgent.cupboard.draft import CHUNK, Draft, check_entity_id
+from dgent.cupboard.leasing import lease_id, moved
+from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
+from dgent.errors import VersionConflict
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+
+if TYPE_CHECKING:
+    from dgent.cupboard.cupboard import Cupboard
+
+HEAD = 32  # among how many of the first ready crumbs takers spread when they meet
+PAGE = 128
+_FIRST = -(2**62)
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether a crumb can be taken now, and why, in words and as data."""
+
+    crumb: Crumb
+    ready: bool
+    reasons: tuple[str, ...]
+    rank: int | None = None
+    waits_for: tuple[str, ...] = ()
+    defer_until: datetime | None = None
+    lease_until: datetime | None = None
+
+
+async def ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[Crystal[CrumbRecord]]:
+    """The crumbs that can be taken now, by priority and then by age."""
+    universe = await cupboard._ready()
+    test = await cupboard.crumbs._condition(universe, filters)
+    now = clock.now()
+    given_up = await expired(cupboard, now)
+    found = [each for each in given_up if test(each)]
+    query = _queue()
+    while limit is None or len(found) < limit + len(given_up):
+        page = await universe.page(query)
+        found += [
+            each
+            for each in page.items
+            if isinstance(each, Crystal) and not _deferred(each.value, now) and test(each)
+        ]
+        if page.cursor is None:
+            break
+        query = query.replace(cursor=page.cursor)
+    ranked = sorted(found, key=lambda each: (_rank(cupboard, each.value), each.created_at, each.id))
+    return ranked if limit is None else ranked[:limit]
+
+
+def _queue() -> Query:
+    return Query(
+        schema=CRUMB.name, where={"queue": {"$gte": _FIRST}}, order_by="queue", descending=False, limit=PAGE
+    )
+
+
+def _rank(cupboard: Cupboard, crumb: CrumbRecord) -> int:
+    return cupboard._definitions.rank(crumb.properties) if crumb.queue is None else crumb.queue
+
+
+def _deferred(crumb: CrumbRecord, now: datetime) -> bool:
+    return crumb.defer_until is not None and crumb.defer_until > now
+
+
+async def expired(cupboard: Cupboard, now: datetime) -> list[Crystal[CrumbRecord]]:
+    """The crumbs that were taken by somebody who has not been heard of since the lease ended."""
+    universe = await cupboard._ready()
+    where = {"lease_until": {"$lte": clock.text(now)}}
+    query = Query(schema=CRUMB.name, where=where, order_by="lease_until", descending=False, limit=None)
+    old = [each for each in await universe.recall(query) if each.value.state == "taken"]
+    if not old:
+        return []
+    leases = await universe.get_many([lease_id(each.id) for each in old])
+    return [
+        each
+        for each, lease in zip(old, leases, strict=True)
+        if not _alive(each.value, getattr(lease, "value", None), now) and not each.value.open_parents
+    ]
+
+
+def _alive(crumb: CrumbRecord, lease: Any, now: datetime) -> bool:
+    until = moved(crumb.lease_until, lease, crumb.token)
+    return until is None or until > now
+
+
+async def take(cupboard: Cupboard, agent: str, lease_s: float, filters: dict[str, Any]) -> Crumb | None:
+    """Claim the next ready crumb; None when there is none."""
+    if not isinstance(agent, str) or not agent:
+        raise errors.InvalidHolder("whoever takes a crumb needs a name", field="agent")
+    length = leasing.check_lease(lease_s)
+    while True:
+        # The first one; whoever is beaten to it spreads out over the next ones instead of queueing.
+        some = await ready(cupboard, HEAD, **filters)
+        if not some:
+            return None
+        first = _rank(cupboard, some[0].value)
+        alike = [each for each in some if _rank(cupboard, each.value) == first]
+        for each in (some[0], *random.sample(alike, len(alike))):
+            crumb = each.value
+            claimed = replace(
+                crumb,
+                state="taken",
+                holder=agent,
+                lease_until=clock.now() + length,
+                token=crumb.token + 1,
+                queue=None,
+                updated_at=clock.now(),
+            )
+            try:
+                stored = await cupboard._universe.store(
+                    each.replace(value=claimed), expect=each.rev, note=f"{agent} takes {crumb.name}"[:200]
+                )
+            except VersionConflict:
+                continue
+            return cupboard.crumbs._made(stored)
+
+
+async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> datetime:
+    """Keep a crumb for another lease from now on."""
+    wanted = check_entity_id(id)
+
+    async def work(draft: Draft) -> datetime:
+        crumb = await draft.get(CrumbRecord, wanted, "crumb")
+        if crumb.state != "taken" or crumb.holder != agent:
+            who = f"{crumb.state}" + (f" by {crumb.holder!r}" if crumb.holder else "")
+            raise errors.NotLockHolder(f"{agent!r} has not got {wanted!r}, which is {who}")
+        return leasing.extend(draft, wanted, agent, crumb.token, lease_s)
+
+    until, _ = await cupboard._change(work, None)
+    return until
+
+
+async def explain(cupboard: Cupboard, found: Iterable[Crystal[CrumbRecord]]) -> list[Readiness]:
+    """Why crumbs can be taken now, or cannot."""
+    universe = await cupboard._ready()
+    crystals = list(found)
+    parents = await open_parents(cupboard, [each.id for each in crystals])
+    leases = await universe.get_many([lease_id(each.id) for each in crystals])
+    now = clock.now()
+    return [
+        _explained(cupboard, each, parents.get(each.id, []), getattr(lease, "value", None), now)
+        for each, lease in zip(crystals, leases, strict=True)
+    ]
+
+
+def _explained(
+    cupboard: Cupboard,
+    found: Crystal[CrumbRecord],
+    parents: list[Crystal[CrumbRecord]],
+    lease: Any,
+    now: datetime,
+) -> Readiness:
+    crumb = found.value
+    against, reasons = [], []
+    until = moved(crumb.lease_until, lease, crumb.token) if crumb.state == "taken" else None
+    given_up = until is not None and until <= now
+    if given_up:
+        reasons.append(f"the lease of {crumb.holder} ended at {clock.text(until)}")  # type: ignore[arg-type]
+    elif crumb.state != "ready":
+        who = f" by {crumb.holder}" if crumb.holder and crumb.state == "taken" else ""
+        against.append(f"its state is {crumb.state}{who}")
+    for parent in parents:
+        against.append(f"it waits for {parent.value.name!r} ({parent.id}), which is {parent.value.state}")
+    if _deferred(crumb, now):
+        against.append(f"it is put off until {clock.text(crumb.defer_until)}")  # type: ignore[arg-type]
+    rank = _rank(cupboard, crumb)
+    if not against:
+        reasons.append("it waits for nothing")
+        reasons.append("it has no priority" if rank == UNRANKED else f"its priority has the rank {rank}")
+    return Readiness(
+        cupboard.crumbs._made(found),
+        not against,
+        tuple(against or reasons),
+        None if against else rank,
+        tuple(parent.id for parent in parents),
+        crumb.defer_until,
+        until,
+    )
+
+
+async def open_parents(cupboard: Cupboard, wanted: list[str]) -> dict[str, list[Crystal[CrumbRecord]]]:
+    """The crumbs that each of some crumbs still waits for."""
+    universe = await cupboard._ready()
+    edges: list[tuple[str, str]] = []
+    for start in range(0, len(wanted), CHUNK):
+        where = {"from_id": {"$in": wanted[start : start + CHUNK]}}
+        query = Query(schema=LINK.name, tags={"child_of"}, where=where, limit=None)
+        edges += [(each.value.from_id, each.value.to_id) for each in await universe.recall(query)]
+    parents = {each.id: each for each in await loaded(universe, {to_id for _, to_id in edges})}
+    out: dict[str, list[Crystal[CrumbRecord]]] = {}
+    for child, parent in edges:
+        if parent in parents and parents[parent].value.state != "pebble":
+            out.setdefault(child, []).append(parents[parent])
+    return out
+
+
+async def blocked(cupboard: Cupboard, limit: int | None) -> list[Readiness]:
+    """The unfinished crumbs that wait for others, oldest first, with what they wait for."""
+    universe = await cupboard._ready()
+    where = {"open_parents": {"$gte": 1}, "state": {"$nin": ["pebble", "dust"]}}
+    query = Query(schema=CRUMB.name, where=where, descending=False, limit=limit)
+    return await explain(cupboard, await universe.recall(query))

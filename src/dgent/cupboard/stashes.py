@@ -1,0 +1,260 @@
+"""The table of stashes: whatever is done to one is one commit, and exact between programs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from dgent import ids
+from dgent.cupboard import errors, leasing
+from dgent.cupboard.draft import Draft, check_entity_id
+from dgent.cupboard.kind import STASH_TYPES
+from dgent.cupboard.leasing import LEASE_S
+from dgent.cupboard.record import STASH, StashRecord
+from dgent.cupboard.scoping import check_stash_name, scope_of
+from dgent.cupboard.stash import Stash, StashHistoryEntry, acquired, check_holder, incremented, lease_end
+from dgent.cupboard.table import Table
+from dgent.errors import VersionConflict
+
+Step = Callable[[Draft, StashRecord], Awaitable[StashRecord]]
+
+
+class Stashes(Table[Stash]):
+    """Shared state, oldest first."""
+
+    name = "stashes"
+    noun = "stash"
+    alias = "stash_id"
+    entity = Stash
+    schema = STASH
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": "texts",
+        "stash_id": "texts",
+        "name": "texts",
+        "stash_type": "texts",
+        "version": "whole",
+        "value": "any",
+        "changed_by": "text",
+        "created_at": "time",
+        "updated_at": "time",
+    }
+
+    # -- one step, whoever else is at it ------------------------------------------------------
+
+    async def set_value(
+        self, id: str, value: Any, *, changed_by: str | None = None, expected_version: int | None = None
+    ) -> Stash:
+        """Give a stash another value."""
+
+        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
+            if stash.stash_type == "lock":
+                raise errors.InvalidStashType("a lock has no value to set", hint="acquire or release it")
+            return replace(stash, value=value)
+
+        return await self._operate(id, "set", step, changed_by, expected_version)
+
+    async def increment(
+        self,
+        id: str,
+        delta: int = 1,
+        *,
+        changed_by: str | None = None,
+        expected_version: int | None = None,
+    ) -> int:
+        """Add to a counter and return what it is then; no two calls are lost, in however many programs."""
+
+        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
+            return replace(stash, value={"value": incremented(stash, delta)})
+
+        done = await self._operate(id, "increment", step, changed_by, expected_version)
+        total: int = done.value["value"]
+        return total
+
+    async def acquire(
+        self,
+        id: str,
+        holder: str,
+        *,
+        lease_s: float | None = LEASE_S,
+        changed_by: str | None = None,
+        expected_version: int | None = None,
+    ) -> int:
+        """Hold a lock for as long as a lease, and return the fencing token.
+
+        The token grows with every new holder: whatever the lock guards can refuse a smaller one. While it
+        is held by somebody else: LockHeld. `heartbeat` makes the lease longer; None has no end.
+        """
+
+        async def step(draft: Draft, stash: StashRecord) -> StashRecord:
+            until = await leasing.end(draft, id, _token(stash), lease_end(_held(stash)))
+            value = acquired(stash, holder, lease_s, until)
+            return stash if value is None else replace(stash, value=value)
+
+        done = await self._operate(id, "acquire", step, changed_by, expected_version)
+        return _token(done)
+
+    async def heartbeat(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> datetime:
+        """Hold a lock for another lease from now on; NotLockHolder when it was lost. Returns its end."""
+        wanted = check_entity_id(id)
+
+        async def work(draft: Draft) -> datetime:
+            stash = await draft.get(StashRecord, wanted, self.noun)
+            check_holder(stash, holder)
+            token = _token(stash)
+            end = await leasing.end(draft, wanted, token, lease_end(_held(stash)))
+            if end is not None and end <= draft.now:
+                raise errors.NotLockHolder(f"the lease of {holder!r} on {stash.name!r} is over")
+            return leasing.extend(draft, wanted, holder, token, lease_s)
+
+        until, _ = await self._cupboard._change(work, None)
+        return until
+
+    async def release(
+        self, id: str, holder: str, *, changed_by: str | None = None, expected_version: int | None = None
+    ) -> None:
+        """Let go of a lock."""
+
+        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
+            check_holder(stash, holder)
+            return replace(stash, value=None)
+
+        await self._operate(id, "release", step, changed_by, expected_version)
+
+    @asynccontextmanager
+    async def held(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> AsyncIterator[int]:
+        """Hold a lock for a block of code, with heartbeats: `async with stashes.held(id, "me") as token`."""
+        token = await self.acquire(id, holder, lease_s=lease_s)
+        beating = leasing.beating(lambda: self.heartbeat(id, holder, lease_s=lease_s), lease_s)
+        async with beating:
+            try:
+                yield token
+            finally:
+                await self.release(id, holder)
+
+    async def history(self, id: str) -> list[StashHistoryEntry]:
+        """The versions of a stash, oldest first; none when there is no such stash."""
+        universe = await self._cupboard._ready()
+        wanted = check_entity_id(id)
+        if not await universe.exists(wanted):
+            return []
+        entries: dict[int, StashHistoryEntry] = {}
+        for version in reversed(await universe.history(wanted)):
+            crystal = None if version.datum is None else universe.contracts.lenient(version.datum)
+            record = getattr(crystal, "value", None)
+            if record is None:
+                entries.clear()  # it was deleted, and is another one since
+            elif isinstance(record, StashRecord):
+                entries.pop(record.version, None)
+                entries[record.version] = _entry(wanted, record)
+        return list(entries.values())
+
+    # -- storing ------------------------------------------------------------------------------
+
+    async def _operate(
+        self, id: str, operation: str, step: Step, changed_by: str | None, expected: int | None
+    ) -> Stash:
+        wanted = check_entity_id(id)
+
+        async def work(draft: Draft) -> None:
+            stash = await draft.get(StashRecord, wanted, self.noun)
+            self._check_version(draft, wanted, stash, expected)
+            changed = await step(draft, stash)
+            if changed is not stash:
+                self._put(draft, wanted, changed, operation, changed_by, stash.version + 1)
+
+        _, draft = await self._cupboard._change(work, f"{operation} stash {wanted}")
+        stash = self.entity()
+        self._write_back(stash, wanted, draft)
+        return stash
+
+    def _put(
+        self, draft: Draft, id: str, stash: StashRecord, operation: str, changed_by: str | None, version: int
+    ) -> None:
+        done = replace(
+            stash,
+            version=version,
+            operation=operation,
+            changed_by=changed_by,
+            updated_at=draft.now,
+            history_id=ids.new_id(),
+        )
+        draft.put(id, done)
+
+    async def _write(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> None:
+        if old is not None and entity._base is not None:
+            self._check_version(draft, id, old, entity._base["version"])
+        fields = self._merged(entity, old)
+        if not isinstance(fields["name"], str) or not fields["name"]:
+            raise errors.InvalidName("a stash needs a name", field="name")
+        if fields["stash_type"] not in STASH_TYPES:
+            raise errors.InvalidStashType(
+                f"{fields['stash_type']!r} is no type of stash", hint=f"use one of {', '.join(STASH_TYPES)}"
+            )
+        fields["properties"] = draft.definitions.stored("stash", fields["properties"])
+        version = fields.pop("version")
+        if old is None:
+            fields["value"] = (
+                {"value": 0}
+                if fields["value"] is None and fields["stash_type"] == "counter"
+                else fields["value"]
+            )
+            moment = entity.created_at or draft.now
+            made = StashRecord(**fields, updated_at=moment, history_id=ids.new_id())
+            draft.put(id, made, created_at=moment)
+            await check_stash_name(draft, id, None)
+            return
+        if old.stash_type != fields["stash_type"]:
+            raise errors.InvalidStashType(f"{old.name!r} stays a {old.stash_type}", hint="make another stash")
+        changed = replace(old, **fields)
+        if changed == old:
+            return
+        operation = entity.last_operation or "set"
+        self._put(draft, id, changed, operation, fields["changed_by"], max(version, old.version + 1))
+        if changed.name != old.name:
+            await check_stash_name(draft, id, await scope_of(draft, id))
+
+    def _check_version(self, draft: Draft, id: str, old: Any, expected: int | None) -> None:
+        version = 0 if old is None else old.version
+        if expected is not None and version != expected:
+            raise VersionConflict(
+                f"the stash {id!r} is at version {version}, not {expected}",
+                hint="get it again, and decide",
+                id=id,
+                version=version,
+            )
+
+    async def _remove(self, draft: Draft, id: str) -> None:
+        """Refused while it is a lock that somebody holds."""
+        stash = draft.record(id)
+        held = _held(stash)
+        if stash.stash_type == "lock" and held.get("holder"):
+            until = await leasing.end(draft, id, _token(stash), lease_end(held))
+            if until is None or until > draft.now:
+                raise errors.LockHeld(f"{stash.name!r} is held by {held['holder']!r}", holder=held["holder"])
+        for link_id in await draft.links("from_id", id):
+            draft.drop(link_id)
+        draft.drop(id)
+
+
+def _held(stash: Any) -> dict[str, Any]:
+    return stash.value if isinstance(stash.value, dict) else {}
+
+
+def _token(stash: Any) -> int:
+    token = _held(stash).get("token")
+    return token if type(token) is int else 0
+
+
+def _entry(id: str, record: StashRecord) -> StashHistoryEntry:
+    return StashHistoryEntry(
+        record.history_id,
+        id,
+        record.version,
+        record.value,
+        record.operation,
+        record.changed_by,
+        record.updated_at,
+    )
