@@ -39,6 +39,7 @@ from dgent.cupboard.stashes import Stashes
 from dgent.cupboard.table import Table
 from dgent.cupboard.trail import Trail
 from dgent.cupboard.trails import Trails
+from dgent.cupboard.undoing import Undoing
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
@@ -96,6 +97,7 @@ class Cupboard:
         self._own = await opened(config)
         self._enter(self._own)
         await self._seed()
+        await self._ready()
         return self
 
     async def detach(self) -> None:
@@ -119,6 +121,7 @@ class Cupboard:
 
     def _enter(self, universe: Universe) -> None:
         universe.register(*SCHEMAS)
+        universe.keepers[ROOM] = Undoing(self)
         self._room = universe.for_room(ROOM)
 
     @property
@@ -172,13 +175,24 @@ class Cupboard:
         self._catalog_rev = rev
 
     async def _seed(self) -> None:
-        async def nothing(_draft: Draft) -> None:
-            return None
+        """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
-        await self._change(nothing, "cupboard")
-        await self._ready()
+        async def work(tx: Transaction) -> None:
+            if await tx.get(CATALOG_ID) is None:
+                draft = Draft(tx, self._definitions)
+                await _put_builtins(draft)
+                await draft.flush()
 
-    async def _change(self, work: Callable[[Draft], Awaitable[R]], note: str | None) -> tuple[R, Draft]:
+        await self._universe.transact(work, attempts=ATTEMPTS, note="cupboard")
+
+    async def _change(
+        self,
+        work: Callable[[Draft], Awaitable[R]],
+        note: str | None,
+        *,
+        undo_of: int | None = None,
+        dry_run: bool = False,
+    ) -> tuple[R, Draft]:
         """Work out a change and commit it as a whole; again when somebody else was faster."""
 
         async def attempt(tx: Transaction) -> tuple[R, Draft]:
@@ -190,13 +204,16 @@ class Cupboard:
                 definitions = await self._load(tx)
                 await self._define(definitions, rev)
             draft = Draft(tx, definitions)
-            if not rev:
-                await _put_builtins(draft)
             result = await work(draft)
-            await draft.flush()
+            if undo_of is not None:
+                tx.kind, tx.of_seq = "undo", undo_of
+            if not dry_run:
+                await draft.flush()
             await tx.commit()
             return result, draft
 
+        if not self._catalog_rev and not await _catalog_rev(self._universe):
+            await self._seed()
         return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
 
     # -- crumbs -----------------------------------------------------------------------------
