@@ -121,7 +121,10 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One version of a record; `datum` is None for a deletion."""
+    """One version of a record; `datum` is None for a deletion.
+
+    `author` and `note` are the commit's. Where that was compacted away, `author` is the record's own.
+    """
 
     id: str
     rev: int

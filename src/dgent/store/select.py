@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
+from typing import Literal
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, HistoryGone, QueryError
@@ -115,17 +116,15 @@ def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
 
 
 def _version(reading: Reading, row: Row) -> Version:
-    logged = reading.logged(row.seq)
-    return Version(
-        row.id,
-        row.rev,
-        row.seq,
-        clock.from_us(row.at),
-        "put" if row.live else "delete",
-        datum_of(row, reading.name) if row.live else None,
-        None if logged is None else reading.name(logged.author),
-        None if logged is None else logged.note,
-    )
+    datum = datum_of(row, reading.name) if row.live else None
+    # Commits that are left below the floor say where the log stands, or know a retry, and nothing else.
+    logged = reading.logged(row.seq) if row.seq > reading.floor() else None
+    author = None if datum is None else datum.author
+    note = None
+    if logged is not None:
+        author, note = reading.name(logged.author), logged.note
+    op: Literal["put", "delete"] = "put" if row.live else "delete"
+    return Version(row.id, row.rev, row.seq, clock.from_us(row.at), op, datum, author, note)
 
 
 # -- the log ------------------------------------------------------------------------------
