@@ -306,6 +306,18 @@ class StoredView:
 STORED = StoredView()
 
 
+class PartView:
+    """A caller's view of an earlier moment that does not fail where versions of then are gone.
+
+    It leaves such records out; with `gone` it sees those alone, each in the next version that is kept.
+    """
+
+    lazy = False
+
+    def __init__(self, view: View, gone: bool = False) -> None:
+        self.version, self.shape, self.gone = view.version, view.shape, gone
+
+
 @runtime_checkable
 class Backend(Protocol):
     """A storage engine. All engines answer alike; `dgent.testing` holds them to it."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from dgent.errors import HistoryGone
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Declaration, Delete, Keep, Put
+from dgent.store.backend import Backend, Declaration, Delete, Keep, PartView, Put
 from dgent.testing.contract import (
     STORED,
     Contract,
@@ -79,6 +80,41 @@ class RetentionContract(Contract):
         assert await store.count(query, STORED, first.seq) == 1
         await refused("history_gone", store.query(Query(schema="tick"), STORED, first.seq))
         await refused("history_gone", store.query(Query(), STORED, first.seq))
+
+    async def test_a_view_may_part_what_is_kept_from_what_went(self, store: Backend) -> None:
+        await store.declare(Declaration("tick", 1, history="none"))
+        await store.declare(Declaration("few", 1, history=1))
+        names = ("beat", "still", "went")
+        first = await put(
+            store,
+            typed("a", 0),
+            *(typed(name, 0, schema="tick") for name in names),
+            *(typed(name, 0, schema="few") for name in ("f", "g")),
+        )
+        await put(store, typed("a", 1), typed("born", 1))
+        for n in range(1, 4):
+            await put(store, typed("beat", n, schema="tick"), typed("f", n, schema="few"))
+        await delete(store, "went", "g")
+        await put(store, typed("g", 9, schema="few"))
+        await refused("history_gone", store.query(Query(), STORED, first.seq))
+
+        async def seen(gone: bool, **fields: Any) -> list[tuple[str, int]]:
+            view, query = PartView(STORED, gone), Query(limit=2, descending=False, **fields)
+            page = await store.query(query, view, first.seq)
+            items = list(page.items)
+            while page.cursor is not None:
+                page = await store.query(query.replace(cursor=page.cursor), view, first.seq)
+                items += page.items
+            assert await store.count(query, view, first.seq) == len(items)
+            return sorted((datum.id, datum.data["n"]) for datum in items)
+
+        went = [("beat", 3), ("f", 2), ("g", 9)]
+        assert await seen(False) == [("a", 0), ("still", 0)]
+        assert await seen(True) == went
+        assert await seen(True, schema="few") == went[1:]
+        assert await seen(False, schema="tick") == [("still", 0)]
+        assert await seen(True, schema="few", where={"n": 9}) == [("g", 9)]
+        assert await seen(True, schema="note") == []
 
     async def test_compact_by_number(self, store: Backend) -> None:
         await _series(store, "a", "note", 6)
