@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dgent.errors import Busy, Corrupt, FormatTooNew, NoBackendAvailable
 from dgent.model.datum import Datum
 from dgent.store.backend import Keep
-from dgent.store.check import check_seq
-from dgent.store.embedded import wait_by_polling
 from dgent.store.jsonl import cache
 from dgent.store.jsonl.cache import Report
 from dgent.store.jsonl.compaction import Compaction, Wanted
@@ -22,7 +20,7 @@ from dgent.store.jsonl.kernel import JSONLKernel
 from dgent.store.jsonl.syncing import Policy, Strategy
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger
-from dgent.store.sqlite.backend import POLL_S, SQLiteBackend
+from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
 from dgent.store.sqlite.upkeep import disk_errors
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
@@ -125,18 +123,9 @@ class JSONLBackend(SQLiteBackend):
 
         return await self._loop.run_in_executor(shared.pool, fresh)
 
-    async def wait(self, since: int, timeout_s: float) -> int:
-        """Return the newest seq as soon as it passes `since`, or when time is up."""
-        check_seq(since, "since")
-
-        def newest() -> int:
-            try:
-                return self._read_now(lambda reading: reading.newest()[0])
-            except Busy:
-                self._opened().writer.submit([Job(_ignored, work=_nothing)])
-                return since  # asked again after the pause
-
-        return await wait_by_polling(newest, since, timeout_s, POLL_S)
+    def _when_busy(self) -> None:
+        # Whoever writes next brings the cache up to what the files say.
+        self._opened().writer.submit([Job(_ignored, work=_nothing)])
 
     def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
         if len(jobs) > 1 and self.policy.strategy == "immediate":

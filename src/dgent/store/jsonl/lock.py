@@ -8,6 +8,7 @@ import random
 import time
 
 from dgent.errors import Busy
+from dgent.store import file
 
 WAIT_S = 30.0
 
@@ -34,22 +35,13 @@ class FolderLock:
     def _try(self) -> bool:
         if self._file is None:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not file.try_lock(self._file):
             return False
-        if self._is_current(self._file):
+        if file.is_at(self._file, self.path):
             return True
         # Someone removed the file, and others lock another one by now.
         self.close()
         return False
-
-    def _is_current(self, file: int) -> bool:
-        try:
-            there, here = os.stat(self.path), os.fstat(file)
-        except FileNotFoundError:
-            return False
-        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
     def release(self) -> None:
         """Let others in; nothing happens when it is not held."""
@@ -64,13 +56,4 @@ class FolderLock:
             self._file = None
 
     def _holder(self) -> int | None:
-        try:
-            inode = os.stat(self.path).st_ino
-            with open("/proc/locks", encoding="ascii") as locks:
-                for line in locks:
-                    parts = line.split()
-                    if len(parts) >= 8 and parts[1] == "FLOCK" and parts[5].endswith(f":{inode}"):
-                        return int(parts[4])
-        except (OSError, ValueError):
-            return None
-        return None
+        return next((lock.pid for lock in file.locks_on(self.path) if lock.kind == "FLOCK"), None)

@@ -205,7 +205,7 @@ class PostgresKernel(PostgresReading):
             f"INSERT INTO {u}.forgotten (h, last_rev, seq) SELECT h, rev, $3"
             " FROM unnest($1::bytea[], $2::int[]) r(h, rev)"
             " ON CONFLICT (h) DO UPDATE SET last_rev = excluded.last_rev, seq = excluded.seq",
-            [self.hash(row.id) for row in rows],
+            [self.catalog.hash(row.id) for row in rows],
             [row.rev for row in rows],
             seq,
         )

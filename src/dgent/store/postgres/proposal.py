@@ -103,7 +103,7 @@ class Proposal(PostgresKernel):
         self._heads.update((row.id, row) for row in (Row._make(r[3:]) for r in found if r[3] is not None))
         self._stands_at(*found[0][:3])
         if self.catalog.forgot:
-            gone = {self.hash(id): id for id in ids if self._heads[id] is None}
+            gone = {self.catalog.hash(id): id for id in ids if self._heads[id] is None}
             found = self._all(self.texts.forgotten_among, list(gone))
             self._revs = {gone[h]: rev for h, rev in found}
 
