@@ -219,7 +219,7 @@ class Writer:
 
     def _do(self, job: Job) -> None:
         job.error = None
-        before = self._mark()
+        before = self.kernel.changes()
         try:
             if job.prepared is not None:
                 assert job.view is not None
@@ -228,15 +228,10 @@ class Writer:
                 assert job.work is not None
                 job.result = job.work(self.ledger)
         except DgentError as error:
-            if self._mark() != before:
+            if self.kernel.changes() != before:
                 raise
             # Raised by a check, before the first write.
             job.error = error
-
-    def _mark(self) -> tuple[int, int, int]:
-        """Differs as soon as something was written."""
-        tip = self.kernel.tip
-        return self.connection.total_changes(), tip.seq, tip.dk
 
     def _undo(self, error: BaseException) -> None:
         committing = self.connection.get_autocommit()
