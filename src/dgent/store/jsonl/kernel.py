@@ -38,6 +38,10 @@ HELD_COMMITS, HELD_BYTES = 32, 1 << 16  # so much may be in the files and not ye
 HOLDING_ROOM = 64 << 20  # a disk that is nearly full might take the lines, and then not the cache
 
 
+class _Overtaken(Exception):
+    """Others read from the files what is held here; who may wait begins anew with what they made of it."""
+
+
 class JSONLKernel(SQLiteKernel):
     """The one writing kernel of a folder in this process."""
 
@@ -140,6 +144,8 @@ class JSONLKernel(SQLiteKernel):
         if self._unbegun:
             self._unbegun = False
             self._at_once("BEGIN IMMEDIATE")
+            if self._is_overtaken():
+                raise _Overtaken
             before = self.connection.total_changes()
             self._flush()
             self._brought += self.connection.total_changes() - before
@@ -174,6 +180,10 @@ class JSONLKernel(SQLiteKernel):
         self.late, self.held_at, self._unbegun = True, monotonic(), False
         return True
 
+    def _is_overtaken(self) -> bool:
+        """Whether someone else wrote to the cache, and so has read from the files what is held here."""
+        return self._held > 0 and self._version() != self._data_version
+
     def _drop_held(self) -> None:
         """Know only what the cache knows: the files have the rest, and are read before anything else."""
         self._drop_new()
@@ -198,7 +208,8 @@ class JSONLKernel(SQLiteKernel):
         """
         try:
             self.folder.lock.acquire(wait=self.patient)
-            if self._held and self._version() != self._data_version:
+            # Who may not wait finds out when the cache is needed: most commits are held without it.
+            if self.patient and self._is_overtaken():
                 self._drop_held()
             if not self.ready or self.changed():
                 if not self.patient:
@@ -296,8 +307,8 @@ class JSONLKernel(SQLiteKernel):
             return
         self.folder.lock.acquire()
         try:
-            if self._held and self._version() != self._data_version:
-                self._drop_held()  # whoever wrote read it from the files
+            if self._is_overtaken():
+                self._drop_held()
             elif not self.changed():
                 self._in_cache(lambda: None)
         finally:
