@@ -24,7 +24,6 @@ GROUP_COMMITS = 256
 GROUP_BYTES = 1 << 20
 SCRUB_IN_MEMORY = 256 << 20
 LOOP_BUDGET_S = 0.001  # commits that lately took longer than this do not run on an event loop
-
 HICCUP_S = 2 * LOOP_BUDGET_S  # one commit that took longer says nothing of the next; three in a row do
 
 
