@@ -144,7 +144,7 @@ class JSONLKernel(SQLiteKernel):
         if self._unbegun:
             self._unbegun = False
             self._at_once("BEGIN IMMEDIATE")
-            if self._is_overtaken():
+            if not self.patient and self._is_overtaken():
                 raise _Overtaken
             before = self.connection.total_changes()
             self._flush()
@@ -203,8 +203,8 @@ class JSONLKernel(SQLiteKernel):
     def begin(self) -> None:
         """Take the folder's lock, bring the cache up to date, and start a transaction.
 
-        The cache's own part of it begins when the cache is first asked; the lock is enough to know
-        that nobody changes it meanwhile.
+        For who may not wait, the cache's own part of it begins when the cache is first asked: what is
+        held needs none, and the lock is enough to know that nobody changes the cache meanwhile.
         """
         try:
             self.folder.lock.acquire(wait=self.patient)
@@ -215,9 +215,11 @@ class JSONLKernel(SQLiteKernel):
                 if not self.patient:
                     raise Busy(f"{self.folder.path} was changed by others")
                 self._catch_up()
+            self.writing = self._unbegun = True
+            if self.patient:
+                self._write_waiting()
             if not self._held:
                 self._notice_others()
-            self.writing = self._unbegun = True
         except BaseException as error:
             self._unlock()
             with disk_errors(self.folder.path):
@@ -254,7 +256,7 @@ class JSONLKernel(SQLiteKernel):
         """Undo the transaction, in the files too."""
         assert self._recording is not None
         self._recording.taken()
-        if not self.writing:
+        if not self.writing and self.connection.get_autocommit():
             return  # it never began; what is held is held
         self.cache.forget_numbers()
         self._grown, self._commit_ids, self._unbegun = {}, {}, False
@@ -289,7 +291,7 @@ class JSONLKernel(SQLiteKernel):
                 self._publish()
 
     def _unlock(self) -> None:
-        self.writing = False
+        self.writing = self._unbegun = False
         self.folder.lock.release()
 
     def close(self) -> None:
