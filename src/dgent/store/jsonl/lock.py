@@ -19,6 +19,7 @@ class FolderLock:
     def __init__(self, path: str) -> None:
         self.path = path
         self._file: int | None = None
+        self._which = (0, 0)  # its device and inode
 
     def acquire(self, wait: bool = True) -> None:
         """Take the lock; Busy, naming the process that has it, after 30 s, or at once without `wait`."""
@@ -35,13 +36,22 @@ class FolderLock:
     def _try(self) -> bool:
         if self._file is None:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            here = os.fstat(self._file)
+            self._which = here.st_dev, here.st_ino
         if not file.try_lock(self._file):
             return False
-        if file.is_at(self._file, self.path):
+        if self._is_current():
             return True
         # Someone removed the file, and others lock another one by now.
         self.close()
         return False
+
+    def _is_current(self) -> bool:
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        return (there.st_dev, there.st_ino) == self._which
 
     def release(self) -> None:
         """Let others in; nothing happens when it is not held."""

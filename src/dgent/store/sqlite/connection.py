@@ -62,14 +62,18 @@ def use_wal(connection: apsw.Connection, place: str) -> None:
 class Patience:
     """A busy handler: short random pauses, so that no process starves, and 30 s in all.
 
-    `since` is when the wait began, where that was before SQLite was first asked.
+    `since` is when the wait began, where that was before SQLite was first asked; `none` is for who may
+    not wait at all.
     """
 
     def __init__(self) -> None:
+        self.none = False
         self.since: float | None = None
         self._began = 0.0
 
     def __call__(self, attempts: int) -> bool:
+        if self.none:
+            return False
         now = time.monotonic()
         if attempts == 0:
             self._began = now if self.since is None else self.since

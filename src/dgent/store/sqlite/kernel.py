@@ -308,14 +308,16 @@ class SQLiteKernel(SQLiteReading):
 
     def _in_turn(self, sql: str, values: Any = ()) -> apsw.Cursor:
         """Run a statement after what waits, because it may read or change that."""
-        if self._new_log or self._new or self._new_entries:
-            self._flush()
+        self._write_waiting()
         return self._at_once(sql, values)
 
     def _many(self, sql: str, values: Iterable[Any]) -> None:
+        self._write_waiting()
+        self._many_at_once(sql, values)
+
+    def _write_waiting(self) -> None:
         if self._new_log or self._new or self._new_entries:
             self._flush()
-        self._many_at_once(sql, values)
 
     def _flush(self) -> None:
         rows, entries, log = list(self._new.values()), self._new_entries, self._new_log
@@ -339,22 +341,34 @@ class SQLiteKernel(SQLiteReading):
         return Row._make(found[0]) if found else None
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
-        self._flush()
+        self._write_waiting()
         return super()._walk(sql, values)
 
     # -- the transaction ------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start a write transaction and notice what other processes wrote."""
-        self._execute("BEGIN IMMEDIATE")
-        version = self._all("PRAGMA data_version")[0][0]
+        self._at_once("BEGIN IMMEDIATE")
+        self._notice_others()
+
+    def _notice_others(self) -> None:
+        version = self._version()
         if version != self._data_version:
             self.refresh()
             seq, at = self.newest()
             dk = self._all("SELECT max(dk) FROM datum")[0][0] or 0
             self.tip = Tip(seq, at, max(dk, self.catalog.dk_floor))
             self._data_version = version
-        self._before = (self.tip.seq, self.tip.at, self.tip.dk)
+
+    def _version(self) -> int:
+        """Another number whenever someone else has written."""
+        found: Any = self._at_once("PRAGMA data_version").fetchall()
+        version: int = found[0][0]
+        return version
+
+    def changes(self) -> tuple[int, int, int]:
+        """Differs as soon as the work at hand has written something."""
+        return self.connection.total_changes(), self.tip.seq, self.tip.dk
 
     def commit(self) -> None:
         """Make the transaction durable, then let readers know the new names."""
@@ -364,6 +378,7 @@ class SQLiteKernel(SQLiteReading):
         self._execute("COMMIT")
         catalog = self.catalog
         catalog.numbers.update(self._fresh_numbers)
+        catalog.names.update({number: text for text, number in self._fresh_numbers.items()})
         catalog.streams.update(self._fresh_streams)
         catalog.states.update(self._fresh_states)
         if self._changed_catalog:
