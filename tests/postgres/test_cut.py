@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -156,3 +158,19 @@ async def test_a_silent_read_is_asked_again_elsewhere(url: str) -> None:
         kept = set(pool._idle)
         assert not pool._looking
         assert (await u.get("x")).id == "x" and set(pool._idle) == kept
+
+
+async def test_a_transaction_in_a_black_hole(url: str) -> None:
+    """To leave it the driver would wait for the server to hear of that: not longer than the call has."""
+    async with Proxy(url) as proxy, AsyncExitStack() as holes, dgent.open(f"{proxy.url}&timeout=1") as u:
+
+        async def work(connection: Any) -> None:
+            async with connection.transaction():
+                await holes.enter_async_context(proxy.hole(lose=True))
+                await connection.fetch("SELECT 1")
+
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(u.backend._opened().call(work), 5)
+        assert time.monotonic() - began < 2.5
+        await asyncio.wait_for(u.close(), 5)

@@ -79,6 +79,8 @@ class Lane:
         else:
             locked += group
         for job in locked:
+            if job.answer.done():
+                continue  # its time was up meanwhile
             try:
                 await self._attempt([job], sure=True, locked=True)
             except Exception as error:
@@ -143,8 +145,12 @@ class Lane:
             async with asyncio.timeout(address.timeout):
                 connection = await self.pool.take()
         whole = False
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + address.timeout / ATTEMPTS + sum(job.extra_s for job in group)
+        # Leaving a transaction, the driver waits to be heard, maybe forever; not on what is closed.
+        closing = loop.call_at(limit, connection.terminate)
         try:
-            async with asyncio.timeout(address.timeout / ATTEMPTS + sum(job.extra_s for job in group)):
+            async with asyncio.timeout_at(limit):
                 if begun is not None:
                     given = await going
                 elif locked:
@@ -159,7 +165,12 @@ class Lane:
             broken = trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
             whole = not broken
             raise
+        except AttributeError:
+            if loop.time() < limit:
+                raise
+            raise ConnectionError("no answer") from None  # closed between two of the driver's steps
         finally:
+            closing.cancel()
             if whole:
                 self.pool.give(connection)
             else:

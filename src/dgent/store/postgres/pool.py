@@ -246,6 +246,8 @@ class Pool:
                 ) from None
             raise trouble.told(TimeoutError(), self.address.place) from None
         limit = end if attempt is None else min(end, loop.time() + attempt)
+        # Leaving a transaction, the driver waits to be heard, maybe forever; not on what is closed.
+        closing = loop.call_at(limit, connection.terminate)
         try:
             async with asyncio.timeout_at(limit):
                 answer = await work(connection)
@@ -263,7 +265,11 @@ class Pool:
                 self.drop(connection)
             else:
                 self.give(connection)
+            if isinstance(error, AttributeError) and loop.time() >= limit:
+                raise ConnectionError("no answer") from None  # closed between two of the driver's steps
             raise
+        finally:
+            closing.cancel()
         self.give(connection)
         return answer
 
