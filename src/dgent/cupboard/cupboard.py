@@ -128,6 +128,7 @@ class Cupboard:
         universe.keepers[ROOM] = Undoing(self)
         self._room = universe.for_room(ROOM)
         self._home = ids.new_id()
+        self._catalog_rev, self._indexed = None, frozenset()
 
     def _check(self) -> None:
         if self._room is None:
