@@ -101,6 +101,8 @@ class Definitions:
 
     def any(self, name_or_id: str) -> Defined:
         """The property of an id, or else of a name, whatever has it."""
+        if not isinstance(name_or_id, str):
+            raise errors.PropertyNotFound(f"a property has a name, not {name_or_id!r:.80}")
         defined = self.by_id.get(name_or_id) or self._by_name.get(name_or_id)
         if defined is None:
             raise errors.PropertyNotFound(f"there is no property {name_or_id!r}")
