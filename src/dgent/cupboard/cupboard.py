@@ -39,6 +39,7 @@ from dgent.cupboard.stashes import Stashes
 from dgent.cupboard.table import Table
 from dgent.cupboard.trail import Trail
 from dgent.cupboard.trails import Trails
+from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
@@ -94,8 +95,12 @@ class Cupboard:
         if self._room is not None:
             raise errors.AlreadyAttached("this cupboard is attached already")
         self._own = await opened(config)
-        self._enter(self._own)
-        await self._seed()
+        try:
+            self._enter(self._own)
+            await self._seed()
+        except BaseException:
+            await self.detach()
+            raise
         return self
 
     async def detach(self) -> None:
@@ -118,6 +123,11 @@ class Cupboard:
         await self.detach()
 
     def _enter(self, universe: Universe) -> None:
+        if not isinstance(universe, Universe):
+            raise InputError(
+                f"a cupboard is on a universe, not on a {type(universe).__name__}",
+                hint="use what dgent.open gives; for dgent.sync there is dgent.sync.cupboard",
+            )
         universe.register(*SCHEMAS)
         self._room = universe.for_room(ROOM)
 
