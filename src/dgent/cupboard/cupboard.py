@@ -11,11 +11,14 @@ from typing import Any, TypeVar
 
 from dgent import ids
 from dgent.cupboard import builtin, errors, readiness
+from dgent.cupboard.audit import Audit, Finding, audit, repair
+from dgent.cupboard.compare import Comparison, side
 from dgent.cupboard.config import Config
 from dgent.cupboard.crumb import Crumb
 from dgent.cupboard.crumbs import Crumbs
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.draft import Draft, check_entity_id
+from dgent.cupboard.graph import Graph, graph
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.leasing import LEASE_S
 from dgent.cupboard.link import Link
@@ -39,6 +42,7 @@ from dgent.cupboard.stashes import Stashes
 from dgent.cupboard.table import Table
 from dgent.cupboard.trail import Trail
 from dgent.cupboard.trails import Trails
+from dgent.cupboard.undoing import Undoing
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -98,6 +102,7 @@ class Cupboard:
         try:
             self._enter(self._own)
             await self._seed()
+            await self._ready()
         except BaseException:
             await self.detach()
             raise
@@ -129,6 +134,7 @@ class Cupboard:
                 hint="use what dgent.open gives; for dgent.sync there is dgent.sync.cupboard",
             )
         universe.register(*SCHEMAS)
+        universe.keepers[ROOM] = Undoing(self)
         self._room = universe.for_room(ROOM)
 
     @property
@@ -182,13 +188,24 @@ class Cupboard:
         self._catalog_rev = rev
 
     async def _seed(self) -> None:
-        async def nothing(_draft: Draft) -> None:
-            return None
+        """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
-        await self._change(nothing, "cupboard")
-        await self._ready()
+        async def work(tx: Transaction) -> None:
+            if await tx.get(CATALOG_ID) is None:
+                draft = Draft(tx, self._definitions)
+                await _put_builtins(draft)
+                await draft.flush()
 
-    async def _change(self, work: Callable[[Draft], Awaitable[R]], note: str | None) -> tuple[R, Draft]:
+        await self._universe.transact(work, attempts=ATTEMPTS, note="cupboard")
+
+    async def _change(
+        self,
+        work: Callable[[Draft], Awaitable[R]],
+        note: str | None,
+        *,
+        undo_of: int | None = None,
+        dry_run: bool = False,
+    ) -> tuple[R, Draft]:
         """Work out a change and commit it as a whole; again when somebody else was faster."""
 
         async def attempt(tx: Transaction) -> tuple[R, Draft]:
@@ -200,13 +217,16 @@ class Cupboard:
                 definitions = await self._load(tx)
                 await self._define(definitions, rev)
             draft = Draft(tx, definitions)
-            if not rev:
-                await _put_builtins(draft)
             result = await work(draft)
-            await draft.flush()
+            if undo_of is not None:
+                tx.kind, tx.of_seq = "undo", undo_of
+            if not dry_run:
+                await draft.flush()
             await tx.commit()
             return result, draft
 
+        if not self._catalog_rev and not await _catalog_rev(self._universe):
+            await self._seed()
         return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
 
     # -- crumbs -----------------------------------------------------------------------------
@@ -454,6 +474,24 @@ class Cupboard:
             if all(word in said for word in words):
                 found.append(trail)
         return found[:limit]
+
+    # -- looking at it ------------------------------------------------------------------------
+
+    async def compare(self, a: Trail | str, b: Trail | str) -> Comparison:
+        """Two trails side by side: crumbs by state, properties, stashes; ended ones as they were."""
+        return Comparison(*[await side(self, await self.trails.get(_id(each))) for each in (a, b)])
+
+    async def graph(self, trail: Trail | str | None = None) -> Graph:
+        """The crumbs, trails and stashes with their links, or those of one trail; it draws itself."""
+        return await graph(self, None if trail is None else (await self.trails.get(_id(trail))).id)
+
+    async def audit(self) -> Audit:
+        """Whether everything is as the rules say, with suggestions; and which crumbs are on no trail."""
+        return await audit(self)
+
+    async def repair(self, findings: Iterable[Finding] | None = None) -> int | None:
+        """Do what `audit` suggests, where nobody must decide; returns the commit, which can be undone."""
+        return await repair(self, (await audit(self)).findings if findings is None else findings)
 
 
 async def _catalog_rev(universe: Universe) -> int:

@@ -8,15 +8,22 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Generic, TypeVar
 
+from dgent.cupboard import Audit as Audit
 from dgent.cupboard import Category as Category
+from dgent.cupboard import Comparison as Comparison
 from dgent.cupboard import Config as Config
 from dgent.cupboard import Crumb as Crumb
+from dgent.cupboard import Edge as Edge
 from dgent.cupboard import Ended as Ended
+from dgent.cupboard import Finding as Finding
+from dgent.cupboard import Graph as Graph
 from dgent.cupboard import Link as Link
 from dgent.cupboard import Metadata as Metadata
 from dgent.cupboard import MetadataSchema as MetadataSchema
+from dgent.cupboard import Node as Node
 from dgent.cupboard import Property as Property
 from dgent.cupboard import Readiness as Readiness
+from dgent.cupboard import Side as Side
 from dgent.cupboard import Stash as Stash
 from dgent.cupboard import StashHistoryEntry as StashHistoryEntry
 from dgent.cupboard import Trail as Trail
@@ -27,16 +34,23 @@ from dgent.model.schema import Schema
 from dgent.sync import Universe
 
 __all__ = [
+    "Audit",
     "Category",
+    "Comparison",
     "Config",
     "Crumb",
     "Cupboard",
+    "Edge",
     "Ended",
+    "Finding",
+    "Graph",
     "Link",
     "Metadata",
     "MetadataSchema",
+    "Node",
     "Property",
     "Readiness",
+    "Side",
     "Stash",
     "StashHistoryEntry",
     "Table",
@@ -309,3 +323,15 @@ class Cupboard:
 
     def lessons(self, text: str = "", *, limit: int | None = 50) -> list[Trail]:
         """The trails given up, newest first, whose name, goal, reason or lesson has all the words."""
+
+    def compare(self, a: Trail | str, b: Trail | str) -> Comparison:
+        """Two trails side by side: crumbs by state, properties, stashes; ended ones as they were."""
+
+    def graph(self, trail: Trail | str | None = None) -> Graph:
+        """The crumbs, trails and stashes with their links, or those of one trail; it draws itself."""
+
+    def audit(self) -> Audit:
+        """Whether everything is as the rules say, with suggestions; and which crumbs are on no trail."""
+
+    def repair(self, findings: Iterable[Finding] | None = None) -> int | None:
+        """Do what `audit` suggests, where nobody must decide; returns the commit, which can be undone."""

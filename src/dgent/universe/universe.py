@@ -75,6 +75,7 @@ class Universe:
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
         self.names = Names()
+        self.keepers: dict[str, history.Keeper] = {}  # rooms in use here, by name
         self._fills: set[asyncio.Task[None]] = set()
 
     # -- lifecycle ------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
 from dgent.store.backend import Keep, Version
 from dgent.universe.history import revertible
 from dgent.universe.universe import Universe
-from dgent.verbs import text
+from dgent.verbs import room, text
 from dgent.verbs.answer import (
     Diff,
     Difference,
@@ -222,6 +222,7 @@ async def undo(desk: Desk, ask: Undo) -> Done:
     seq = newest if ask.seq is None else ask.seq
     if not 1 <= seq <= newest:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
+    await room.enter(u)
     try:
         if ask.dry_run:
             planned = await revertible(u, seq, set(ask.only) or None, ask.force)
