@@ -22,7 +22,7 @@ from dgent.cupboard.graph import Graph, graph
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.leasing import LEASE_S
 from dgent.cupboard.link import Link
-from dgent.cupboard.links import Links, add_link
+from dgent.cupboard.links import Links, add_link, add_links
 from dgent.cupboard.metadata import Metadata, MetadataSchema
 from dgent.cupboard.metadatas import Metadatas, Schemas
 from dgent.cupboard.opening import Attaching, declare, opened
@@ -294,12 +294,11 @@ class Cupboard:
                 if id not in fresh and draft.stored(id) is not None:
                     raise errors.InvalidID(f"there is something with the id {id!r} already", id=id)
                 await self.crumbs._write(draft, id, crumb, None)
-            await draft.load(
-                [link.to_id for _, link in wanted] + [link.from_id for _, link in wanted if link.from_id]
-            )
-            for place, link in wanted:
-                start = link.from_id if place is None else chosen[place]
-                await add_link(draft, ids.new_id(), LinkRecord(link.link_type, start, link.to_id))
+            links = [
+                LinkRecord(link.link_type, link.from_id if place is None else chosen[place], link.to_id)
+                for place, link in wanted
+            ]
+            await add_links(draft, [(ids.new_id(), link, None) for link in links])
 
         _, draft = await self._change(work, note)
         for id, crumb in zip(chosen, crumbs, strict=True):
