@@ -11,6 +11,20 @@ from typing import Any, ClassVar
 from dgent.cupboard import errors
 from dgent.cupboard.definition import Definitions
 
+_SHARED = frozenset((str, int, float, bool, type(None), datetime))
+
+
+def duplicate(value: Any) -> Any:
+    """A value that shares nothing with another that can be changed; `copy.deepcopy`, only quicker."""
+    kind = type(value)
+    if kind in _SHARED:
+        return value
+    if kind is dict or kind is Values:
+        return {key: duplicate(each) for key, each in value.items()}
+    if kind is list:
+        return [duplicate(each) for each in value]
+    return copy.deepcopy(value)
+
 
 class Values(dict[str, Any]):
     """The values of an entity under the ids of their properties; they are found by name as well."""
@@ -55,7 +69,7 @@ class Entity:
 
     def _remember(self) -> None:
         """Note what it is now, so that `table.set` can tell what was changed since."""
-        self._base = {name: copy.deepcopy(getattr(self, name)) for name in self.OWN}
+        self._base = {name: duplicate(getattr(self, name)) for name in self.OWN}
 
 
 @dataclass
