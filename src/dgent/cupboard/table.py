@@ -188,10 +188,10 @@ class Table(Generic[E]):
 
     def _fill(self, entity: E, record: Any) -> None:
         """Give an entity what its record says."""
-        known, own = vars(record), vars(entity)
-        for name in own.keys() & known.keys():
+        known = vars(record)
+        for name in entity.__dataclass_fields__.keys() & known.keys():
             if name != "properties":
-                own[name] = duplicate(known[name])
+                setattr(entity, name, duplicate(known[name]))
         if isinstance(entity, Propertied):
             definitions = self._cupboard._definitions
             entity._definitions = definitions
