@@ -161,6 +161,8 @@ class Draft:
                 self._links[end, id] = self._loose.pop((end, id), {})
                 if not self.is_new(id):
                     missing.add(id)
+        if not missing:
+            return
         for crystal in await self.select(LINK.name, end, missing):
             self.hold(crystal)
             link = self._records[crystal.id]
