@@ -97,7 +97,7 @@ class Cupboard:
             raise errors.AlreadyAttached("this cupboard is attached already")
         self._own = await opened(config)
         self._enter(self._own)
-        await self._seed()
+        await self.seed()
         await self._ready()
         return self
 
@@ -189,7 +189,7 @@ class Cupboard:
         await self._ready()
         return self._definitions
 
-    async def _seed(self) -> None:
+    async def seed(self) -> None:
         """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
         async def work(tx: Transaction) -> None:
@@ -231,7 +231,7 @@ class Cupboard:
         if not self._catalog_rev:
             self._learn()
             if not await _catalog_rev(self._universe):
-                await self._seed()
+                await self.seed()
         return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
 
     # -- crumbs -----------------------------------------------------------------------------
