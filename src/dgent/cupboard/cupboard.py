@@ -11,11 +11,14 @@ from typing import Any, TypeVar
 
 from dgent import ids
 from dgent.cupboard import builtin, errors, readiness
+from dgent.cupboard.audit import Audit, Finding, audit, repair
+from dgent.cupboard.compare import Comparison, side
 from dgent.cupboard.config import Config
 from dgent.cupboard.crumb import Crumb
 from dgent.cupboard.crumbs import Crumbs
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.draft import Draft, check_entity_id
+from dgent.cupboard.graph import Graph, graph
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.leasing import LEASE_S
 from dgent.cupboard.link import Link
@@ -479,6 +482,24 @@ class Cupboard:
             if all(word in said for word in words):
                 found.append(trail)
         return found[:limit]
+
+    # -- looking at it ------------------------------------------------------------------------
+
+    async def compare(self, a: Trail | str, b: Trail | str) -> Comparison:
+        """Two trails side by side: crumbs by state, properties, stashes; ended ones as they were."""
+        return Comparison(*[await side(self, await self.trails.get(_id(each))) for each in (a, b)])
+
+    async def graph(self, trail: Trail | str | None = None) -> Graph:
+        """The crumbs, trails and stashes with their links, or those of one trail; it draws itself."""
+        return await graph(self, None if trail is None else (await self.trails.get(_id(trail))).id)
+
+    async def audit(self) -> Audit:
+        """Whether everything is as the rules say, with suggestions; and which crumbs are on no trail."""
+        return await audit(self)
+
+    async def repair(self, findings: Iterable[Finding] | None = None) -> int | None:
+        """Do what `audit` suggests, where nobody must decide; returns the commit, which can be undone."""
+        return await repair(self, (await audit(self)).findings if findings is None else findings)
 
 
 async def _catalog_rev(universe: Universe) -> int:

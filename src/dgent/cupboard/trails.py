@@ -55,6 +55,10 @@ class Trails(Table[Trail]):
             trail = await end_trail(draft, id, trail)
         draft.put(id, trail)
 
+    def _fill(self, entity: Trail, record: TrailRecord) -> None:
+        super()._fill(entity, record)
+        entity.crumbs = tuple(ref.id for ref in record.crumbs)
+
     async def _remove(self, draft: Draft, id: str) -> None:
         """A trail's crumbs and stashes stay; every link to it goes."""
         for end in ("from_id", "to_id"):
