@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -84,6 +84,16 @@ class Definitions:
             mine = sorted(choices.get(id, ()), key=lambda choice: (choice.ordinal, choice.name))
             self.by_id[id] = Defined(id, found.name, found.value_type, found.scope, tuple(mine))
         self._by_name = {defined.name: defined for defined in self.by_id.values()}
+
+    def extended(self, property_id: str, choices: Iterable[Choice]) -> Definitions:
+        """The same with more categories of one property."""
+        more = Definitions({}, {})
+        more.by_id = dict(self.by_id)
+        old = more.by_id[property_id]
+        both = sorted((*old.choices, *choices), key=lambda choice: (choice.ordinal, choice.name))
+        more.by_id[property_id] = old._replace(choices=tuple(both))
+        more._by_name = {defined.name: defined for defined in more.by_id.values()}
+        return more
 
     def of(self, scope: str) -> list[Defined]:
         """The properties of crumbs, of trails or of stashes."""

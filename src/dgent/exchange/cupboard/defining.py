@@ -124,7 +124,8 @@ def _settle(
     id = next(iter(row.fields.values()))
     when = times(row, changed_at).created_at
     if there is None or (there == id and there not in BUILT_IN):
-        if incoming.take(row.file, row.line, id, record, when):
+        incoming.take(row.file, row.line, id, record, when)
+        if isinstance(incoming.draft.record(id), type(record)):
             naming.here[id] = id
             naming.add(id, incoming.draft.record(id))
         return

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.record import LINE, CrumbRecord, LineRecord, TrailRecord
@@ -15,6 +15,8 @@ from dgent.exchange.cupboard.files import Line
 from dgent.exchange.cupboard.report import Existing, Tally
 from dgent.model.query import Query
 from dgent.store.upkeep import forgotten_among
+
+Verdict = Literal["added", "changed", "unchanged", "skipped", "kept"]
 
 
 class Incoming:
@@ -45,32 +47,33 @@ class Incoming:
         created_at: datetime,
         *,
         told: bool = True,
-    ) -> bool:
-        """Put a record into the draft, unless the one that is there stays; whether the record is there then.
+        place: int = 0,
+    ) -> Verdict:
+        """Put a record into the draft, unless the one that is there stays; what became of it.
 
         `told` says that the time of its last change is the file's, not a guess.
         """
         old = self.draft.record(id)
-        if id in self.forgotten:
-            self.tally.count("skipped")
-            return False
-        if id in self.draft.foreign or (old is not None and type(old) is not type(record)):
-            self.keep(file, line, f"{id!r} is the id of something else")
-            return False
-        self.took(file, line)
-        if old is None:
+        if id not in self.forgotten and (
+            id in self.draft.foreign or (old is not None and type(old) is not type(record))
+        ):
+            self.keep(file, line, f"{id!r} is the id of something else", place=place)
+            return "kept"
+        if id not in self.forgotten:
+            self.took(file, line)
+        verdict: Verdict = "skipped"
+        if old is None and id not in self.forgotten:
             self.draft.put(id, record, created_at=created_at)
-            self.tally.count("added")
-            return True
-        record = _on_top(record, old, told)
-        if record == old:
-            self.tally.count("unchanged")
-        elif self.existing == "replace" or (self.existing == "newer" and _newer(record, old)):
-            self.draft.put(id, record)
-            self.tally.count("changed")
-        else:
-            self.tally.count("skipped")
-        return True
+            verdict = "added"
+        elif old is not None:
+            record = _on_top(record, old, told)
+            if record == old:
+                verdict = "unchanged"
+            elif self.existing == "replace" or (self.existing == "newer" and _newer(record, old)):
+                self.draft.put(id, record)
+                verdict = "changed"
+        self.tally.count(verdict)
+        return verdict
 
     def took(self, file: str, line: Line) -> None:
         """A record holds a line now."""
