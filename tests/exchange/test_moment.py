@@ -93,7 +93,8 @@ async def exported(u: dgent.Universe, path: Path, query: dgent.Query | None) -> 
 async def test_every_record_once_while_somebody_writes(
     u: dgent.Universe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: dgent.Query | None
 ) -> None:
-    monkeypatch.setattr("dgent.exchange.moment.PAGE", 50)
+    if u.backend.name != "postgres":  # there a page takes long enough for many commits
+        monkeypatch.setattr("dgent.exchange.moment.PAGE", 50)
     async with writing(u, 7):
         for _ in range(20):
             done, found = await exported(u, tmp_path / "x", query)
