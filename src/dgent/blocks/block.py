@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 from dgent import ids
 from dgent.blocks import diff as diffs
 from dgent.blocks import errors, version
+from dgent.blocks import shape as shapes
 from dgent.blocks.chain import Chain
+from dgent.blocks.checking import check_growth, measure
 from dgent.blocks.diff import Diff
 from dgent.blocks.document import Document
-from dgent.blocks.form import rendered
-from dgent.blocks.patch import patched
+from dgent.blocks.editable import Change
+from dgent.blocks.form import contents, rendered
 from dgent.blocks.record import BlockRecord, CheckpointRecord, VersionRecord
+from dgent.blocks.section import Edits, Section
+from dgent.blocks.shape import Shape
 from dgent.blocks.version import Branch, Version
 from dgent.errors import InputError, VersionConflict
 from dgent.model.crystal import Crystal
@@ -24,8 +27,6 @@ from dgent.model.query import Query
 
 if TYPE_CHECKING:
     from dgent.blocks.library import Library
-
-Change = Callable[[Document], None]
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,12 @@ class View:
         return self.text
 
 
-class Block:
+class Block(Edits):
     """A block as one agent may use it. Each call that changes it is one version."""
 
     def __init__(self, library: Library, card: Crystal[BlockRecord], permission: str) -> None:
         self._library, self._card, self._permission = library, card, permission
+        self._shape = shapes.load(card.value.document, card.value.shape)
         self._chain = Chain(library._universe, card.id)
 
     # -- what it is ---------------------------------------------------------------------------
@@ -76,9 +78,18 @@ class Block:
         return self._card.value.kind
 
     @property
-    def document_kind(self) -> str:
-        """text, map, list, log, tree, counter or composite."""
-        return self._card.value.document
+    def template(self) -> str:
+        """The name of the template it was made after; empty without one."""
+        return self._card.value.template
+
+    @property
+    def shape(self) -> Shape:
+        """What its document may hold."""
+        return self._shape
+
+    def section(self, name: str) -> Section:
+        """A part of a composite, which is edited like a block."""
+        return Section(self, self._shape.section(name))
 
     @property
     def limit(self) -> int:
@@ -107,15 +118,16 @@ class Block:
 
     async def text(self) -> str:
         """Its content as text, as it is now."""
-        await self._library._check(self, "read", "read")
-        await self._chain.refresh()
-        return self._rendered(self._chain.document)
+        return self._rendered(await self._document())
 
     async def value(self) -> dict[str, Any]:
         """Its content as plain values, as it is now."""
+        return contents(self._shape, await self._document())
+
+    async def _document(self) -> Document:
         await self._library._check(self, "read", "read")
         await self._chain.refresh()
-        return self._chain.document.value()
+        return self._chain.document
 
     async def history(self, limit: int | None = None) -> list[Version]:
         """Its versions, newest first."""
@@ -128,7 +140,7 @@ class Block:
         await self._library._check(self, "read", "history")
         number = await self._number(version, time)
         document = await self._chain.at(number)
-        return View(self.label, number, self._rendered(document), document.value())
+        return View(self.label, number, self._rendered(document), contents(self._shape, document))
 
     async def diff(self, before: int | None = None, after: int | None = None) -> Diff:
         """What changed from one version to another: without the second to the newest, without both in it."""
@@ -153,131 +165,6 @@ class Block:
         if not before:
             raise errors.VersionNotFound(f"{self.label!r} was not there at {time}")
         return before[-1]
-
-    # -- changing -----------------------------------------------------------------------------
-
-    async def append(
-        self, text: Any, *, by: str | None = None, message: str = "", expect: int | None = None
-    ) -> Version:
-        """Add to its end: text to a text, an item to a list, an entry to a log."""
-        kind = self.document_kind
-        if kind == "text":
-            wanted = _text(text)
-            return await self._edit(
-                "append",
-                "append",
-                lambda document: document.splice(len(document.text()), 0, wanted),
-                by,
-                message,
-                expect,
-            )
-        if kind == "list":
-            return await self.insert_item(text, by=by, message=message, expect=expect)
-        if kind == "log":
-            return await self.log(text, by=by, message=message)
-        raise self._wrong("append")
-
-    async def write(
-        self, text: str, *, by: str | None = None, message: str = "", expect: int | None = None
-    ) -> Version:
-        """Replace all of a text; what both have in common stays as it is."""
-        self._needs("text", "write")
-        wanted = _text(text)
-        return await self._edit(
-            "write", "overwrite", lambda document: document.write(wanted), by, message, expect
-        )
-
-    async def replace(
-        self,
-        old: str,
-        new: str,
-        *,
-        which: str | int = "first",
-        regex: bool = False,
-        by: str | None = None,
-        message: str = "",
-        expect: int | None = None,
-    ) -> Version:
-        """Replace part of a text: the first place, `which="all"`, or the nth; perhaps by a pattern."""
-        self._needs("text", "replace")
-        places = _places(_text(old), _text(new), which, regex)
-
-        def change(document: Document) -> None:
-            found = places(document.text())
-            for start, length, text in reversed(found):
-                document.splice(start, length, text)
-
-        return await self._edit("replace", "overwrite", change, by, message, expect)
-
-    async def edit_range(
-        self,
-        start: int,
-        end: int,
-        text: str,
-        *,
-        by: str | None = None,
-        message: str = "",
-        expect: int | None = None,
-    ) -> Version:
-        """Replace the lines from one to another, both counted from 1, by others."""
-        self._needs("text", "edit_range")
-        wanted = _text(text)
-
-        def change(document: Document) -> None:
-            lines = document.text().splitlines(keepends=True)
-            if not 1 <= start <= end <= max(len(lines), 1):
-                raise errors.NoMatch(f"there are {len(lines)} lines, so none from {start} to {end}")
-            first = sum(map(len, lines[: start - 1]))
-            length = sum(map(len, lines[start - 1 : end]))
-            tail = (
-                "\n"
-                if wanted and not wanted.endswith("\n") and "".join(lines[start - 1 : end]).endswith("\n")
-                else ""
-            )
-            document.splice(first, length, wanted + tail)
-
-        return await self._edit("edit_range", "overwrite", change, by, message, expect)
-
-    async def patch(
-        self, patch: str, *, by: str | None = None, message: str = "", expect: int | None = None
-    ) -> Version:
-        """Apply a unified difference; every line of its context must be there."""
-        self._needs("text", "patch")
-        wanted = _text(patch)
-        return await self._edit(
-            "patch",
-            "overwrite",
-            lambda document: document.write(patched(document.text(), wanted)),
-            by,
-            message,
-            expect,
-        )
-
-    async def insert_item(
-        self,
-        value: Any,
-        place: int | None = None,
-        *,
-        by: str | None = None,
-        message: str = "",
-        expect: int | None = None,
-    ) -> Version:
-        """Put an item into a list, at its end without a place."""
-        self._needs("list", "insert_item")
-
-        def change(document: Document) -> None:
-            count = len(document.items())
-            document.insert_item(_index(place, count + 1, count), value)
-
-        return await self._edit("insert_item", "append", change, by, message, expect)
-
-    async def log(self, entry: Any, *, by: str | None = None, message: str = "") -> Version:
-        """Add an entry to a log, stamped with the time and the agent."""
-        self._needs("log", "log")
-        stamped = self._library._stamped(entry, by)
-        return await self._edit(
-            "log", "append", lambda document: document.append_entry(stamped), by, message, None
-        )
 
     # -- going back ---------------------------------------------------------------------------
 
@@ -361,27 +248,42 @@ class Block:
         author = self._library._author(by)
         await self._library._check(self, operation, op)
         chain = self._chain
-        await chain.refresh()
-        self._expected(expect)
-        try:
-            before = self._rendered(chain.document)
-            change(chain.document)
-            update = chain.document.take_update()
-            if not update:
-                return chain.tail[-1]
-            while True:
-                after = self._rendered(chain.document)
-                self._fits(before, after)
-                record = self._recorded(op, before, after, message, node)
-                done = await chain.write(record, update, author)
-                if done is not None:
-                    return done
-                await chain.rebase(update)
-                self._expected(expect)
-                await self._library._check(self, operation, op)
-        except BaseException:
-            chain.forget()  # what was done to the document in memory is not what is stored
-            raise
+        async with chain.alone:
+            await chain.refresh_alone()
+            self._expected(expect)
+            try:
+                return await self._written(op, operation, change, author, message, expect, node)
+            except BaseException:
+                chain.forget()  # what was done to the document in memory is not what is stored
+                raise
+
+    async def _written(
+        self,
+        op: str,
+        operation: str,
+        change: Change,
+        author: str,
+        message: str,
+        expect: int | None,
+        node: int | None,
+    ) -> Version:
+        chain = self._chain
+        before, counts = self._rendered(chain.document), measure(self._shape, chain.document)
+        change(chain.document)
+        update = chain.document.take_update()
+        if not update:
+            return chain.tail[-1]
+        while True:
+            after = self._rendered(chain.document)
+            self._fits(before, after)
+            check_growth(counts, measure(self._shape, chain.document))
+            record = self._recorded(op, before, after, message, node)
+            done = await chain.write(record, update, author)
+            if done is not None:
+                return done
+            await chain.rebase(update)
+            self._expected(expect)
+            await self._library._check(self, operation, op)
 
     def _recorded(self, op: str, before: str, after: str, message: str, node: int | None) -> VersionRecord:
         chain = self._chain
@@ -417,66 +319,16 @@ class Block:
             )
 
     def _rendered(self, document: Document) -> str:
-        card = self._card.value
-        return rendered(card.document, card.shape, document)
+        return rendered(self._shape, document, self.limit)
 
-    def _needs(self, kind: str, operation: str) -> None:
-        if self.document_kind != kind:
-            raise self._wrong(operation)
+    def _stamped(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
+        return self._library._stamped(entry, by)
 
-    def _wrong(self, operation: str) -> errors.WrongKind:
-        return errors.WrongKind(f"{operation} is not for a {self.document_kind}, which {self.label!r} is")
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"text is needed, not a {type(value).__name__}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError("the text is not valid Unicode") from None
-    return value
+    def _title(self) -> str:
+        return repr(self.label)
 
 
 def _whole(value: object) -> int:
     if type(value) is not int:
         raise InputError(f"a version is a whole number, not {value!r}", field="version")
     return value
-
-
-def _index(place: int | None, count: int, default: int) -> int:
-    if place is None:
-        return default
-    if type(place) is not int or not -count <= place < count:
-        raise errors.NoMatch(f"there is no place {place!r} among {count}")
-    return place % count
-
-
-def _places(old: str, new: str, which: str | int, regex: bool) -> Callable[[str], list[tuple[int, int, str]]]:
-    """A function that finds what to replace in a text, in order: start, length, and what comes instead."""
-    if not old:
-        raise InputError("what to replace must not be empty", field="old")
-    try:
-        pattern = re.compile(old if regex else re.escape(old))
-    except re.error as error:
-        raise InputError(f"{old!r} is no pattern: {error}", field="old") from None
-
-    def find(text: str) -> list[tuple[int, int, str]]:
-        found = []
-        for match in pattern.finditer(text):
-            try:
-                instead = match.expand(new) if regex else new
-            except (re.error, IndexError) as error:
-                raise InputError(f"{new!r} cannot be put there: {error}", field="new") from None
-            found.append((match.start(), match.end() - match.start(), instead))
-            if which == "first":
-                break
-        if not found:
-            raise errors.NoMatch(f"{old!r} is not there")
-        if which in ("first", "all"):
-            return found
-        if type(which) is not int or not 1 <= which <= len(found):
-            raise errors.NoMatch(f"{old!r} is there {len(found)} times, so there is no place {which!r}")
-        return [found[which - 1]]
-
-    return find

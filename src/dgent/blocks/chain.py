@@ -7,6 +7,7 @@ memory is proven fresh by the very commit that writes to it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,16 +49,25 @@ class Chain:
         self.folded = 0  # the newest folded version
         self._snapshot: Crystal[SnapshotRecord] | None = None
         self._loaded = False
+        self._last = 0  # the newest that was seen before everything was forgotten
+        self.alone = asyncio.Lock()  # an edit under way: nobody else reads or changes the document meanwhile
 
     @property
     def number(self) -> int:
         """The newest version that was seen."""
+        if not self._loaded:
+            return self._last
         return self.tail[-1].number if self.tail else self.folded
 
     # -- reading ----------------------------------------------------------------------------
 
     async def refresh(self) -> None:
         """Take in what others have written since."""
+        async with self.alone:
+            await self.refresh_alone()
+
+    async def refresh_alone(self) -> None:
+        """The same for whoever holds `alone`."""
         if self._loaded and not await self._catch_up():
             self.forget()
         if not self._loaded:
@@ -89,6 +99,7 @@ class Chain:
 
     def forget(self) -> None:
         """What is in memory is not to be relied on: read everything again."""
+        self._last = self.number
         self.document, self.tail, self._updates, self.folded = Document(), [], [], 0
         self._snapshot, self._loaded = None, False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import loro
@@ -152,9 +152,40 @@ class Document:
         found: Any = self._doc.get_movable_list(name).get_deep_value()
         return list(found)
 
+    def count_items(self, name: str = ITEMS) -> int:
+        """How many items a list has."""
+        return len(self._doc.get_movable_list(name))
+
     def insert_item(self, place: int, value: Any, name: str = ITEMS) -> None:
         """Put an item into a list."""
         self._doc.get_movable_list(name).insert(place, plain(value))
+
+    def insert_map(self, place: int, fields: Mapping[str, Any], name: str = ITEMS) -> None:
+        """Put an item with fields into a list; changes of different fields merge."""
+        empty = loro.LoroMap()  # type: ignore[no-untyped-call]
+        _change(self._doc.get_movable_list(name).insert_container(place, empty), fields)
+
+    def set_item_fields(self, place: int, fields: Mapping[str, Any], name: str = ITEMS) -> None:
+        """Change fields of an item; None takes one away."""
+        found = getattr(self._doc.get_movable_list(name).get(place), "container", None)
+        if not isinstance(found, loro.LoroMap):
+            raise errors.NoMatch(f"the item at {place} has no fields")
+        _change(found, fields)
+
+    def write_items(self, values: Sequence[Any], name: str = ITEMS) -> None:
+        """Make a list another one, keeping what both begin and end with."""
+        old, new = self.items(name), [plain(each) for each in values]
+        start = 0
+        while start < min(len(old), len(new)) and _same(old[start], new[start]):
+            start += 1
+        end = 0
+        while end < min(len(old), len(new)) - start and _same(old[-1 - end], new[-1 - end]):
+            end += 1
+        inner = self._doc.get_movable_list(name)
+        if len(old) > start + end:
+            inner.delete(start, len(old) - start - end)
+        for place in range(start, len(new) - end):
+            inner.insert(place, new[place])
 
     def set_item(self, place: int, value: Any, name: str = ITEMS) -> None:
         """Give an item of a list another value."""
@@ -172,6 +203,16 @@ class Document:
         """The entries of a log, oldest first."""
         found: Any = self._doc.get_list(name).get_deep_value()
         return list(found)
+
+    def newest_entries(self, name: str = ENTRIES) -> Iterator[Any]:
+        """The entries of a log, newest first, each read when it is wanted."""
+        inner = self._doc.get_list(name)
+        for place in range(len(inner) - 1, -1, -1):
+            yield getattr(inner.get(place), "value", None)
+
+    def count_entries(self, name: str = ENTRIES) -> int:
+        """How many entries a log has."""
+        return len(self._doc.get_list(name))
 
     def append_entry(self, value: Any, name: str = ENTRIES) -> None:
         """Add an entry to a log."""
@@ -196,27 +237,42 @@ class Document:
         found: Any = self._doc.get_tree(name).get_value_with_meta()
         return [_node(each) for each in found]
 
-    def add_node(self, parent: str | None, data: dict[str, Any], name: str = NODES) -> str:
+    def add_node(
+        self, parent: str | None, data: Mapping[str, Any], name: str = NODES, place: int | None = None
+    ) -> str:
         """Put a node below another one, or at the top; returns its id."""
         tree = self._doc.get_tree(name)
-        made = tree.create(None if parent is None else _tree_id(tree, parent))
-        meta = tree.get_meta(made)
-        for key, value in data.items():
-            meta.insert(key, plain(value))
+        above = None if parent is None else _tree_id(tree, parent)
+        made = tree.create(above) if place is None else tree.create_at(_room(tree, above, place, 1), above)
+        _change(tree.get_meta(made), data)
         return f"{made.counter}@{made.peer}"
 
-    def set_node(self, id: str, data: dict[str, Any], name: str = NODES) -> None:
-        """Change fields of a node."""
+    def node_data(self, id: str, name: str = NODES) -> dict[str, Any]:
+        """The fields of a node."""
         tree = self._doc.get_tree(name)
-        meta = tree.get_meta(_tree_id(tree, id))
-        for key, value in data.items():
-            meta.insert(key, plain(value))
+        found: Any = tree.get_meta(_tree_id(tree, id)).get_deep_value()
+        return dict(found)
 
-    def move_node(self, id: str, parent: str | None, name: str = NODES) -> None:
-        """Put a node below another one."""
+    def set_node(self, id: str, data: Mapping[str, Any], name: str = NODES) -> None:
+        """Change fields of a node; None takes one away."""
         tree = self._doc.get_tree(name)
-        target = None if parent is None else _tree_id(tree, parent)
-        _guarded(lambda: tree.mov(_tree_id(tree, id), target))
+        _change(tree.get_meta(_tree_id(tree, id)), data)
+
+    def move_node(self, id: str, parent: str | None, name: str = NODES, place: int | None = None) -> None:
+        """Put a node below another one, last without a place."""
+        tree = self._doc.get_tree(name)
+        target = _tree_id(tree, id)
+        above = None if parent is None else _tree_id(tree, parent)
+        step = above
+        while step is not None:
+            if step == target:
+                raise InputError("a node cannot be below itself")
+            step = _parent(tree, step)
+        if place is None:
+            tree.mov(target, above)
+        else:
+            stays = _parent(tree, target) == above  # then it does not count as one more
+            tree.mov_to(target, _room(tree, above, place, 0 if stays else 1), above)
 
     def delete_node(self, id: str, name: str = NODES) -> None:
         """Remove a node with what is below it."""
@@ -265,6 +321,32 @@ def common(a: Sequence[str], b: Sequence[str]) -> int:
         else:
             high = middle - 1
     return low
+
+
+def _change(inner: Any, fields: Mapping[str, Any]) -> None:
+    """Change fields of a map inside the document; None takes one away."""
+    for key, value in fields.items():
+        if value is not None:
+            inner.insert(key, plain(value))
+        elif inner.get(key) is not None:
+            inner.delete(key)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(a == b)
+
+
+def _room(tree: Any, above: Any, place: int, more: int) -> int:
+    """A place among the children of a node, of which there will be some more."""
+    count = len(tree.roots if above is None else tree.children(above) or ()) + more
+    if type(place) is not int or not -count <= place < count:
+        raise errors.NoMatch(f"there is no place {place!r} among {count}")
+    return place % count
+
+
+def _parent(tree: Any, node: Any) -> Any:
+    """The node above one; None at the top."""
+    return next((each.parent for each in tree.get_nodes(False) if each.id == node), None)
 
 
 def _tree_id(tree: Any, id: str) -> Any:

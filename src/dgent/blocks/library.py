@@ -9,16 +9,20 @@ from typing import Any
 
 from dgent import clock, ids
 from dgent.blocks import errors, gate
+from dgent.blocks import shape as shapes
 from dgent.blocks.block import Block
-from dgent.blocks.kind import BLOCK_KINDS, DOCUMENT_KINDS
+from dgent.blocks.document import Document
+from dgent.blocks.filling import fill
+from dgent.blocks.form import rendered
+from dgent.blocks.kind import BLOCK_KINDS
 from dgent.blocks.record import BLOCK, ROOM, SCHEMAS, BlockRecord, VersionRecord
+from dgent.blocks.template import Given, Template, find
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
-LIMIT = 5000
 CONSENT_S = 60.0
 
 
@@ -64,34 +68,31 @@ class Library:
         self,
         label: str,
         *,
-        kind: str = "working",
-        document: str = "text",
-        description: str = "",
-        template: str = "",
-        limit: int = LIMIT,
-        permission: str = "read_write",
+        template: Given = None,
+        document: str | None = None,
+        description: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+        permission: str | None = None,
         pinned: bool = False,
-        text: str = "",
+        text: str | None = None,
+        value: Any = None,
     ) -> Block:
-        """Make a block of this agent's; its label must be free."""
+        """Make a block of this agent's; its label must be free.
+
+        A template says what it holds and what is not given here. `value` is what it holds at first: the text
+        of a text (or `text=`), the fields of a map, the items of a list, the sections of a composite.
+        """
         self._may("overwrite", label)
-        _one_of(kind, BLOCK_KINDS, "kind")
-        _one_of(document, DOCUMENT_KINDS, "document")
-        if type(limit) is not int or limit < 1:
-            raise InputError(f"a limit is a number of characters from 1, not {limit!r}", field="limit")
-        card = BlockRecord(
-            self.agent,
-            ids.check_name(label, "label"),
-            kind,
-            document,
-            description,
-            template,
-            limit=limit,
-            permission=gate.check_permission(permission),
-            pinned=pinned,
-        )
-        if len(text) > limit:
-            raise errors.LimitExceeded(f"the text has {len(text)} characters; the limit is {limit}")
+        card = self._new_card(label, find(template, document), description, kind, limit, permission, pinned)
+        if text is not None and value is not None:
+            raise InputError("text= and value= are the same thing", hint="give one of them")
+        content = Document()
+        shape = shapes.load(card.document, card.shape)
+        fill(shape, content, value if text is None else text)
+        size = len(rendered(shape, content, card.limit))
+        if size > card.limit:
+            raise errors.LimitExceeded(f"the content has {size} characters; the limit is {card.limit}")
         id = ids.new_id()
 
         async def work(tx: Transaction) -> None:
@@ -101,12 +102,37 @@ class Library:
 
         await self._universe.transact(work, note=f"block {label}")
         made = Block(self, await self._universe.get(id), "admin")
-        if text:
-            made._chain.document.splice(0, 0, text)
-        record = VersionRecord("create", 1, 0, len(text), len(text), 0, made._chain.document.frontiers)
-        made._chain._loaded = True
-        await made._chain.write(record, made._chain.document.take_update(), self.agent)
+        made._chain.document, made._chain._loaded = content, True
+        record = VersionRecord("create", 1, 0, size, size, 0, content.frontiers)
+        await made._chain.write(record, content.take_update(), self.agent)
         return made
+
+    def _new_card(
+        self,
+        label: str,
+        template: Template,
+        description: str | None,
+        kind: str | None,
+        limit: int | None,
+        permission: str | None,
+        pinned: bool,
+    ) -> BlockRecord:
+        """The card of a new block: what is given, and the template for the rest."""
+        most = template.limit if limit is None else limit
+        if type(most) is not int or most < 1:
+            raise InputError(f"a limit is a number of characters from 1, not {most!r}", field="limit")
+        return BlockRecord(
+            self.agent,
+            ids.check_name(label, "label"),
+            _one_of(template.kind if kind is None else kind, BLOCK_KINDS, "kind"),
+            template.shape.document,
+            template.description if description is None else description,
+            template.name,
+            shapes.dump(template.shape),
+            most,
+            gate.check_permission(template.permission if permission is None else permission),
+            pinned,
+        )
 
     async def get(self, label: str, *, owner: str | None = None) -> Block:
         """A block by its label, of this agent or of another that has shared it."""
@@ -207,11 +233,11 @@ class Library:
     def _author(self, by: str | None) -> str:
         return self.agent if by is None else ids.check_name(by, "by")
 
-    def _stamped(self, entry: Any, by: str | None) -> dict[str, Any]:
-        data = dict(entry) if isinstance(entry, dict) else {"message": entry}
-        return {"at": clock.text(clock.now()), "agent": self._author(by), **data}
+    def _stamped(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
+        return {"at": clock.text(clock.now()), "agent": self._author(by), **entry}
 
 
-def _one_of(value: str, known: tuple[str, ...], field: str) -> None:
+def _one_of(value: str, known: tuple[str, ...], field: str) -> str:
     if value not in known:
         raise InputError(f"{value!r} is no {field}", hint=f"use one of {', '.join(known)}", field=field)
+    return value
