@@ -16,6 +16,7 @@ from dgent.blocks.checking import check_growth, measure
 from dgent.blocks.diff import Diff
 from dgent.blocks.document import Document
 from dgent.blocks.editable import Change
+from dgent.blocks.entries import Wanted, missing
 from dgent.blocks.form import contents, rendered
 from dgent.blocks.record import BlockRecord, CheckpointRecord, VersionRecord
 from dgent.blocks.section import Edits, Section
@@ -123,6 +124,37 @@ class Block(Edits):
     async def value(self) -> dict[str, Any]:
         """Its content as plain values, as it is now."""
         return contents(self._shape, await self._document())
+
+    async def entries(
+        self,
+        contains: str = "",
+        *,
+        agent: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+        trimmed: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The entries of a log, newest first: those with all of some words, of an agent, of a time.
+
+        With `trimmed` also those that went out of the document by rule, from its history.
+        """
+        self._needs("log", "entries")
+        wanted = Wanted(contains, agent, since, until)
+        document = await self._document()
+        found = [each for each in document.newest_entries() if wanted.matches(each)]
+        if trimmed and (limit is None or len(found) < limit):
+            found += [each for each in await self._trimmed() if wanted.matches(each)]
+        return found[:limit]
+
+    async def _trimmed(self) -> list[dict[str, Any]]:
+        """What went out of a log by rule, newest first."""
+        found: list[dict[str, Any]] = []
+        for each in reversed(await self._chain.versions()):
+            if each.op == "trim":
+                before, after = await self._chain.at(each.number - 1), await self._chain.at(each.number)
+                found += missing(before.entries(), after.entries())[::-1]
+        return found
 
     async def _document(self) -> Document:
         await self._library._check(self, "read", "read")
@@ -320,6 +352,9 @@ class Block(Edits):
 
     def _rendered(self, document: Document) -> str:
         return rendered(self._shape, document, self.limit)
+
+    def _held(self) -> Document:
+        return self._chain.document
 
     def _stamped(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
         return self._library._stamped(entry, by)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from dgent.blocks.document import common
 
 
@@ -54,7 +56,7 @@ def structured(before: Any, after: Any, path: tuple[str | int, ...] = ()) -> Ite
 
 
 def _items(before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> Iterator[Difference]:
-    matcher = difflib.SequenceMatcher(a=[repr(each) for each in before], b=[repr(each) for each in after])
+    matcher = difflib.SequenceMatcher(None, list(map(sameness, before)), list(map(sameness, after)))
     for tag, left, left_end, right, right_end in matcher.get_opcodes():
         if tag == "equal":
             continue
@@ -64,6 +66,11 @@ def _items(before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> 
             now = after[right + step] if right + step < right_end else None
             place = right + step if right + step < right_end else left + step
             yield Difference((*path, place), was, now)
+
+
+def sameness(value: Any) -> bytes:
+    """What equal values have in common: a document gives the fields of a map in any order."""
+    return msgspec.json.encode(value, order="sorted")
 
 
 def counts(before: str, after: str) -> tuple[int, int]:

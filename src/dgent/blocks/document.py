@@ -206,9 +206,12 @@ class Document:
 
     def newest_entries(self, name: str = ENTRIES) -> Iterator[Any]:
         """The entries of a log, newest first, each read when it is wanted."""
-        inner = self._doc.get_list(name)
-        for place in range(len(inner) - 1, -1, -1):
-            yield getattr(inner.get(place), "value", None)
+        for place in range(self.count_entries(name) - 1, -1, -1):
+            yield self.entry(place, name)
+
+    def entry(self, place: int, name: str = ENTRIES) -> Any:
+        """One entry of a log."""
+        return getattr(self._doc.get_list(name).get(place), "value", None)
 
     def count_entries(self, name: str = ENTRIES) -> int:
         """How many entries a log has."""

@@ -33,6 +33,10 @@ class Editable(ABC):
         """Make a change as the next version."""
 
     @abstractmethod
+    def _held(self) -> Document:
+        """The document as it was after the last edit or reading."""
+
+    @abstractmethod
     def _stamped(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
         """An entry with the time and the agent."""
 

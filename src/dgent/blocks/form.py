@@ -92,9 +92,13 @@ def _record(value: Any) -> str:
     if not isinstance(value, dict):
         return flat(value)
     first = next((name for name in _LEADING if isinstance(value.get(name), str)), None)
-    names = [name for name in sorted(value) if name != first and value[name] is not None]
+    names = [name for name in sorted(value, key=_order) if name != first and value[name] is not None]
     parts = [f"{flat(name)}: {flat(value[name])}" for name in names]
     return "; ".join(([] if first is None else [flat(value[first])]) + parts)
+
+
+def _order(name: str) -> tuple[bool, str]:
+    return name not in ("tool", "event"), name
 
 
 _LEADING = ("title", "message", "observation", "summary", "name", "text")
@@ -127,7 +131,14 @@ def entry_line(entry: Any, clip: int | None = None) -> str:
         return _clipped(flat(entry), clip)
     stamp = f"[{flat(entry['at'])}] " if "at" in entry else ""
     stamp += f"({flat(entry['agent'])}) " if "agent" in entry else ""
-    return stamp + _clipped(_record({key: each for key, each in entry.items() if key not in STAMPS}), clip)
+    return stamp + _clipped(entry_text(entry), clip)
+
+
+def entry_text(entry: Any) -> str:
+    """What an entry of a log says, without when and who."""
+    if not isinstance(entry, dict):
+        return flat(entry)
+    return _record({key: each for key, each in entry.items() if key not in STAMPS})
 
 
 def _clipped(text: str, clip: int | None) -> str:

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dgent import clock, ids
-from dgent.blocks import errors, gate
+from dgent.blocks import errors, gate, rolling
 from dgent.blocks import shape as shapes
 from dgent.blocks.block import Block
 from dgent.blocks.document import Document
+from dgent.blocks.editable import check_text
 from dgent.blocks.filling import fill
 from dgent.blocks.form import rendered
 from dgent.blocks.kind import BLOCK_KINDS
 from dgent.blocks.record import BLOCK, ROOM, SCHEMAS, BlockRecord, VersionRecord
 from dgent.blocks.template import Given, Template, find
+from dgent.blocks.version import Version
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -148,6 +150,29 @@ class Library:
         found = await self._universe.recall(Query(schema=BLOCK.name, where=where, limit=None))
         blocks = [Block(self, card, await self._permission(card) or "read_only") for card in found]
         return sorted(blocks, key=lambda block: block.label)
+
+    # -- rolling logs -------------------------------------------------------------------------
+
+    async def log_tool(
+        self, tool: str, result: Any = None, *, ok: bool = True, label: str = rolling.LABEL
+    ) -> Version:
+        """Note in the agent's rolling log that a tool was used, and what came of it."""
+        entry = {"tool": ids.check_name(tool, "tool"), "result": result, "ok": None if ok else False}
+        return await rolling.log(self, "tool", entry, label)
+
+    async def log_event(self, event: str, details: Any = None, *, label: str = rolling.LABEL) -> Version:
+        """Note in the agent's rolling log that something happened."""
+        return await rolling.log(
+            self, "event", {"event": ids.check_name(event, "event"), "details": details}, label
+        )
+
+    async def log_summary(
+        self, summary: str, count: int | None = None, *, label: str = rolling.LABEL
+    ) -> Version:
+        """Note in the agent's rolling log what so many messages came to."""
+        return await rolling.log(self, "summary", {"summary": check_text(summary), "count": count}, label)
+
+    # -- cards --------------------------------------------------------------------------------
 
     async def rename(self, label: str, to: str) -> Block:
         """Give a block another label."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgent.blocks import checking
 from dgent.blocks import shape as shapes
+from dgent.blocks.document import Document
 from dgent.blocks.editable import Change
 from dgent.blocks.form import contents, rendered
 from dgent.blocks.structured_edits import FieldEdits, ItemEdits, NodeEdits
@@ -73,6 +74,9 @@ class Section(Edits):
         if self.read_only:
             raise checking.read_only(f"the section {self.name}")
         return await self._block._edit(op, operation, change, by, message or f"in {self.name}", expect)
+
+    def _held(self) -> Document:
+        return self._block._held()
 
     def _stamped(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
         return self._block._stamped(entry, by)

@@ -8,6 +8,7 @@ from typing import Any
 from dgent.blocks import checking, errors
 from dgent.blocks.document import Document
 from dgent.blocks.editable import Change, Editable, check_index
+from dgent.blocks.entries import expired
 from dgent.blocks.form import STAMPS, entry_line
 from dgent.blocks.shape import Field, field_container
 from dgent.blocks.version import Version
@@ -205,9 +206,22 @@ class ItemEdits(Editable):
                 size=size,
                 limit=self.limit,
             )
-        return await self._edit(
+        done = await self._edit(
             op, "append", lambda document: document.append_entry(stamped, name), by, message, None
         )
+        if expired(self._shape, self._held(), name):
+            await self._trim(name, by)
+        return done
+
+    async def _trim(self, name: str, by: str | None) -> None:
+        """Take out what is too old. It follows from the append, and so it needs no more than that did."""
+
+        def change(document: Document) -> None:
+            many = expired(self._shape, document, name)
+            if many:
+                document.trim_entries(many, name)
+
+        await self._edit("trim", "append", change, by, "by rule", None)
 
     def _first_field(self) -> str:
         return self._shape.fields[0].name if self._shape.fields else "message"

@@ -1,0 +1,41 @@
+"""Rolling logs: the system writes what happened, the agent reads it.
+
+Every entry is kept. What a prompt shows of them is bounded by the shape; a rule of the shape may take old
+entries out of the document, and then they are still found in its history.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from dgent.blocks import errors
+from dgent.blocks.block import Block
+from dgent.blocks.template import ROLLING_LOG
+from dgent.blocks.version import Version
+
+if TYPE_CHECKING:
+    from dgent.blocks.library import Library
+
+LABEL = "log"
+
+
+async def log(library: Library, op: str, entry: dict[str, Any], label: str) -> Version:
+    """Add an entry to a rolling log, which is made when there is none."""
+    library._may("append", label)
+    block = await _log_of(library, label)
+    return await block._log(op, {key: each for key, each in entry.items() if each is not None}, None, "")
+
+
+async def _log_of(library: Library, label: str) -> Block:
+    card = await library._find(library._universe, library.agent, label)
+    if card is None:
+        with suppress(errors.LabelTaken):  # somebody else may make it at the same moment
+            await library.create(label, template=ROLLING_LOG)
+        card = await library._find(library._universe, library.agent, label)
+    if card is None:
+        raise errors.BlockNotFound(f"{library.agent} has no block {label!r}", label=label)
+    if card.value.document != "log":
+        raise errors.WrongKind(f"{label!r} is a {card.value.document}, not a log")
+    # The block itself is read-only for the agent: the system comes with a permission of its own.
+    return Block(library, card, "append")
