@@ -1,18 +1,29 @@
 """Memory documents of agents, with every version of them."""
 
 from dgent.blocks import errors
+from dgent.blocks.audit import Refusal
 from dgent.blocks.block import Block, View
+from dgent.blocks.constellation import Agent, Group, Groups, Member, Roster
 from dgent.blocks.diff import Diff, Difference
-from dgent.blocks.library import Library, Request
+from dgent.blocks.library import Library
+from dgent.blocks.permit import Request
+from dgent.blocks.sharing import Share
 from dgent.blocks.version import Branch, Version
 
 __all__ = [
+    "Agent",
     "Block",
     "Branch",
     "Diff",
     "Difference",
+    "Group",
+    "Groups",
     "Library",
+    "Member",
+    "Refusal",
     "Request",
+    "Roster",
+    "Share",
     "Version",
     "View",
     "errors",

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
+import builtins
+import difflib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dgent import clock, ids
-from dgent.blocks import errors, gate
+from dgent.blocks import audit, constellation, errors, gate, sharing
+from dgent.blocks.access import Caller, Card, Reader
+from dgent.blocks.audit import Refusal
 from dgent.blocks.block import Block
-from dgent.blocks.kind import BLOCK_KINDS, DOCUMENT_KINDS
-from dgent.blocks.record import BLOCK, ROOM, SCHEMAS, BlockRecord, VersionRecord
+from dgent.blocks.constellation import Groups, Roster, one_of
+from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION, DOCUMENT_KINDS
+from dgent.blocks.permit import Consent, Permit, Request, agreed
+from dgent.blocks.record import (
+    BLOCK,
+    ROOM,
+    SCHEMAS,
+    AuditRecord,
+    BlockRecord,
+    VersionRecord,
+    share_id,
+)
+from dgent.blocks.sharing import Share
 from dgent.errors import InputError
-from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 LIMIT = 5000
 CONSENT_S = 60.0
-
-
-@dataclass(frozen=True)
-class Request:
-    """What somebody is asked to agree to."""
-
-    agent: str
-    label: str
-    operation: str
-    what: str
-    reason: str
-
-
-Consent = Callable[[Request], Awaitable[bool] | bool]
 
 
 class Library:
@@ -52,11 +51,16 @@ class Library:
         consent: Consent | None = None,
         consent_s: float = CONSENT_S,
     ) -> None:
-        self.agent = ids.check_name(agent, "agent")
+        if ids.check_name(agent, "agent") == CONSTELLATION:
+            raise InputError(f"{CONSTELLATION} is no agent: give its blocks by owner=", field="agent")
+        self.agent = agent
         self.trust = gate.check_trust(trust)
         universe.register(*SCHEMAS)
         self._universe = universe.for_room(ROOM)
+        self._universe.author = agent  # who its commits are by, whoever the universe is opened for
+        self._caller = Caller(agent, self.trust)
         self._consent, self._consent_s = consent, consent_s
+        self.agents, self.groups = Roster(self), Groups(self)
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -72,15 +76,17 @@ class Library:
         permission: str = "read_write",
         pinned: bool = False,
         text: str = "",
+        owner: str | None = None,
     ) -> Block:
-        """Make a block of this agent's; its label must be free."""
-        self._may("overwrite", label)
-        _one_of(kind, BLOCK_KINDS, "kind")
-        _one_of(document, DOCUMENT_KINDS, "document")
-        if type(limit) is not int or limit < 1:
-            raise InputError(f"a limit is a number of characters from 1, not {limit!r}", field="limit")
+        """Make a block of this agent's, or of all with `owner="_constellation_"`; its label must be free."""
+        await self._may("manage", label, "create")
+        whose = self.agent if owner is None else owner
+        if whose not in (self.agent, CONSTELLATION):
+            raise InputError(f"{self.agent} makes no blocks of {whose!r}", field="owner")
+        one_of(document, DOCUMENT_KINDS, "document")
+        _check_card({"kind": kind, "limit": limit, "description": description})
         card = BlockRecord(
-            self.agent,
+            whose,
             ids.check_name(label, "label"),
             kind,
             document,
@@ -95,12 +101,12 @@ class Library:
         id = ids.new_id()
 
         async def work(tx: Transaction) -> None:
-            if await self._find(tx, self.agent, label) is not None:
-                raise errors.LabelTaken(f"{self.agent} has a block {label!r} already", label=label)
+            await constellation.enrol(tx, self.agent)
+            await self._check_free(tx, whose, label)
             await tx.remember(card, id=id)
 
-        await self._universe.transact(work, note=f"block {label}")
-        made = Block(self, await self._universe.get(id), "admin")
+        await self._universe.transact(work, lock=f"blocks of {whose}", note=f"create {label}")
+        made = Block(self, self._caller.of_own(await self._universe.get(id)))
         if text:
             made._chain.document.splice(0, 0, text)
         record = VersionRecord("create", 1, 0, len(text), len(text), 0, made._chain.document.frontiers)
@@ -109,109 +115,296 @@ class Library:
         return made
 
     async def get(self, label: str, *, owner: str | None = None) -> Block:
-        """A block by its label, of this agent or of another that has shared it."""
-        card = await self._find(self._universe, owner or self.agent, label)
-        permission = None if card is None else await self._permission(card)
-        if card is None or permission is None:
-            raise errors.BlockNotFound(f"{owner or self.agent} has no block {label!r}", label=label)
-        return Block(self, card, permission)
+        """A block by its label: this agent's, or one that was shared with it, or that belongs to all.
 
-    async def list(self, *, kind: str | None = None) -> list[Block]:
-        """This agent's blocks, by label."""
-        where = {"owner": self.agent, "active": True} | ({} if kind is None else {"kind": kind})
-        found = await self._universe.recall(Query(schema=BLOCK.name, where=where, limit=None))
-        blocks = [Block(self, card, await self._permission(card) or "read_only") for card in found]
-        return sorted(blocks, key=lambda block: block.label)
+        Its own comes first. Where several others have shared one of this label, `owner` says whose.
+        """
+        await self._may("read", label)
+        ids.check_name(label, "label")
+        own = None if owner not in (None, self.agent) else await self._find(self._universe, self.agent, label)
+        if own is not None:
+            found = await self._caller.standing(self._universe, own.id, self.agent)
+            return Block(self, found) if found is not None else await self.get(label, owner=owner)
+        others = [] if owner == self.agent else await self._caller.visible(self._universe, label)
+        others = [each for each in others if owner in (None, each.card.value.owner)]
+        if not others:
+            raise await self._missing(label, owner)
+        if len(others) > 1:
+            owners = [each.card.value.owner for each in others]
+            raise errors.LabelAmbiguous(
+                f"{len(owners)} agents have shared a block {label!r}: {', '.join(owners)}",
+                hint="give owner=",
+                owners=owners,
+            )
+        return Block(self, others[0])
 
-    async def rename(self, label: str, to: str) -> Block:
+    async def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
+        """This agent's blocks by label; with `shared` also those of others that it may see, by owner."""
+        await self._may("read", "")
+        if kind is not None:
+            one_of(kind, BLOCK_KINDS, "kind")
+        found = await self._caller.visible(self._universe)
+        return [
+            Block(self, each)
+            for each in found
+            if (shared or each.card.value.owner == self.agent) and kind in (None, each.card.value.kind)
+        ]
+
+    async def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
         """Give a block another label."""
-        block = await self.get(label)
-        await self._check(block, "overwrite", "rename")
+        block = await self.get(label, owner=owner)
+        ids.check_name(to, "label")
 
-        async def work(tx: Transaction) -> None:
-            if await self._find(tx, block.owner, ids.check_name(to, "label")) is not None:
-                raise errors.LabelTaken(f"{block.owner} has a block {to!r} already", label=to)
-            await self._recard(tx, block.id, label=to)
+        async def work(tx: Transaction, card: Card) -> None:
+            if to != card.value.label:
+                await self._check_free(tx, card.value.owner, to)
+            await tx.store(card.replace(value=replace(card.value, label=to)))
 
-        await self._universe.transact(work, note=f"block {label} is {to}")
-        return await self.get(to)
+        await self._manage(block, "rename", work, f"rename {label} to {to}")
+        return await self._again(block)
 
-    async def delete(self, label: str) -> None:
-        """Remove a block; its label is free at once, and `restore` brings it back with its history."""
-        block = await self.get(label)
-        await self._check(block, "delete", "delete")
-        await self._universe.transact(
-            lambda tx: self._recard(tx, block.id, active=False), note=f"delete block {label}"
-        )
+    async def describe(
+        self,
+        label: str,
+        *,
+        owner: str | None = None,
+        description: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+        permission: str | None = None,
+    ) -> Block:
+        """Change what a block is for, when it is in the context, how long it may be, or its permission.
 
-    async def pin(self, label: str, pinned: bool = True) -> Block:
+        A permission that allows more than before needs somebody's consent: else an agent could give
+        itself leave to change what it may only read.
+        """
+        block = await self.get(label, owner=owner)
+        given: dict[str, Any] = {
+            "description": description,
+            "kind": kind,
+            "limit": limit,
+            "permission": permission,
+        }
+        fields = {name: value for name, value in given.items() if value is not None}
+        _check_card(fields)
+        asked: set[str] = set()
+
+        async def work(tx: Transaction, card: Card) -> None:
+            wanted = fields.get("permission", card.value.permission)
+            if gate.least(wanted, card.value.permission) != wanted and card.value.permission not in asked:
+                asked.add(card.value.permission)
+                await self._widened(block, card.value.permission, wanted)
+            await tx.store(card.replace(value=replace(card.value, **fields)))
+
+        await self._manage(block, "describe", work, f"describe {label}")
+        return await self._again(block)
+
+    async def pin(self, label: str, pinned: bool = True, *, owner: str | None = None) -> Block:
         """Keep a working block in the context, or no longer."""
-        block = await self.get(label)
-        await self._check(block, "overwrite", "pin")
-        await self._universe.transact(
-            lambda tx: self._recard(tx, block.id, pinned=pinned), note=f"pin block {label}"
-        )
-        return await self.get(label)
+        block = await self.get(label, owner=owner)
 
-    async def _recard(self, tx: Transaction, id: str, **fields: Any) -> None:
-        card = await tx.get(id)
-        if not isinstance(card, Crystal):
-            raise errors.BlockNotFound(f"there is no block {id!r}")
-        await tx.store(card.replace(value=replace(card.value, **fields)))
+        async def work(tx: Transaction, card: Card) -> None:
+            await tx.store(card.replace(value=replace(card.value, pinned=pinned is True)))
 
-    async def _find(
-        self, reader: Universe | Transaction, owner: str, label: str
-    ) -> Crystal[BlockRecord] | None:
+        await self._manage(block, "pin", work, f"{'pin' if pinned else 'unpin'} {label}")
+        return await self._again(block)
+
+    async def delete(self, label: str, *, owner: str | None = None) -> None:
+        """Remove a block; its label is free at once, and `restore` brings it back with its history."""
+        block = await self.get(label, owner=owner)
+
+        async def work(tx: Transaction, card: Card) -> None:
+            await tx.store(card.replace(value=replace(card.value, active=False)))
+
+        await self._manage(block, "delete", work, f"delete {label}")
+
+    async def restore(self, label: str, *, to: str | None = None) -> Block:
+        """Bring back the block of a label that was deleted last, perhaps under another label.
+
+        It has its history and its shares as before. LabelTaken when another block has the label now.
+        """
+        await self._may("manage", label)
+        wanted = ids.check_name(label if to is None else to, "label")
+
+        async def work(tx: Transaction) -> str:
+            gone = await self._deleted(tx, ids.check_name(label, "label"))
+            if not gone:
+                raise errors.BlockNotFound(f"{self.agent} has deleted no block {label!r}", label=label)
+            await self._check_free(tx, self.agent, wanted)
+            await tx.store(gone[0].replace(value=replace(gone[0].value, label=wanted, active=True)))
+            return gone[0].id
+
+        id = await self._universe.transact(work, note=f"restore {label}")
+        standing = await self._caller.standing(self._universe, id, self.agent)
+        if standing is None:
+            raise errors.BlockNotFound(f"the block {wanted!r} was deleted again", label=wanted)
+        return Block(self, standing)
+
+    async def deleted(self) -> builtins.list[str]:
+        """The labels of this agent's deleted blocks, the last one first."""
+        await self._may("read", "")
+        return [card.value.label for card in await self._deleted(self._universe)]
+
+    async def _deleted(self, reader: Reader, label: str | None = None) -> builtins.list[Card]:
+        where = {"owner": self.agent, "active": False} | ({} if label is None else {"label": label})
+        found = await reader.recall(Query(schema=BLOCK.name, where=where, limit=None))
+        return sorted(found, key=lambda card: card.seq or 0, reverse=True)
+
+    # -- sharing ------------------------------------------------------------------------------
+
+    async def share(
+        self,
+        label: str,
+        *,
+        with_agent: str | None = None,
+        with_group: str | None = None,
+        permission: str = "append",
+        owner: str | None = None,
+    ) -> None:
+        """Give a block to another agent, or to the members of a group; once more changes the permission."""
+        allowed = gate.check_permission(permission)
+        block = await self.get(label, owner=owner)
+
+        async def work(tx: Transaction, card: Card) -> None:
+            await sharing.put(tx, card, self.agent, with_agent, with_group, allowed)
+
+        await self._manage(block, "share", work, f"share {label} with {with_agent or with_group}")
+
+    async def unshare(
+        self,
+        label: str,
+        *,
+        with_agent: str | None = None,
+        with_group: str | None = None,
+        owner: str | None = None,
+    ) -> bool:
+        """Take a block back from an agent or a group; False when it was not shared with them."""
+        block = await self.get(label, owner=owner)
+        was: builtins.list[bool] = []
+
+        async def work(tx: Transaction, card: Card) -> None:
+            id = share_id(card.id, await sharing.recipient(tx, with_agent, with_group))
+            was[:] = [await tx.exists(id)]
+            if was[0]:
+                await tx.delete(id)
+
+        await self._manage(block, "unshare", work, f"unshare {label} with {with_agent or with_group}")
+        return was[0]
+
+    async def shared(self) -> builtins.list[Share]:
+        """What this agent has given to others and what others have given to it, its own first."""
+        await self._may("read", "")
+        return await sharing.shares(self._universe, self._caller)
+
+    async def refusals(self, limit: int = 100) -> builtins.list[Refusal]:
+        """What this agent was refused, and what others were refused of its blocks; newest first."""
+        await self._may("read", "")
+        return await audit.refusals(self._universe, self.agent, limit)
+
+    # -- how a card changes -----------------------------------------------------------------------
+
+    async def _manage(
+        self, block: Block, what: str, work: Callable[[Transaction, Card], Awaitable[None]], note: str
+    ) -> None:
+        """Change a block's card or shares, if the agent may, in a transaction that sees whether it may."""
+        permit = await self._check(block, "manage", what)
+
+        async def checked(tx: Transaction) -> None:
+            await permit.renew(tx)
+            await work(tx, permit.standing.card)
+
+        await self._universe.transact(checked, note=note)
+
+    async def _again(self, block: Block) -> Block:
+        """The block as it is after a change of its card."""
+        await self._check(block, "read", "read")
+        return block
+
+    async def _find(self, reader: Reader, owner: str, label: str) -> Card | None:
         query = Query(schema=BLOCK.name, where={"label": label, "owner": owner, "active": True}, limit=1)
         found = await reader.recall(query)
         return found[0] if found else None
 
+    async def _check_free(self, reader: Reader, owner: str, label: str) -> None:
+        if await self._find(reader, owner, label) is not None:
+            raise errors.LabelTaken(f"{owner} has a block {label!r} already", label=label)
+
+    async def _missing(self, label: str, owner: str | None) -> errors.BlockNotFound:
+        """The error for a label that leads nowhere: with the labels that are near it."""
+        seen = await self._caller.visible(self._universe)
+        labels = [each.card.value.label for each in seen if owner in (None, each.card.value.owner)]
+        near = difflib.get_close_matches(label, labels, 3)
+        whose = f"{owner} shares no" if owner not in (None, self.agent) else f"{self.agent} has no"
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`list(shared=True)` shows them"
+        return errors.BlockNotFound(f"{whose} block {label!r}", hint=hint, label=label)
+
     # -- who may do what ------------------------------------------------------------------------
 
-    async def _permission(self, card: Crystal[BlockRecord]) -> str | None:
-        """What this agent may do with a block; None when it may not even see it."""
-        if card.value.owner == self.agent:
-            return card.value.permission if card.value.permission != "read_write" else "admin"
-        return None
-
-    async def _check(self, block: Block, operation: str, what: str) -> None:
+    async def _check(self, block: Block, operation: str, what: str) -> Permit:
         """The one gate that everything passes; asks for consent where the permission wants it."""
-        judgement = gate.judge(operation, block.permission, self.trust)
-        if judgement.verdict == "deny":
-            raise gate.denied(block.label, what, judgement)
-        if judgement.verdict == "consent" and not await self._agreed(
-            block, operation, what, judgement.reason
-        ):
-            raise errors.ConsentRefused(
-                f"{what} of the block {block.label!r} is denied: {judgement.reason}, and nobody did",
-                label=block.label,
-                operation=operation,
-            )
+        return await Permit(self, block, operation, what).ask()
 
-    async def _agreed(self, block: Block, operation: str, what: str, reason: str) -> bool:
-        if self._consent is None:
-            return False
-        request = Request(self.agent, block.label, operation, what, reason)
-        try:
-            async with asyncio.timeout(self._consent_s):
-                answer = self._consent(request)
-                return (await answer if isinstance(answer, Awaitable) else answer) is True
-        except TimeoutError:
-            return False
+    async def _agreed(self, label: str, operation: str, what: str, reason: str) -> bool:
+        request = Request(self.agent, label, operation, what, reason)
+        return await agreed(self._consent, request, self._consent_s)
 
-    def _may(self, operation: str, label: str) -> None:
+    async def _widened(self, block: Block, before: str, after: str) -> None:
+        who = "a human" if before == "human" else "the partner"
+        judgement = gate.Judgement("consent", f"{who} must agree to allow {after} instead of {before}")
+        if await self._agreed(block.label, "manage", "describe", judgement.reason):
+            return
+        message = f"describe of the block {block.label!r} is denied: {judgement.reason}, and nobody did"
+        error = errors.ConsentRefused(message, label=block.label, operation="manage")
+        raise await self._refused(error, judgement, "manage", "describe", block.label, block.owner, block.id)
+
+    async def _may(self, operation: str, label: str, what: str = "") -> None:
+        """The gate for what is not about one block: the caller's trust alone decides."""
         judgement = gate.judge(operation, "admin", self.trust)
         if judgement.verdict != "allow":
-            raise gate.denied(label, operation, judgement)
+            error = gate.denied(label, what or operation, judgement)
+            raise await self._refused(error, judgement, operation, what or operation, label)
+
+    async def _refused(
+        self,
+        error: errors.PermissionDenied,
+        judgement: gate.Judgement,
+        operation: str,
+        what: str,
+        label: str,
+        owner: str = "",
+        block: str = "",
+    ) -> errors.PermissionDenied:
+        """Keep that something was refused; returns the error to raise."""
+        record = AuditRecord(
+            *(self.agent, self.trust, owner, str(label)[: audit.MAX_REASON], what, operation),
+            *(judgement.verdict, judgement.reason[: audit.MAX_REASON], block),
+        )
+        await audit.note(self._universe, record, error)
+        return error
 
     def _author(self, by: str | None) -> str:
-        return self.agent if by is None else ids.check_name(by, "by")
+        """Who a change is by. Only who speaks for the partner may write in another name."""
+        if by is None or by == self.agent:
+            return self.agent
+        if self.trust != "partner":
+            raise errors.PermissionDenied(
+                f"a caller of trust {self.trust} writes as {self.agent}, not as {by!r}", agent=self.agent
+            )
+        return ids.check_name(by, "by")
 
     def _stamped(self, entry: Any, by: str | None) -> dict[str, Any]:
         data = dict(entry) if isinstance(entry, dict) else {"message": entry}
         return {"at": clock.text(clock.now()), "agent": self._author(by), **data}
 
 
-def _one_of(value: str, known: tuple[str, ...], field: str) -> None:
-    if value not in known:
-        raise InputError(f"{value!r} is no {field}", hint=f"use one of {', '.join(known)}", field=field)
+def _check_card(fields: dict[str, Any]) -> None:
+    """Check what is given for a card, and bring the permission into its plain spelling."""
+    if "kind" in fields:
+        one_of(fields["kind"], BLOCK_KINDS, "kind")
+    if "description" in fields and not isinstance(fields["description"], str):
+        raise InputError("a description is text", field="description")
+    limit = fields.get("limit", LIMIT)
+    if type(limit) is not int or not 1 <= limit < 2**53:
+        raise InputError(f"a limit is a number of characters from 1, not {limit!r}", field="limit")
+    if "permission" in fields:
+        fields["permission"] = gate.check_permission(fields["permission"])
