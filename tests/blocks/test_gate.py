@@ -22,7 +22,10 @@ Call = Callable[[Any], Awaitable[Any]]
 # What only reads. Every other public method of these classes must have a row in one of the tables below.
 READING: dict[type, set[str]] = {
     Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints"},
-    Library: {"get", "list", "deleted", "shared", "refusals"},
+    Library: {
+        *("get", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
+        "notices",  # it keeps what was seen, which is nobody else's matter
+    },
     Roster: {"get", "list"},
     Groups: {"get", "list"},
 }
@@ -70,9 +73,13 @@ OF_GROUPS: dict[str, Call] = {
     "leave": lambda groups: groups.leave("team", "scribe"),
     "delete": lambda groups: groups.delete("team"),
 }
+OF_THE_ARCHIVE: dict[str, Call] = {
+    "archive": lambda lib: lib.archive("x"),
+    "unarchive": lambda lib: lib.unarchive("x"),
+}
 TABLES: dict[type, set[str]] = {
     Block: {*EDITS},
-    Library: {*OF_A_BLOCK, *OF_ONES_OWN},
+    Library: {*OF_A_BLOCK, *OF_ONES_OWN, *OF_THE_ARCHIVE},
     Roster: {*OF_THE_ROSTER},
     Groups: {*OF_GROUPS},
 }
@@ -170,13 +177,28 @@ async def test_who_is_not_trusted_changes_no_agents_and_groups(
     assert await state(u) == before
 
 
+@pytest.mark.parametrize(
+    "what, trust", [("archive", "untrusted"), ("unarchive", "untrusted"), ("unarchive", "conversant")]
+)
+async def test_who_is_not_trusted_does_not_change_the_archive(
+    u: dgent.Universe, library: Open, what: str, trust: str
+) -> None:
+    with pytest.raises(PermissionDenied):
+        await OF_THE_ARCHIVE[what](library(trust=trust))
+    assert await state(u) == {}
+
+
 @pytest.mark.parametrize("name", sorted(READING[Block] - {"at"}))
 async def test_who_is_not_trusted_reads_nothing(library: Open, scout: Library, name: str) -> None:
     handle = await scout.get("persona")
     handle._library = library(trust="untrusted")
     with pytest.raises(PermissionDenied):
         await getattr(handle, name)()
-    for reading in (handle._library.get("persona"), handle._library.list(), handle._library.shared()):
+    lib = handle._library
+    for reading in (
+        *(lib.get("persona"), lib.list(), lib.deleted(), lib.shared(), lib.refusals(), lib.activity()),
+        *(lib.archived("x"), lib.search("x"), lib.notices()),
+    ):
         with pytest.raises(PermissionDenied):
             await reading
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import builtins
 import difflib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from dgent import clock, ids
-from dgent.blocks import audit, constellation, errors, gate, sharing
+from dgent.blocks import activity, archive, audit, constellation, errors, gate, notice, search, sharing
 from dgent.blocks.access import Caller, Card, Reader
+from dgent.blocks.activity import Activity
+from dgent.blocks.archive import Entry
 from dgent.blocks.audit import Refusal
 from dgent.blocks.block import Block
 from dgent.blocks.constellation import Groups, Roster, one_of
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION, DOCUMENT_KINDS
+from dgent.blocks.notice import Notice
 from dgent.blocks.permit import Consent, Permit, Request, agreed
 from dgent.blocks.record import (
     BLOCK,
@@ -25,6 +29,7 @@ from dgent.blocks.record import (
     VersionRecord,
     share_id,
 )
+from dgent.blocks.search import Hit, Text
 from dgent.blocks.sharing import Share
 from dgent.errors import InputError
 from dgent.model.query import Query
@@ -300,6 +305,71 @@ class Library:
         """What this agent was refused, and what others were refused of its blocks; newest first."""
         await self._may("read", "")
         return await audit.refusals(self._universe, self.agent, limit)
+
+    # -- what others do -----------------------------------------------------------------------------
+
+    async def notices(self, *, mark: bool = False) -> builtins.list[Notice]:
+        """What others did to the blocks that this agent may see, since it last looked, with the difference.
+
+        With `mark` it has looked now: they are told once.
+        """
+        await self._may("read", "", "notices")
+        return await notice.notices(self, mark)
+
+    async def activity(
+        self, since: int | datetime | None = None, *, limit: int = 50
+    ) -> builtins.list[Activity]:
+        """Who did what to the blocks that this agent may see, since a commit or a time; newest first."""
+        await self._may("read", "", "activity")
+        return await activity.activity(self, since, limit)
+
+    # -- the archive --------------------------------------------------------------------------------
+
+    async def archive(self, text: str, *, tags: Iterable[str] = ()) -> Entry:
+        """Put a text away, to be found by search."""
+        await self._may("append", "", "archive")
+        return await archive.put(self._universe, self.agent, text, tags)
+
+    async def archived(self, id: str) -> Entry:
+        """An archival entry of this agent."""
+        await self._may("read", "", "archived")
+        return await archive.get(self._universe, self.agent, id)
+
+    async def unarchive(self, id: str) -> None:
+        """Delete an archival entry; the store's history has it still."""
+        await self._may("manage", "", "unarchive")
+        await archive.get(self._universe, self.agent, id)
+        await self._universe.delete(id, note="unarchive")
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        kind: str | None = None,
+        owner: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> builtins.list[Hit]:
+        """Find a text in the blocks and archival entries that this agent may see, the best first.
+
+        Any text can be searched for: what is no letter or digit sets words apart. `kind` is core, working,
+        archival, log, or entry; `tags` are those of entries.
+        """
+        await self._may("read", "", "search")
+        return await search.found(self._texts(kind, owner, ids.check_tags(tags)), query, limit)
+
+    async def _texts(self, kind: str | None, owner: str | None, tags: frozenset[str]) -> AsyncIterator[Text]:
+        if kind is not None:
+            one_of(kind, (*BLOCK_KINDS, "entry"), "kind")
+        if kind != "entry" and not tags:
+            for block in await self.list(kind=kind, shared=True):
+                if owner in (None, block.owner):
+                    await block._chain.refresh()
+                    text = search.flat(block._chain.document.value())
+                    yield Text(block.kind, block.id, block.owner, block.label, text, block.description)
+        if kind in (None, "entry") and owner in (None, self.agent):
+            async for entry in archive.entries(self._universe, self.agent, tags):
+                yield Text("entry", entry.id, entry.agent, "", entry.text, " ".join(sorted(entry.tags)))
 
     # -- how a card changes -----------------------------------------------------------------------
 
