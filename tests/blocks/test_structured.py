@@ -355,12 +355,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 async def test_each_edit_needs_the_permission_of_what_it_does(
     quick: Library, permission: str, kind: str, name: str
 ) -> None:
-    if kind == "map":
-        await quick.create("b", template=MANY, value={"name": "x", "tags": ["a", "b"], "note": "n"})
-    else:
-        await quick.create("b", document="list", value=["a", "b"])
-    owned = await quick.get("b")
-    block = Block(quick, owned._card, permission)
+    given: Any = {"name": "x", "tags": ["a", "b"], "note": "n"} if kind == "map" else ["a", "b"]
+    template = MANY if kind == "map" else Template("", Shape("list"))
+    owned = await quick.create("b", template=template, value=given, permission="admin")
+    await quick.agents.create("scribe")
+    await quick.share("b", with_agent="scribe", permission=permission)
+    block = await Library(quick._universe, agent="scribe").get("b")
     if name.partition(" ")[0] in ALLOWED[permission]:
         await EDITS[kind, name](block)
         assert await block.text() != (await owned.at(1)).text

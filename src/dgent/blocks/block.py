@@ -11,6 +11,7 @@ from dgent import ids
 from dgent.blocks import diff as diffs
 from dgent.blocks import errors, version
 from dgent.blocks import shape as shapes
+from dgent.blocks.access import Card, Standing
 from dgent.blocks.chain import Chain
 from dgent.blocks.checking import check_growth, measure
 from dgent.blocks.diff import Diff
@@ -18,13 +19,14 @@ from dgent.blocks.document import Document
 from dgent.blocks.editable import Change
 from dgent.blocks.entries import Wanted, missing
 from dgent.blocks.form import contents, rendered
-from dgent.blocks.record import BlockRecord, CheckpointRecord, VersionRecord
+from dgent.blocks.permit import Permit
+from dgent.blocks.record import CheckpointRecord, VersionRecord
 from dgent.blocks.section import Edits, Section
 from dgent.blocks.shape import Shape
 from dgent.blocks.version import Branch, Version
 from dgent.errors import InputError, VersionConflict
-from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
     from dgent.blocks.library import Library
@@ -46,10 +48,15 @@ class View:
 class Block(Edits):
     """A block as one agent may use it. Each call that changes it is one version."""
 
-    def __init__(self, library: Library, card: Crystal[BlockRecord], permission: str) -> None:
-        self._library, self._card, self._permission = library, card, permission
-        self._shape = shapes.load(card.value.document, card.value.shape)
-        self._chain = Chain(library._universe, card.id)
+    def __init__(self, library: Library, standing: Standing) -> None:
+        self._library, self._standing = library, standing
+        self._shape = shapes.load(standing.card.value.document, standing.card.value.shape)
+        self._chain = Chain(library._universe, standing.card.id)
+
+    @property
+    def _card(self) -> Card:
+        """Its card, as it was when it was last looked at."""
+        return self._standing.card
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -105,7 +112,7 @@ class Block(Edits):
     @property
     def permission(self) -> str:
         """What this agent may do with it: the least of the block's permission and the share's."""
-        return self._permission
+        return self._standing.permission
 
     @property
     def version(self) -> int:
@@ -139,9 +146,9 @@ class Block(Edits):
 
         With `trimmed` also those that went out of the document by rule, from its history.
         """
+        document = await self._document()
         self._needs("log", "entries")
         wanted = Wanted(contains, agent, since, until)
-        document = await self._document()
         found = [each for each in document.newest_entries() if wanted.matches(each)]
         if trimmed and (limit is None or len(found) < limit):
             found += [each for each in await self._trimmed() if wanted.matches(each)]
@@ -176,6 +183,7 @@ class Block(Edits):
 
     async def diff(self, before: int | None = None, after: int | None = None) -> Diff:
         """What changed from one version to another: without the second to the newest, without both in it."""
+        await self._library._check(self, "read", "history")
         await self._chain.refresh()
         newest = self._chain.number if after is None else after
         older = await self.at(max(newest - 1, 1) if before is None else before)
@@ -204,6 +212,7 @@ class Block(Edits):
         self, to: int, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
         """Make it what it was at a version, as a new change: nothing is lost."""
+        permit = await self._library._check(self, "overwrite", "rollback")
         target = await self._chain.find(_whole(to))
         return await self._edit(
             "rollback",
@@ -212,6 +221,7 @@ class Block(Edits):
             by,
             message or f"back to version {to}",
             expect,
+            permit=permit,
         )
 
     async def undo(self, *, by: str | None = None, expect: int | None = None) -> Version:
@@ -234,6 +244,7 @@ class Block(Edits):
     async def _move(
         self, op: str, where: Callable[[list[Version]], int | None], by: str | None, expect: int | None
     ) -> Version:
+        permit = await self._library._check(self, "overwrite", op)
         versions = await self._chain.versions()
         node = where(versions)
         if node is None or node < 1:
@@ -247,15 +258,25 @@ class Block(Edits):
             f"{op} to version {target.node}",
             versions[-1].number if expect is None else expect,
             node=target.node,
+            permit=permit,
         )
 
     async def checkpoint(self, name: str) -> int:
         """Give the present version a name, under which it is kept and found."""
-        await self._library._check(self, "append", "checkpoint")
+        permit = await self._library._check(self, "append", "checkpoint")
         await self._chain.refresh()
-        record = CheckpointRecord(self.id, ids.check_name(name, "name"), self._chain.number)
-        await self._library._universe.remember(record, id=f"{self.id}/c/{name}")
-        return self._chain.number
+        number = self._chain.number
+        record = CheckpointRecord(self.id, ids.check_name(name, "name"), number)
+
+        async def work(tx: Transaction) -> None:
+            await permit.renew(tx)
+            await tx.remember(record, id=f"{self.id}/c/{name}")
+
+        try:
+            await self._library._universe.transact(work, note=f"checkpoint {name} of {self.label}")
+        except VersionConflict:
+            raise errors.NameTaken(f"{self.label!r} has a checkpoint {name!r} already", name=name) from None
+        return number
 
     async def checkpoints(self) -> dict[str, int]:
         """The named versions."""
@@ -275,16 +296,17 @@ class Block(Edits):
         message: str,
         expect: int | None,
         node: int | None = None,
+        permit: Permit | None = None,
     ) -> Version:
         """Make a change as the next version: checked, within the limit, whole or not at all."""
         author = self._library._author(by)
-        await self._library._check(self, operation, op)
+        permit = permit or await self._library._check(self, operation, op)
         chain = self._chain
         async with chain.alone:
             await chain.refresh_alone()
             self._expected(expect)
             try:
-                return await self._written(op, operation, change, author, message, expect, node)
+                return await self._written(op, change, author, message, expect, node, permit)
             except BaseException:
                 chain.forget()  # what was done to the document in memory is not what is stored
                 raise
@@ -292,12 +314,12 @@ class Block(Edits):
     async def _written(
         self,
         op: str,
-        operation: str,
         change: Change,
         author: str,
         message: str,
         expect: int | None,
         node: int | None,
+        permit: Permit,
     ) -> Version:
         chain = self._chain
         before, counts = self._rendered(chain.document), measure(self._shape, chain.document)
@@ -307,15 +329,22 @@ class Block(Edits):
             return chain.tail[-1]
         while True:
             after = self._rendered(chain.document)
-            self._fits(before, after)
+            if self._is_too_long(before, after):
+                await permit.renew()  # perhaps it may be longer by now
+                self._fits(before, after)
             check_growth(counts, measure(self._shape, chain.document))
             record = self._recorded(op, before, after, message, node)
-            done = await chain.write(record, update, author)
+            try:
+                done = await chain.write(record, update, author, permit.checks())
+            except VersionConflict as conflict:
+                if not permit.is_of(conflict):
+                    raise
+                await permit.renew()  # the card or the share is another one now: it may not be allowed
+                continue
             if done is not None:
                 return done
             await chain.rebase(update)
             self._expected(expect)
-            await self._library._check(self, operation, op)
 
     def _recorded(self, op: str, before: str, after: str, message: str, node: int | None) -> VersionRecord:
         chain = self._chain
@@ -342,8 +371,11 @@ class Block(Edits):
                 version=self._chain.number,
             )
 
+    def _is_too_long(self, before: str, after: str) -> bool:
+        return len(after) > self.limit and len(after) > len(before)
+
     def _fits(self, before: str, after: str) -> None:
-        if len(after) > self.limit and len(after) > len(before):
+        if self._is_too_long(before, after):
             raise errors.LimitExceeded(
                 f"the block {self.label!r} would have {len(after)} characters; its limit is {self.limit}",
                 size=len(after),

@@ -11,6 +11,18 @@ class BlockNotFound(NotFound):
     code = "block_not_found"
 
 
+class AgentNotFound(NotFound):
+    """There is no agent or group of this name."""
+
+    code = "agent_not_found"
+
+
+class EntryNotFound(NotFound):
+    """There is no such archival entry, or the caller may not see it."""
+
+    code = "entry_not_found"
+
+
 class VersionNotFound(NotFound):
     """A block has no such version, checkpoint or branch."""
 
@@ -22,6 +34,18 @@ class LabelTaken(Conflict):
 
     code = "label_taken"
     hint = "choose another label, or delete or rename the other block"
+
+
+class LabelAmbiguous(InputError):
+    """Several agents have shared a block of this label."""
+
+    code = "label_ambiguous"
+
+
+class NameTaken(Conflict):
+    """There is an agent or a group of this name already."""
+
+    code = "name_taken"
 
 
 class LimitExceeded(InputError):

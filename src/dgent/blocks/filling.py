@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from dgent.blocks import checking, errors
+from dgent.blocks import checking, errors, gate
+from dgent.blocks import shape as shapes
 from dgent.blocks.document import Document
 from dgent.blocks.editable import check_text
+from dgent.blocks.form import rendered
+from dgent.blocks.record import BlockRecord
 from dgent.blocks.shape import BODY, Shape, container, field_container
+from dgent.blocks.template import Template
+
+
+def new_card(template: Template, **fields: Any) -> BlockRecord:
+    """The card of a new block: what is given, and the template for the rest."""
+    card = BlockRecord(
+        owner="",
+        label="",
+        kind=template.kind,
+        document=template.shape.document,
+        description=template.description,
+        template=template.name,
+        shape=shapes.dump(template.shape),
+        limit=template.limit,
+        permission=gate.check_permission(template.permission),
+    )
+    return replace(card, **fields)
+
+
+def first_content(card: BlockRecord, value: Any) -> tuple[Document, int]:
+    """The document that a block begins with, and how many characters that are."""
+    shape, document = shapes.load(card.document, card.shape), Document()
+    fill(shape, document, value)
+    size = len(rendered(shape, document, card.limit))
+    if size > card.limit:
+        raise errors.LimitExceeded(f"the content has {size} characters; the limit is {card.limit}")
+    return document, size
 
 
 def fill(shape: Shape, document: Document, value: Any = None, section: str = "") -> None:

@@ -29,11 +29,12 @@ _ALLOWED: dict[str, dict[str, Verdict]] = {
         "admin": "allow",
     },
     "delete": {**dict.fromkeys(PERMISSIONS, "deny"), "admin": "allow"},
+    "manage": {**dict.fromkeys(PERMISSIONS, "deny"), "admin": "allow"},
     "erase": {**dict.fromkeys(PERMISSIONS, "deny"), "admin": "allow"},
 }
 _TRUSTED: dict[str, frozenset[str]] = {
-    "partner": frozenset(("read", "append", "overwrite", "delete", "erase")),
-    "friend": frozenset(("read", "append", "overwrite", "delete")),
+    "partner": frozenset(("read", "append", "overwrite", "delete", "manage", "erase")),
+    "friend": frozenset(("read", "append", "overwrite", "delete", "manage")),
     "conversant": frozenset(("read", "append")),
     "untrusted": frozenset(),
 }

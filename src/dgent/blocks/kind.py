@@ -8,14 +8,19 @@ BlockKind = Literal["core", "working", "archival", "log"]
 DocumentKind = Literal["text", "map", "list", "log", "tree", "counter", "composite"]
 Permission = Literal["read_only", "partner", "human", "append", "read_write", "admin"]
 Trust = Literal["partner", "friend", "conversant", "untrusted"]
-Operation = Literal["read", "append", "overwrite", "delete", "erase"]
-"""What an operation does to a block; `erase` removes history itself, which only a partner may."""
+Operation = Literal["read", "append", "overwrite", "delete", "manage", "erase"]
+"""What an operation does to a block. `manage` is of its card and its shares, not of its content: pin, rename,
+delete, restore, share, describe. `erase` removes history itself, which only a partner may."""
+Status = Literal["active", "hibernated", "archived"]
+Role = Literal["regular", "supervisor", "observer", "specialist"]
 
 BLOCK_KINDS: tuple[str, ...] = get_args(BlockKind)
 DOCUMENT_KINDS: tuple[str, ...] = get_args(DocumentKind)
 PERMISSIONS: tuple[str, ...] = get_args(Permission)
 TRUSTS: tuple[str, ...] = get_args(Trust)
 OPERATIONS: tuple[str, ...] = get_args(Operation)
+STATUSES: tuple[str, ...] = get_args(Status)
+ROLES: tuple[str, ...] = get_args(Role)
 
 CONSTELLATION = "_constellation_"
 """The owner of blocks that belong to all agents of a constellation."""

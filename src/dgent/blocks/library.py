@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+import builtins
+import difflib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from dgent import clock, ids
-from dgent.blocks import errors, gate, rolling
-from dgent.blocks import shape as shapes
+from dgent.blocks import (
+    activity,
+    archive,
+    audit,
+    constellation,
+    errors,
+    gate,
+    notice,
+    rolling,
+    search,
+    sharing,
+)
+from dgent.blocks.access import Caller, Card, Reader
+from dgent.blocks.activity import Activity
+from dgent.blocks.archive import Entry
+from dgent.blocks.audit import Refusal
 from dgent.blocks.block import Block
-from dgent.blocks.document import Document
+from dgent.blocks.constellation import Groups, Roster, one_of
 from dgent.blocks.editable import check_text
-from dgent.blocks.filling import fill
-from dgent.blocks.form import rendered
-from dgent.blocks.kind import BLOCK_KINDS
-from dgent.blocks.record import BLOCK, ROOM, SCHEMAS, BlockRecord, VersionRecord
-from dgent.blocks.template import Given, Template, find
+from dgent.blocks.filling import first_content, new_card
+from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
+from dgent.blocks.notice import Notice
+from dgent.blocks.permit import Consent, Permit, Request, agreed
+from dgent.blocks.record import (
+    BLOCK,
+    ROOM,
+    SCHEMAS,
+    AuditRecord,
+    VersionRecord,
+    share_id,
+)
+from dgent.blocks.search import Hit, Text
+from dgent.blocks.sharing import Share
+from dgent.blocks.template import LIMIT, Given, find
 from dgent.blocks.version import Version
 from dgent.errors import InputError
-from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 CONSENT_S = 60.0
-
-
-@dataclass(frozen=True)
-class Request:
-    """What somebody is asked to agree to."""
-
-    agent: str
-    label: str
-    operation: str
-    what: str
-    reason: str
-
-
-Consent = Callable[[Request], Awaitable[bool] | bool]
 
 
 class Library:
@@ -58,11 +69,16 @@ class Library:
         consent: Consent | None = None,
         consent_s: float = CONSENT_S,
     ) -> None:
-        self.agent = ids.check_name(agent, "agent")
+        if ids.check_name(agent, "agent") == CONSTELLATION:
+            raise InputError(f"{CONSTELLATION} is no agent: give its blocks by owner=", field="agent")
+        self.agent = agent
         self.trust = gate.check_trust(trust)
         universe.register(*SCHEMAS)
         self._universe = universe.for_room(ROOM)
+        self._universe.author = agent  # who its commits are by, whoever the universe is opened for
+        self._caller = Caller(agent, self.trust)
         self._consent, self._consent_s = consent, consent_s
+        self.agents, self.groups = Roster(self), Groups(self)
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -79,77 +95,242 @@ class Library:
         pinned: bool = False,
         text: str | None = None,
         value: Any = None,
+        owner: str | None = None,
     ) -> Block:
-        """Make a block of this agent's; its label must be free.
+        """Make a block of this agent's, or of all with `owner="_constellation_"`; its label must be free.
 
         A template says what it holds and what is not given here. `value` is what it holds at first: the text
         of a text (or `text=`), the fields of a map, the items of a list, the sections of a composite.
         """
-        self._may("overwrite", label)
-        card = self._new_card(label, find(template, document), description, kind, limit, permission, pinned)
+        await self._may("manage", label, "create")
+        whose = self.agent if owner is None else owner
+        if whose not in (self.agent, CONSTELLATION):
+            raise InputError(f"{self.agent} makes no blocks of {whose!r}", field="owner")
         if text is not None and value is not None:
             raise InputError("text= and value= are the same thing", hint="give one of them")
-        content = Document()
-        shape = shapes.load(card.document, card.shape)
-        fill(shape, content, value if text is None else text)
-        size = len(rendered(shape, content, card.limit))
-        if size > card.limit:
-            raise errors.LimitExceeded(f"the content has {size} characters; the limit is {card.limit}")
+        given = {"kind": kind, "limit": limit, "description": description, "permission": permission}
+        fields = {name: each for name, each in given.items() if each is not None}
+        _check_card(fields)
+        ids.check_name(label, "label")
+        card = new_card(find(template, document), owner=whose, label=label, pinned=pinned is True, **fields)
+        content, size = first_content(card, value if text is None else text)
         id = ids.new_id()
 
         async def work(tx: Transaction) -> None:
-            if await self._find(tx, self.agent, label) is not None:
-                raise errors.LabelTaken(f"{self.agent} has a block {label!r} already", label=label)
+            await constellation.enrol(tx, self.agent)
+            await self._check_free(tx, whose, label)
             await tx.remember(card, id=id)
 
-        await self._universe.transact(work, note=f"block {label}")
-        made = Block(self, await self._universe.get(id), "admin")
+        await self._universe.transact(work, lock=f"blocks of {whose}", note=f"create {label}")
+        made = Block(self, self._caller.of_own(await self._universe.get(id)))
         made._chain.document, made._chain._loaded = content, True
         record = VersionRecord("create", 1, 0, size, size, 0, content.frontiers)
         await made._chain.write(record, content.take_update(), self.agent)
         return made
 
-    def _new_card(
+    async def get(self, label: str, *, owner: str | None = None) -> Block:
+        """A block by its label: this agent's, or one that was shared with it, or that belongs to all.
+
+        Its own comes first. Where several others have shared one of this label, `owner` says whose.
+        """
+        await self._may("read", label)
+        ids.check_name(label, "label")
+        own = None if owner not in (None, self.agent) else await self._find(self._universe, self.agent, label)
+        if own is not None:
+            found = await self._caller.standing(self._universe, own.id, self.agent)
+            return Block(self, found) if found is not None else await self.get(label, owner=owner)
+        others = [] if owner == self.agent else await self._caller.visible(self._universe, label)
+        others = [each for each in others if owner in (None, each.card.value.owner)]
+        if not others:
+            raise await self._missing(label, owner)
+        if len(others) > 1:
+            owners = [each.card.value.owner for each in others]
+            raise errors.LabelAmbiguous(
+                f"{len(owners)} agents have shared a block {label!r}: {', '.join(owners)}",
+                hint="give owner=",
+                owners=owners,
+            )
+        return Block(self, others[0])
+
+    async def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
+        """This agent's blocks by label; with `shared` also those of others that it may see, by owner."""
+        await self._may("read", "")
+        if kind is not None:
+            one_of(kind, BLOCK_KINDS, "kind")
+        found = await self._caller.visible(self._universe)
+        return [
+            Block(self, each)
+            for each in found
+            if (shared or each.card.value.owner == self.agent) and kind in (None, each.card.value.kind)
+        ]
+
+    async def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
+        """Give a block another label."""
+        block = await self.get(label, owner=owner)
+        ids.check_name(to, "label")
+
+        async def work(tx: Transaction, card: Card) -> None:
+            if to != card.value.label:
+                await self._check_free(tx, card.value.owner, to)
+            await tx.store(card.replace(value=replace(card.value, label=to)))
+
+        await self._manage(block, "rename", work, f"rename {label} to {to}")
+        return await self._again(block)
+
+    async def describe(
         self,
         label: str,
-        template: Template,
-        description: str | None,
-        kind: str | None,
-        limit: int | None,
-        permission: str | None,
-        pinned: bool,
-    ) -> BlockRecord:
-        """The card of a new block: what is given, and the template for the rest."""
-        most = template.limit if limit is None else limit
-        if type(most) is not int or most < 1:
-            raise InputError(f"a limit is a number of characters from 1, not {most!r}", field="limit")
-        return BlockRecord(
-            self.agent,
-            ids.check_name(label, "label"),
-            _one_of(template.kind if kind is None else kind, BLOCK_KINDS, "kind"),
-            template.shape.document,
-            template.description if description is None else description,
-            template.name,
-            shapes.dump(template.shape),
-            most,
-            gate.check_permission(template.permission if permission is None else permission),
-            pinned,
-        )
+        *,
+        owner: str | None = None,
+        description: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+        permission: str | None = None,
+    ) -> Block:
+        """Change what a block is for, when it is in the context, how long it may be, or its permission.
 
-    async def get(self, label: str, *, owner: str | None = None) -> Block:
-        """A block by its label, of this agent or of another that has shared it."""
-        card = await self._find(self._universe, owner or self.agent, label)
-        permission = None if card is None else await self._permission(card)
-        if card is None or permission is None:
-            raise errors.BlockNotFound(f"{owner or self.agent} has no block {label!r}", label=label)
-        return Block(self, card, permission)
+        A permission that allows more than before needs somebody's consent: else an agent could give
+        itself leave to change what it may only read.
+        """
+        block = await self.get(label, owner=owner)
+        given: dict[str, Any] = {
+            "description": description,
+            "kind": kind,
+            "limit": limit,
+            "permission": permission,
+        }
+        fields = {name: value for name, value in given.items() if value is not None}
+        _check_card(fields)
+        asked: set[str] = set()
 
-    async def list(self, *, kind: str | None = None) -> list[Block]:
-        """This agent's blocks, by label."""
-        where = {"owner": self.agent, "active": True} | ({} if kind is None else {"kind": kind})
-        found = await self._universe.recall(Query(schema=BLOCK.name, where=where, limit=None))
-        blocks = [Block(self, card, await self._permission(card) or "read_only") for card in found]
-        return sorted(blocks, key=lambda block: block.label)
+        async def work(tx: Transaction, card: Card) -> None:
+            wanted = fields.get("permission", card.value.permission)
+            if gate.least(wanted, card.value.permission) != wanted and card.value.permission not in asked:
+                asked.add(card.value.permission)
+                await self._widened(block, card.value.permission, wanted)
+            await tx.store(card.replace(value=replace(card.value, **fields)))
+
+        await self._manage(block, "describe", work, f"describe {label}")
+        return await self._again(block)
+
+    async def pin(self, label: str, pinned: bool = True, *, owner: str | None = None) -> Block:
+        """Keep a working block in the context, or no longer."""
+        block = await self.get(label, owner=owner)
+
+        async def work(tx: Transaction, card: Card) -> None:
+            await tx.store(card.replace(value=replace(card.value, pinned=pinned is True)))
+
+        await self._manage(block, "pin", work, f"{'pin' if pinned else 'unpin'} {label}")
+        return await self._again(block)
+
+    async def delete(self, label: str, *, owner: str | None = None) -> None:
+        """Remove a block; its label is free at once, and `restore` brings it back with its history."""
+        block = await self.get(label, owner=owner)
+
+        async def work(tx: Transaction, card: Card) -> None:
+            await tx.store(card.replace(value=replace(card.value, active=False)))
+
+        await self._manage(block, "delete", work, f"delete {label}")
+
+    async def restore(self, label: str, *, to: str | None = None) -> Block:
+        """Bring back the block of a label that was deleted last, perhaps under another label.
+
+        It has its history and its shares as before. LabelTaken when another block has the label now.
+        """
+        await self._may("manage", label)
+        wanted = ids.check_name(label if to is None else to, "label")
+
+        async def work(tx: Transaction) -> str:
+            gone = await self._deleted(tx, ids.check_name(label, "label"))
+            if not gone:
+                raise errors.BlockNotFound(f"{self.agent} has deleted no block {label!r}", label=label)
+            await self._check_free(tx, self.agent, wanted)
+            await tx.store(gone[0].replace(value=replace(gone[0].value, label=wanted, active=True)))
+            return gone[0].id
+
+        id = await self._universe.transact(work, note=f"restore {label}")
+        standing = await self._caller.standing(self._universe, id, self.agent)
+        if standing is None:
+            raise errors.BlockNotFound(f"the block {wanted!r} was deleted again", label=wanted)
+        return Block(self, standing)
+
+    async def deleted(self) -> builtins.list[str]:
+        """The labels of this agent's deleted blocks, the last one first."""
+        await self._may("read", "")
+        return [card.value.label for card in await self._deleted(self._universe)]
+
+    async def _deleted(self, reader: Reader, label: str | None = None) -> builtins.list[Card]:
+        where = {"owner": self.agent, "active": False} | ({} if label is None else {"label": label})
+        found = await reader.recall(Query(schema=BLOCK.name, where=where, limit=None))
+        return sorted(found, key=lambda card: card.seq or 0, reverse=True)
+
+    # -- sharing ------------------------------------------------------------------------------
+
+    async def share(
+        self,
+        label: str,
+        *,
+        with_agent: str | None = None,
+        with_group: str | None = None,
+        permission: str = "append",
+        owner: str | None = None,
+    ) -> None:
+        """Give a block to another agent, or to the members of a group; once more changes the permission."""
+        allowed = gate.check_permission(permission)
+        block = await self.get(label, owner=owner)
+
+        async def work(tx: Transaction, card: Card) -> None:
+            await sharing.put(tx, card, self.agent, with_agent, with_group, allowed)
+
+        await self._manage(block, "share", work, f"share {label} with {with_agent or with_group}")
+
+    async def unshare(
+        self,
+        label: str,
+        *,
+        with_agent: str | None = None,
+        with_group: str | None = None,
+        owner: str | None = None,
+    ) -> bool:
+        """Take a block back from an agent or a group; False when it was not shared with them."""
+        block = await self.get(label, owner=owner)
+        was: builtins.list[bool] = []
+
+        async def work(tx: Transaction, card: Card) -> None:
+            id = share_id(card.id, await sharing.recipient(tx, with_agent, with_group))
+            was[:] = [await tx.exists(id)]
+            if was[0]:
+                await tx.delete(id)
+
+        await self._manage(block, "unshare", work, f"unshare {label} with {with_agent or with_group}")
+        return was[0]
+
+    async def shared(self) -> builtins.list[Share]:
+        """What this agent has given to others and what others have given to it, its own first."""
+        await self._may("read", "")
+        return await sharing.shares(self._universe, self._caller)
+
+    async def refusals(self, limit: int = 100) -> builtins.list[Refusal]:
+        """What this agent was refused, and what others were refused of its blocks; newest first."""
+        await self._may("read", "")
+        return await audit.refusals(self._universe, self.agent, limit)
+
+    # -- what others do -----------------------------------------------------------------------------
+
+    async def notices(self, *, mark: bool = False) -> builtins.list[Notice]:
+        """What others did to the blocks that this agent may see, since it last looked, with the difference.
+
+        With `mark` it has looked now: they are told once.
+        """
+        await self._may("read", "", "notices")
+        return await notice.notices(self, mark)
+
+    async def activity(
+        self, since: int | datetime | None = None, *, limit: int = 50
+    ) -> builtins.list[Activity]:
+        """Who did what to the blocks that this agent may see, since a commit or a time; newest first."""
+        await self._may("read", "", "activity")
+        return await activity.activity(self, since, limit)
 
     # -- rolling logs -------------------------------------------------------------------------
 
@@ -162,9 +343,8 @@ class Library:
 
     async def log_event(self, event: str, details: Any = None, *, label: str = rolling.LABEL) -> Version:
         """Note in the agent's rolling log that something happened."""
-        return await rolling.log(
-            self, "event", {"event": ids.check_name(event, "event"), "details": details}, label
-        )
+        entry = {"event": ids.check_name(event, "event"), "details": details}
+        return await rolling.log(self, "event", entry, label)
 
     async def log_summary(
         self, summary: str, count: int | None = None, *, label: str = rolling.LABEL
@@ -172,97 +352,157 @@ class Library:
         """Note in the agent's rolling log what so many messages came to."""
         return await rolling.log(self, "summary", {"summary": check_text(summary), "count": count}, label)
 
-    # -- cards --------------------------------------------------------------------------------
+    # -- the archive --------------------------------------------------------------------------------
 
-    async def rename(self, label: str, to: str) -> Block:
-        """Give a block another label."""
-        block = await self.get(label)
-        await self._check(block, "overwrite", "rename")
+    async def archive(self, text: str, *, tags: Iterable[str] = ()) -> Entry:
+        """Put a text away, to be found by search."""
+        await self._may("append", "", "archive")
+        return await archive.put(self._universe, self.agent, text, tags)
 
-        async def work(tx: Transaction) -> None:
-            if await self._find(tx, block.owner, ids.check_name(to, "label")) is not None:
-                raise errors.LabelTaken(f"{block.owner} has a block {to!r} already", label=to)
-            await self._recard(tx, block.id, label=to)
+    async def archived(self, id: str) -> Entry:
+        """An archival entry of this agent."""
+        await self._may("read", "", "archived")
+        return await archive.get(self._universe, self.agent, id)
 
-        await self._universe.transact(work, note=f"block {label} is {to}")
-        return await self.get(to)
+    async def unarchive(self, id: str) -> None:
+        """Delete an archival entry; the store's history has it still."""
+        await self._may("manage", "", "unarchive")
+        await archive.get(self._universe, self.agent, id)
+        await self._universe.delete(id, note="unarchive")
 
-    async def delete(self, label: str) -> None:
-        """Remove a block; its label is free at once, and `restore` brings it back with its history."""
-        block = await self.get(label)
-        await self._check(block, "delete", "delete")
-        await self._universe.transact(
-            lambda tx: self._recard(tx, block.id, active=False), note=f"delete block {label}"
-        )
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        kind: str | None = None,
+        owner: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> builtins.list[Hit]:
+        """Find a text in the blocks and archival entries that this agent may see, the best first.
 
-    async def pin(self, label: str, pinned: bool = True) -> Block:
-        """Keep a working block in the context, or no longer."""
-        block = await self.get(label)
-        await self._check(block, "overwrite", "pin")
-        await self._universe.transact(
-            lambda tx: self._recard(tx, block.id, pinned=pinned), note=f"pin block {label}"
-        )
-        return await self.get(label)
+        Any text can be searched for: what is no letter or digit sets words apart. `kind` is core, working,
+        archival, log, or entry; `tags` are those of entries.
+        """
+        await self._may("read", "", "search")
+        return await search.found(self._texts(kind, owner, ids.check_tags(tags)), query, limit)
 
-    async def _recard(self, tx: Transaction, id: str, **fields: Any) -> None:
-        card = await tx.get(id)
-        if not isinstance(card, Crystal):
-            raise errors.BlockNotFound(f"there is no block {id!r}")
-        await tx.store(card.replace(value=replace(card.value, **fields)))
+    async def _texts(self, kind: str | None, owner: str | None, tags: frozenset[str]) -> AsyncIterator[Text]:
+        if kind is not None:
+            one_of(kind, (*BLOCK_KINDS, "entry"), "kind")
+        if kind != "entry" and not tags:
+            for block in await self.list(kind=kind, shared=True):
+                if owner in (None, block.owner):
+                    await block._chain.refresh()
+                    text = search.flat(block._chain.document.value())
+                    yield Text(block.kind, block.id, block.owner, block.label, text, block.description)
+        if kind in (None, "entry") and owner in (None, self.agent):
+            async for entry in archive.entries(self._universe, self.agent, tags):
+                yield Text("entry", entry.id, entry.agent, "", entry.text, " ".join(sorted(entry.tags)))
 
-    async def _find(
-        self, reader: Universe | Transaction, owner: str, label: str
-    ) -> Crystal[BlockRecord] | None:
+    # -- how a card changes -----------------------------------------------------------------------
+
+    async def _manage(
+        self, block: Block, what: str, work: Callable[[Transaction, Card], Awaitable[None]], note: str
+    ) -> None:
+        """Change a block's card or shares, if the agent may, in a transaction that sees whether it may."""
+        permit = await self._check(block, "manage", what)
+
+        async def checked(tx: Transaction) -> None:
+            await permit.renew(tx)
+            await work(tx, permit.standing.card)
+
+        await self._universe.transact(checked, note=note)
+
+    async def _again(self, block: Block) -> Block:
+        """The block as it is after a change of its card."""
+        await self._check(block, "read", "read")
+        return block
+
+    async def _find(self, reader: Reader, owner: str, label: str) -> Card | None:
         query = Query(schema=BLOCK.name, where={"label": label, "owner": owner, "active": True}, limit=1)
         found = await reader.recall(query)
         return found[0] if found else None
 
+    async def _check_free(self, reader: Reader, owner: str, label: str) -> None:
+        if await self._find(reader, owner, label) is not None:
+            raise errors.LabelTaken(f"{owner} has a block {label!r} already", label=label)
+
+    async def _missing(self, label: str, owner: str | None) -> errors.BlockNotFound:
+        """The error for a label that leads nowhere: with the labels that are near it."""
+        seen = await self._caller.visible(self._universe)
+        labels = [each.card.value.label for each in seen if owner in (None, each.card.value.owner)]
+        near = difflib.get_close_matches(label, labels, 3)
+        whose = f"{owner} shares no" if owner not in (None, self.agent) else f"{self.agent} has no"
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`list(shared=True)` shows them"
+        return errors.BlockNotFound(f"{whose} block {label!r}", hint=hint, label=label)
+
     # -- who may do what ------------------------------------------------------------------------
 
-    async def _permission(self, card: Crystal[BlockRecord]) -> str | None:
-        """What this agent may do with a block; None when it may not even see it."""
-        if card.value.owner == self.agent:
-            return card.value.permission if card.value.permission != "read_write" else "admin"
-        return None
-
-    async def _check(self, block: Block, operation: str, what: str) -> None:
+    async def _check(self, block: Block, operation: str, what: str) -> Permit:
         """The one gate that everything passes; asks for consent where the permission wants it."""
-        judgement = gate.judge(operation, block.permission, self.trust)
-        if judgement.verdict == "deny":
-            raise gate.denied(block.label, what, judgement)
-        if judgement.verdict == "consent" and not await self._agreed(
-            block, operation, what, judgement.reason
-        ):
-            raise errors.ConsentRefused(
-                f"{what} of the block {block.label!r} is denied: {judgement.reason}, and nobody did",
-                label=block.label,
-                operation=operation,
-            )
+        return await Permit(self, block, operation, what).ask()
 
-    async def _agreed(self, block: Block, operation: str, what: str, reason: str) -> bool:
-        if self._consent is None:
-            return False
-        request = Request(self.agent, block.label, operation, what, reason)
-        try:
-            async with asyncio.timeout(self._consent_s):
-                answer = self._consent(request)
-                return (await answer if isinstance(answer, Awaitable) else answer) is True
-        except TimeoutError:
-            return False
+    async def _agreed(self, label: str, operation: str, what: str, reason: str) -> bool:
+        request = Request(self.agent, label, operation, what, reason)
+        return await agreed(self._consent, request, self._consent_s)
 
-    def _may(self, operation: str, label: str) -> None:
+    async def _widened(self, block: Block, before: str, after: str) -> None:
+        who = "a human" if before == "human" else "the partner"
+        judgement = gate.Judgement("consent", f"{who} must agree to allow {after} instead of {before}")
+        if await self._agreed(block.label, "manage", "describe", judgement.reason):
+            return
+        message = f"describe of the block {block.label!r} is denied: {judgement.reason}, and nobody did"
+        error = errors.ConsentRefused(message, label=block.label, operation="manage")
+        raise await self._refused(error, judgement, "manage", "describe", block.label, block.owner, block.id)
+
+    async def _may(self, operation: str, label: str, what: str = "") -> None:
+        """The gate for what is not about one block: the caller's trust alone decides."""
         judgement = gate.judge(operation, "admin", self.trust)
         if judgement.verdict != "allow":
-            raise gate.denied(label, operation, judgement)
+            error = gate.denied(label, what or operation, judgement)
+            raise await self._refused(error, judgement, operation, what or operation, label)
+
+    async def _refused(
+        self,
+        error: errors.PermissionDenied,
+        judgement: gate.Judgement,
+        operation: str,
+        what: str,
+        label: str,
+        owner: str = "",
+        block: str = "",
+    ) -> errors.PermissionDenied:
+        """Keep that something was refused; returns the error to raise."""
+        record = AuditRecord(
+            *(self.agent, self.trust, owner, str(label)[: audit.MAX_REASON], what, operation),
+            *(judgement.verdict, judgement.reason[: audit.MAX_REASON], block),
+        )
+        await audit.note(self._universe, record, error)
+        return error
 
     def _author(self, by: str | None) -> str:
-        return self.agent if by is None else ids.check_name(by, "by")
+        """Who a change is by. Only who speaks for the partner may write in another name."""
+        if by is None or by == self.agent:
+            return self.agent
+        if self.trust != "partner":
+            raise errors.PermissionDenied(
+                f"a caller of trust {self.trust} writes as {self.agent}, not as {by!r}", agent=self.agent
+            )
+        return ids.check_name(by, "by")
 
     def _stamped(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
         return {"at": clock.text(clock.now()), "agent": self._author(by), **entry}
 
 
-def _one_of(value: str, known: tuple[str, ...], field: str) -> str:
-    if value not in known:
-        raise InputError(f"{value!r} is no {field}", hint=f"use one of {', '.join(known)}", field=field)
-    return value
+def _check_card(fields: dict[str, Any]) -> None:
+    """Check what is given for a card, and bring the permission into its plain spelling."""
+    if "kind" in fields:
+        one_of(fields["kind"], BLOCK_KINDS, "kind")
+    if "description" in fields and not isinstance(fields["description"], str):
+        raise InputError("a description is text", field="description")
+    limit = fields.get("limit", LIMIT)
+    if type(limit) is not int or not 1 <= limit < 2**53:
+        raise InputError(f"a limit is a number of characters from 1, not {limit!r}", field="limit")
+    if "permission" in fields:
+        fields["permission"] = gate.check_permission(fields["permission"])

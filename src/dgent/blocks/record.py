@@ -10,6 +10,7 @@ own: it is the history.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from dgent.model.schema import Schema
@@ -81,13 +82,99 @@ class CheckpointRecord:
     version: int
 
 
+@dataclass(frozen=True)
+class AgentRecord:
+    """An agent of the constellation. Its name is its identity, and never changes."""
+
+    name: str
+    description: str = ""
+    status: str = "active"
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """Agents that belong together."""
+
+    name: str
+    description: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MemberRecord:
+    """That an agent is in a group, and what it is there."""
+
+    group: str
+    agent: str
+    role: str = "regular"
+    capabilities: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShareRecord:
+    """That a block is shared: `to` is the id of an agent's or a group's record."""
+
+    block: str
+    owner: str
+    to: str
+    permission: str
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class SeenRecord:
+    """The version of a block that an agent looked at last."""
+
+    agent: str
+    block: str
+    version: int
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """Something that was refused: to whom, what, and why."""
+
+    agent: str
+    trust: str
+    owner: str
+    label: str
+    what: str
+    operation: str
+    verdict: str
+    reason: str
+    block: str = ""
+
+
+@dataclass(frozen=True)
+class EntryRecord:
+    """An archival entry: a text that an agent put away, to be found by search."""
+
+    agent: str
+    text: str
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
 BLOCK = Schema("block.block", contract=BlockRecord, indexes=("owner", "label"), owner=ROOM)
 VERSION = Schema("block.version", contract=VersionRecord, owner=ROOM, history="none")
 PAGE = Schema("block.page", contract=PageRecord, owner=ROOM, history="none", feed=False)
 SNAPSHOT = Schema("block.snapshot", contract=SnapshotRecord, owner=ROOM, history="none", feed=False)
 CHECKPOINT = Schema("block.checkpoint", contract=CheckpointRecord, indexes=("block",), owner=ROOM)
+AGENT = Schema("block.agent", contract=AgentRecord, owner=ROOM)
+GROUP = Schema("block.group", contract=GroupRecord, owner=ROOM)
+MEMBER = Schema("block.member", contract=MemberRecord, indexes=("agent", "group"), owner=ROOM)
+SHARE = Schema("block.share", contract=ShareRecord, indexes=("to", "block", "owner"), owner=ROOM)
+SEEN = Schema("block.seen", contract=SeenRecord, indexes=("agent",), owner=ROOM, history="none", feed=False)
+AUDIT = Schema(
+    "block.audit", contract=AuditRecord, indexes=("agent", "owner"), owner=ROOM, history="none", feed=False
+)
+ENTRY = Schema("block.entry", contract=EntryRecord, indexes=("agent",), owner=ROOM)
 
-SCHEMAS = (BLOCK, VERSION, PAGE, SNAPSHOT, CHECKPOINT)
+SCHEMAS = (
+    *(BLOCK, VERSION, PAGE, SNAPSHOT, CHECKPOINT),
+    *(AGENT, GROUP, MEMBER, SHARE, SEEN, AUDIT, ENTRY),
+)
 
 
 def version_id(block: str, number: int) -> str:
@@ -103,3 +190,28 @@ def page_id(block: str, last: int) -> str:
 def snapshot_id(block: str) -> str:
     """The id of a block's snapshot."""
     return f"{block}/s"
+
+
+def seen_id(block: str, agent: str) -> str:
+    """The id of what an agent has seen of a block."""
+    return f"{block}/seen/{agent}"
+
+
+def share_id(block: str, to: str) -> str:
+    """The id of a share, by the id of whom it is for: one for each of them."""
+    return f"{block}/share/{to}"
+
+
+def agent_id(name: str) -> str:
+    """The id of an agent's record: there can only be one of a name."""
+    return f"{AGENT.name}/{name}"
+
+
+def group_id(name: str) -> str:
+    """The id of a group's record."""
+    return f"{GROUP.name}/{name}"
+
+
+def member_id(group: str, agent: str) -> str:
+    """The id of a membership."""
+    return f"{group_id(group)}/{agent}"

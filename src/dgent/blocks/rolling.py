@@ -6,10 +6,13 @@ entries out of the document, and then they are still found in its history.
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dgent.blocks import errors
+from dgent.blocks.access import Caller, Card, Standing
 from dgent.blocks.block import Block
 from dgent.blocks.template import ROLLING_LOG
 from dgent.blocks.version import Version
@@ -20,14 +23,18 @@ if TYPE_CHECKING:
 LABEL = "log"
 
 
+@dataclass(frozen=True)
+class System(Caller):
+    """Whoever keeps an agent's logs: it may append where the agent may only read."""
+
+    def of_own(self, card: Card) -> Standing:
+        """Leave to append, and to nothing else."""
+        return Standing(card, "append")
+
+
 async def log(library: Library, op: str, entry: dict[str, Any], label: str) -> Version:
     """Add an entry to a rolling log, which is made when there is none."""
-    library._may("append", label)
-    block = await _log_of(library, label)
-    return await block._log(op, {key: each for key, each in entry.items() if each is not None}, None, "")
-
-
-async def _log_of(library: Library, label: str) -> Block:
+    await library._may("append", label, op)
     card = await library._find(library._universe, library.agent, label)
     if card is None:
         with suppress(errors.LabelTaken):  # somebody else may make it at the same moment
@@ -37,5 +44,7 @@ async def _log_of(library: Library, label: str) -> Block:
         raise errors.BlockNotFound(f"{library.agent} has no block {label!r}", label=label)
     if card.value.document != "log":
         raise errors.WrongKind(f"{label!r} is a {card.value.document}, not a log")
-    # The block itself is read-only for the agent: the system comes with a permission of its own.
-    return Block(library, card, "append")
+    system = copy.copy(library)
+    system._caller = System(library.agent, library.trust)
+    block = Block(system, system._caller.of_own(card))
+    return await block._log(op, {key: each for key, each in entry.items() if each is not None}, None, "")

@@ -1,0 +1,132 @@
+"""An agent's standing with a block: what it may do, and the records that say so.
+
+Whoever relies on a standing has the commit check that these records are still as they were read. So what was
+allowed a moment ago and is not allowed any more is not done, and an edit needs no further read for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dgent.blocks import gate
+from dgent.blocks.kind import CONSTELLATION, PERMISSIONS
+from dgent.blocks.record import (
+    BLOCK,
+    MEMBER,
+    SHARE,
+    BlockRecord,
+    MemberRecord,
+    ShareRecord,
+    agent_id,
+    group_id,
+    share_id,
+)
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+from dgent.store.backend import Check, Op
+from dgent.universe.transaction import Transaction
+from dgent.universe.universe import Universe
+
+Reader = Universe | Transaction
+Card = Crystal[BlockRecord]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What an agent may do with a block.
+
+    `permission` is for its content, `manages` for its card and its shares: its owner manages a block that is
+    read_only. `grants` are the share, and the membership of the group it is for.
+    """
+
+    card: Card
+    permission: str
+    manages: bool = False
+    grants: tuple[Crystal[Any], ...] = ()
+
+    def for_operation(self, operation: str) -> str:
+        """The permission that an operation is judged by."""
+        return "admin" if self.manages and operation in ("manage", "erase") else self.permission
+
+    def checks(self) -> list[Op]:
+        """Ops that let a commit happen only while this standing is as it is."""
+        return [Check(each.id, each.rev) for each in (self.card, *self.grants)]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks."""
+
+    agent: str
+    trust: str
+
+    async def standing(self, reader: Reader, id: str, owner: str) -> Standing | None:
+        """The standing with one block now; None when it may not see it, or there is none."""
+        if owner in (self.agent, CONSTELLATION):
+            card = await reader.get(id)
+            return self.of_own(card) if _is_there(card) else None
+        members = await self._memberships(reader)
+        recipients = [agent_id(self.agent), *(group_id(each.value.group) for each in members)]
+        card, *shares = await reader.get_many([id, *(share_id(id, to) for to in recipients)])
+        if not _is_there(card):
+            return None
+        return _of_shared(card, [each for each in shares if isinstance(each, Crystal)], members)
+
+    async def visible(self, reader: Reader, label: str | None = None) -> list[Standing]:
+        """The standing with every block that it may see: its own, those of all, and those it was given."""
+        where: dict[str, Any] = {"owner": {"$in": [self.agent, CONSTELLATION]}, "active": True}
+        where |= {} if label is None else {"label": label}
+        own = await reader.recall(Query(schema=BLOCK.name, where=where, limit=None))
+        found = [self.of_own(card) for card in own]
+        members = await self._memberships(reader)
+        shares = await self.received(reader, members)
+        cards = await reader.get_many(list(dict.fromkeys(each.value.block for each in shares)))
+        for card in cards:
+            if _is_there(card) and label in (None, card.value.label):
+                mine = [each for each in shares if each.value.block == card.id]
+                standing = _of_shared(card, mine, members)
+                found += [] if standing is None else [standing]
+        return sorted(found, key=self._order)
+
+    async def received(
+        self, reader: Reader, members: Iterable[Crystal[MemberRecord]] | None = None
+    ) -> list[Crystal[ShareRecord]]:
+        """The shares that are for this agent, or for a group that it is in."""
+        known = await self._memberships(reader) if members is None else members
+        recipients = [agent_id(self.agent), *(group_id(each.value.group) for each in known)]
+        where = {"to": recipients[0] if len(recipients) == 1 else {"$in": recipients}}
+        return await reader.recall(Query(schema=SHARE.name, where=where, limit=None))
+
+    async def _memberships(self, reader: Reader) -> list[Crystal[MemberRecord]]:
+        return await reader.recall(Query(schema=MEMBER.name, where={"agent": self.agent}, limit=None))
+
+    def of_own(self, card: Card) -> Standing:
+        """The standing with a block of its own, or of all."""
+        permission = card.value.permission
+        if card.value.owner == self.agent:
+            # Its owner may do what nobody said it may not; only a restriction of the content binds it.
+            return Standing(card, "admin" if permission == "read_write" else permission, True)
+        # What belongs to all has no agent that manages it: whoever speaks for the partner does.
+        return Standing(card, permission, self.trust == "partner")
+
+    def _order(self, standing: Standing) -> tuple[bool, str, str]:
+        card = standing.card.value
+        return card.owner != self.agent, card.owner, card.label
+
+
+def _of_shared(
+    card: Card, shares: list[Crystal[ShareRecord]], members: list[Crystal[MemberRecord]]
+) -> Standing | None:
+    """The standing that the best of some shares gives."""
+    if not shares:
+        return None
+    best = max(shares, key=lambda each: PERMISSIONS.index(each.value.permission))
+    through = [each for each in members if group_id(each.value.group) == best.value.to]
+    permission = gate.least(card.value.permission, best.value.permission)
+    return Standing(card, permission, permission == "admin", (best, *through))
+
+
+def _is_there(card: Any) -> bool:
+    return isinstance(card, Crystal) and card.schema_name == BLOCK.name and card.value.active

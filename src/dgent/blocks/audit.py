@@ -1,0 +1,57 @@
+"""What was refused: who wanted what, when, and why it was not done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from dgent.blocks.errors import PermissionDenied
+from dgent.blocks.record import AUDIT, AuditRecord
+from dgent.errors import DgentError
+from dgent.model.query import Query
+from dgent.universe.universe import Universe
+
+MAX_REASON = 1000
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Something that was not done: `what`, which is an operation of a kind, to an owner's block."""
+
+    at: datetime
+    agent: str
+    trust: str
+    owner: str
+    label: str
+    what: str
+    operation: str
+    verdict: str
+    reason: str
+
+
+async def note(universe: Universe, record: AuditRecord, error: PermissionDenied) -> None:
+    """Keep a refusal. What goes wrong with that is told with the refusal, and does not replace it."""
+    try:
+        await universe.remember(record)
+    except DgentError as trouble:
+        error.add_note(f"this refusal could not be logged: {trouble}")
+
+
+async def refusals(universe: Universe, agent: str, limit: int) -> list[Refusal]:
+    """What an agent was refused, and what others were refused of its blocks; newest first."""
+    where = {"$or": [{"agent": agent}, {"owner": agent}]}
+    found = await universe.recall(Query(schema=AUDIT.name, where=where, limit=limit))
+    return [
+        Refusal(
+            each.created_at,
+            each.value.agent,
+            each.value.trust,
+            each.value.owner,
+            each.value.label,
+            each.value.what,
+            each.value.operation,
+            each.value.verdict,
+            each.value.reason,
+        )
+        for each in found
+    ]

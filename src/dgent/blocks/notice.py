@@ -1,0 +1,131 @@
+"""Notices: what others did to a block since an agent last looked at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dgent.blocks import diff as diffs
+from dgent.blocks import errors
+from dgent.blocks.block import Block
+from dgent.blocks.diff import Diff
+from dgent.blocks.record import SeenRecord, seen_id, version_id
+from dgent.blocks.version import Version
+from dgent.model.crystal import Crystal
+from dgent.store.backend import Put
+from dgent.universe import writing
+
+if TYPE_CHECKING:
+    from dgent.blocks.library import Library
+
+
+@dataclass(frozen=True)
+class Notice:
+    """That others have changed a block: from which version to which, what they did, and the difference."""
+
+    block: str
+    owner: str
+    label: str
+    since: int
+    version: int
+    changes: tuple[Version, ...]
+    diff: Diff
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Who changed it, in the order in which they first did."""
+        return tuple(dict.fromkeys(change.by for change in self.changes))
+
+    def __str__(self) -> str:
+        return f"{self.owner}/{self.label}: {', '.join(self.by)} changed it\n{self.diff}"
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A block to look at, and the newest version that was seen of it before."""
+
+    block: Block
+    seen: Crystal[SeenRecord] | None
+
+    @property
+    def version(self) -> int:
+        return 0 if self.seen is None else self.seen.value.version
+
+
+async def notices(library: Library, mark: bool) -> list[Notice]:
+    """What others did to the blocks that an agent may see; `mark` keeps that it has seen it now."""
+    looks = await _changed(library, await library.list(shared=True))
+    found = []
+    seen: list[tuple[_Look, int]] = []
+    for look in looks:
+        try:
+            notice = await _notice(library, look)
+        except (errors.BlockNotFound, errors.PermissionDenied):
+            continue  # deleted, or taken back, since they were listed
+        seen.append((look, look.block.version))
+        found += [] if notice is None else [notice]
+    if mark:
+        await _mark(library, seen)
+    return found
+
+
+async def _changed(library: Library, blocks: list[Block]) -> list[_Look]:
+    """Those of some blocks that may have changed since they were seen: most have not, which is seen at once.
+
+    The newest version of a block is never folded. So where the seen one is there and none comes after it,
+    nothing has happened.
+    """
+    universe = library._universe
+    records = await universe.get_many([seen_id(block.id, library.agent) for block in blocks])
+    looks = [
+        _Look(block, found if isinstance(found, Crystal) else None)
+        for block, found in zip(blocks, records, strict=True)
+    ]
+    known = [look for look in looks if look.seen is not None]
+    ids = [version_id(look.block.id, look.version + step) for look in known for step in (0, 1)]
+    there = [isinstance(found, Crystal) for found in await universe.get_many(ids)]
+    same = {
+        look.block.id
+        for look, (last, more) in zip(known, zip(there[::2], there[1::2], strict=True), strict=True)
+        if last and not more
+    }
+    return [look for look in looks if look.block.id not in same]
+
+
+async def _notice(library: Library, look: _Look) -> Notice | None:
+    block, chain = look.block, look.block._chain
+    await chain.refresh()
+    whole = bool(chain.tail) and chain.tail[0].number <= look.version + 1
+    versions = chain.tail if whole else await chain.versions()
+    theirs = [each for each in versions if each.number > look.version and each.by != library.agent]
+    if not theirs:
+        return None
+    # What it did itself before the first of them is no news.
+    since = max(theirs[0].number - 1, look.version)
+    return Notice(
+        *(block.id, block.owner, block.label, since, block.version),
+        tuple(theirs),
+        await block.diff(since, block.version) if since else await _all_new(block),
+    )
+
+
+async def _all_new(block: Block) -> Diff:
+    """The difference from nothing, for a block that others made."""
+    now = await block.at(block.version)
+    names = ("nothing", f"{block.label} version {now.version}")
+    changes = () if isinstance(now.value, str) else tuple(diffs.structured({}, now.value))
+    return Diff(0, now.version, diffs.lines("", now.text, names), changes)
+
+
+async def _mark(library: Library, seen: list[tuple[_Look, int]]) -> None:
+    """Keep what was seen; a newer look of the same agent is not set back."""
+    universe = library._universe
+    ids = [seen_id(look.block.id, library.agent) for look, _ in seen]
+    ops = []
+    for id, now, (look, version) in zip(ids, await universe.get_many(ids), seen, strict=True):
+        if now is None or now.value.version < version:
+            record = SeenRecord(library.agent, look.block.id, version)
+            datum, _ = writing.new_datum(universe.contracts, record, id=id, author=library.agent)
+            ops.append(Put(datum, None, None, True))
+    if ops:
+        await universe.commit(ops)

@@ -1,0 +1,164 @@
+"""Search: which of some texts speak of what somebody asks for, the best first.
+
+The texts are looked through one after the other, so a search takes as long as there is text that the caller
+may see. Nothing is kept for it, so it can never disagree with the texts: not after an undo, nor a rollback,
+nor a share that was taken back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
+from typing import Any
+
+from dgent.errors import InputError
+
+MAX_TERMS = 64  # different words of a query that count; the first of them
+SNIPPET = 240  # characters
+NAME_WEIGHT = 3  # a word in a label or a tag counts as so many in the text
+SATURATION, LENGTH = 1.2, 0.75  # how little the tenth occurrence adds, and how much long texts lose
+
+# A word is letters and digits, with apostrophes inside; where words are not set apart, each letter is one.
+_APART = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{_APART}]|(?:(?![{_APART}])\w)+(?:['\u2019](?:(?![{_APART}])\w)+)*")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Something that can be found: a block or an archival entry."""
+
+    kind: str
+    id: str
+    owner: str
+    label: str
+    text: str
+    names: str = ""  # further words that lead to it: a description, tags
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Something that was found. `score` is 1 for the best; `marks` are the places of words in the snippet."""
+
+    kind: str
+    id: str
+    owner: str
+    label: str
+    score: float
+    snippet: str
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Match:
+    text: Text
+    counts: Counter[str]
+    length: int
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in a form in which spellings of one word are the same."""
+    return [folded(match[0]) for match in _WORD.finditer(text)]
+
+
+def folded(word: str) -> str:
+    """A word without capitals, accents and kinds of apostrophes."""
+    plain = unicodedata.normalize("NFKD", word.casefold()).replace("\u2019", "'")
+    return "".join(letter for letter in plain if not unicodedata.combining(letter))
+
+
+async def found(texts: AsyncIterable[Text], query: object, limit: int) -> list[Hit]:
+    """The texts that have words of a query: those with most of its words first, then the weightiest."""
+    if not isinstance(query, str):
+        raise InputError(f"a search is for text, not a {type(query).__name__}", field="query")
+    if type(limit) is not int or limit < 1:
+        raise InputError(f"limit is a number from 1, not {limit!r}", field="limit")
+    terms = list(dict.fromkeys(words(query)))[:MAX_TERMS]
+    if not terms:
+        return []
+    matches, total, letters = await _matches(texts, frozenset(terms))
+    if not matches:
+        return []
+    weights = _weights(terms, matches, total)
+    mean = letters / total or 1.0
+
+    def score(match: _Match) -> tuple[int, float]:
+        return len(match.counts), _score(match, weights, mean)
+
+    ranked = heapq.nlargest(limit, ((score(match), -place) for place, match in enumerate(matches)))
+    most = max(value for (_, value), _ in ranked)
+    top = _scaled(ranked[0][0], most)
+    return [_hit(matches[-place], frozenset(terms), _scaled(each, most) / top) for each, place in ranked]
+
+
+def _scaled(score: tuple[int, float], most: float) -> float:
+    """A score as one number that keeps the order: one more word is worth more than any weight."""
+    return score[0] - 1 + score[1] / most
+
+
+async def _matches(texts: AsyncIterable[Text], terms: frozenset[str]) -> tuple[list[_Match], int, int]:
+    """The texts with any of some words, how many texts there are, and how many words in all of them."""
+    matches: list[_Match] = []
+    total = length = 0
+    async for text in texts:
+        body = words(text.text)
+        counts = Counter(word for word in body if word in terms)
+        for word in words(f"{text.label} {text.names}"):
+            if word in terms:
+                counts[word] += NAME_WEIGHT
+        total += 1
+        length += len(body)
+        if counts:
+            matches.append(_Match(text, counts, len(body)))
+    return matches, total, length
+
+
+def _weights(terms: list[str], matches: list[_Match], total: int) -> dict[str, float]:
+    """How much each word says: the fewer texts have it, the more."""
+    having = Counter(word for match in matches for word in match.counts)
+    return {term: math.log(1 + (total - having[term] + 0.5) / (having[term] + 0.5)) for term in terms}
+
+
+def _score(match: _Match, weights: dict[str, float], mean: float) -> float:
+    damp = SATURATION * (1 - LENGTH + LENGTH * match.length / mean)
+    return sum(
+        weights[word] * count * (SATURATION + 1) / (count + damp) for word, count in match.counts.items()
+    )
+
+
+def _hit(match: _Match, terms: frozenset[str], score: float) -> Hit:
+    text = match.text
+    snippet, marks = _snippet(text.text, terms)
+    return Hit(text.kind, text.id, text.owner, text.label, round(score, 4), snippet, marks)
+
+
+def _snippet(text: str, terms: frozenset[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """The part of a text with most of the words, and where in it they are."""
+    places = [match.span() for match in _WORD.finditer(text) if folded(match[0]) in terms]
+    start = 0
+    most = first = 0
+    for last, (_, end) in enumerate(places):
+        while end - places[first][0] > SNIPPET * 2 // 3 and first < last:
+            first += 1
+        if last - first + 1 > most:
+            most, start = last - first + 1, max(0, places[first][0] - SNIPPET // 6)
+    end = min(len(text), start + SNIPPET)
+    before, after = "…" if start else "", "…" if end < len(text) else ""
+    shift = len(before) - start
+    marks = tuple((a + shift, b + shift) for a, b in places if start <= a and b <= end)
+    return f"{before}{text[start:end]}{after}".replace("\n", " "), marks
+
+
+def flat(value: Any) -> str:
+    """All texts and numbers in a value, one to a line."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return "\n".join(flat(each) for each in value.values())
+    if isinstance(value, list | tuple):
+        return "\n".join(flat(each) for each in value)
+    return "" if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,48 @@
+"""Two agents of one store, and a stranger: fixtures for what they may do with each other's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgent
+from dgent.blocks import Library
+from tests.contract.columns import SETTINGS
+
+Open = Callable[..., Library]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def u(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[dgent.Universe]:
+    """A universe on the two engines that need nothing else."""
+    async with dgent.open(SETTINGS[request.param][0].url(tmp_path)) as universe:
+        yield universe
+
+
+@pytest.fixture
+def library(u: dgent.Universe) -> Open:
+    """Makes the library of an agent."""
+
+    def made(agent: str = "scout", **options: Any) -> Library:
+        return Library(u, agent=agent, **options)
+
+    return made
+
+
+@pytest.fixture
+async def scout(library: Open) -> Library:
+    """An agent with a block `persona`."""
+    made = library("scout")
+    await made.create("persona", text="I like short answers.")
+    return made
+
+
+@pytest.fixture
+async def scribe(library: Open) -> Library:
+    """Another agent, on the roster, with nothing yet."""
+    made = library("scribe")
+    await made.agents.create("scribe")
+    return made

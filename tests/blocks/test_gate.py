@@ -1,0 +1,409 @@
+"""The gate: every method that changes something is refused to whoever may not, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import dgent
+from dgent.blocks import Block, Field, Groups, Library, Request, Roster, SectionShape, Shape, Template
+from dgent.blocks.errors import BlockNotFound, ConsentRefused, PermissionDenied
+from dgent.model.query import Query
+from tests.blocks.agents import Open, library, scout, scribe, u
+
+__all__ = ["library", "scout", "scribe", "u"]
+
+Call = Callable[[Any], Awaitable[Any]]
+
+# What only reads. Every other public method of these classes must have a row in one of the tables below.
+READING: dict[type, set[str]] = {
+    Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
+    Library: {
+        *("get", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
+        "notices",  # it keeps what was seen, which is nobody else's matter
+    },
+    Roster: {"get", "list"},
+    Groups: {"get", "list"},
+}
+PATCH = "@@ -1 +1 @@\n-I like short answers.\n+Ok.\n"
+EDITS: dict[str, tuple[str, Call]] = {
+    "append": ("text", lambda b: b.append("x")),
+    "write": ("text", lambda b: b.write("x")),
+    "replace": ("text", lambda b: b.replace("I", "x")),
+    "edit_range": ("text", lambda b: b.edit_range(1, 1, "x")),
+    "patch": ("text", lambda b: b.patch(PATCH)),
+    "insert_item": ("list", lambda b: b.insert_item("x")),
+    "set_item": ("list", lambda b: b.set_item(0, "x")),
+    "move_item": ("list", lambda b: b.move_item(0, 0)),
+    "delete_item": ("list", lambda b: b.delete_item(0)),
+    "set_field": ("map", lambda b: b.set_field("name", "x")),
+    "clear_field": ("map", lambda b: b.clear_field("name")),
+    "append_to_field": ("map", lambda b: b.append_to_field("tags", "x")),
+    "remove_from_field": ("map", lambda b: b.remove_from_field("tags", 0)),
+    "increment": ("map", lambda b: b.increment("count")),
+    "add_node": ("tree", lambda b: b.add_node({"x": 1})),
+    "set_node": ("tree", lambda b: b.set_node("0@0", {"x": 1})),
+    "move_node": ("tree", lambda b: b.move_node("0@0")),
+    "delete_node": ("tree", lambda b: b.delete_node("0@0")),
+    "log": ("log", lambda b: b.log("x")),
+    "rollback": ("text", lambda b: b.rollback(1)),
+    "undo": ("text", lambda b: b.undo()),
+    "redo": ("text", lambda b: b.redo()),
+    "visit": ("text", lambda b: b.visit(1)),
+    "checkpoint": ("text", lambda b: b.checkpoint("first")),
+}
+MODES: dict[str, tuple[str, Call]] = {
+    "replace all": ("text", lambda b: b.replace("I", "x", which="all")),
+    "replace nth": ("text", lambda b: b.replace("I", "x", which=1)),
+    "replace by pattern": ("text", lambda b: b.replace("I|l", "x", regex=True)),
+    "append to a list": ("list", lambda b: b.append("x")),
+    "append to a log": ("log", lambda b: b.append("x")),
+    "increment a counter": ("counter", lambda b: b.increment(amount=-1)),
+    "edit a section": ("composite", lambda b: b.section("notes").write("x")),
+}
+FIELDS = Shape("map", (Field("name"), Field("tags", "list"), Field("count", "counter")))
+SHAPES = {
+    "map": FIELDS,
+    "composite": Shape("composite", sections=(SectionShape("notes", Shape()), SectionShape("facts", FIELDS))),
+}
+FIRST: dict[str, Call] = {
+    "map": lambda b: b.set_field("tags", ["a"]),
+    "counter": lambda b: b.increment(),
+    "tree": lambda b: b.add_node({"x": 0}),
+    "composite": lambda b: b.section("facts").increment("count"),
+}
+OF_A_BLOCK: dict[str, Call] = {
+    "rename": lambda lib: lib.rename("shared", "other"),
+    "describe": lambda lib: lib.describe("shared", description="x"),
+    "pin": lambda lib: lib.pin("shared"),
+    "delete": lambda lib: lib.delete("shared"),
+    "share": lambda lib: lib.share("shared", with_agent="other"),
+    "unshare": lambda lib: lib.unshare("shared", with_agent="scribe"),
+}
+OF_ONES_OWN: dict[str, Call] = {
+    "create": lambda lib: lib.create("new"),
+    "restore": lambda lib: lib.restore("gone"),
+}
+OF_THE_ROSTER: dict[str, Call] = {
+    "create": lambda roster: roster.create("new"),
+    "describe": lambda roster: roster.describe("scout", status="archived"),
+}
+OF_GROUPS: dict[str, Call] = {
+    "create": lambda groups: groups.create("new"),
+    "join": lambda groups: groups.join("team", "scout"),
+    "leave": lambda groups: groups.leave("team", "scribe"),
+    "delete": lambda groups: groups.delete("team"),
+}
+OF_THE_LOG: dict[str, Call] = {
+    "log_tool": lambda lib: lib.log_tool("search", "found"),
+    "log_event": lambda lib: lib.log_event("wake"),
+    "log_summary": lambda lib: lib.log_summary("We spoke."),
+}
+OF_THE_ARCHIVE: dict[str, Call] = {
+    "archive": lambda lib: lib.archive("x"),
+    "unarchive": lambda lib: lib.unarchive("x"),
+}
+TABLES: dict[type, set[str]] = {
+    Block: {*EDITS},
+    Library: {*OF_A_BLOCK, *OF_ONES_OWN, *OF_THE_LOG, *OF_THE_ARCHIVE},
+    Roster: {*OF_THE_ROSTER},
+    Groups: {*OF_GROUPS},
+}
+
+
+@pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.__name__)
+def test_every_public_method_is_known_to_read_or_has_a_row_here(kind: type) -> None:
+    public = {
+        name
+        for name, member in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and inspect.iscoroutinefunction(member)
+    }
+    assert public == READING[kind] | TABLES[kind]
+
+
+async def state(u: dgent.Universe) -> dict[str, Any]:
+    """Everything that is stored, without what was refused."""
+    found = await u.query(Query(limit=None), raw=True)
+    return {each.id: (each.rev, each.data, each.content) for each in found if each.schema != "block.audit"}
+
+
+async def shared_block(library: Open, document: str, permission: str) -> Block:
+    """A block with two versions, shared with the scribe."""
+    owner = library("owner")
+    block = await owner.create("shared", template=Template("", SHAPES.get(document, Shape(document))))
+    await FIRST.get(document, lambda b: b.append("I like short answers."))(block)
+    await owner.agents.create("scribe")
+    await owner.agents.create("other")
+    await owner.share("shared", with_agent="scribe", permission=permission)
+    return block
+
+
+@pytest.mark.parametrize("edit", {**EDITS, **MODES})
+@pytest.mark.parametrize("trust, permission", [("untrusted", "admin"), ("partner", "read_only")])
+async def test_every_edit_is_refused(
+    u: dgent.Universe, library: Open, edit: str, trust: str, permission: str
+) -> None:
+    kind, call = {**EDITS, **MODES}[edit]
+    await shared_block(library, kind, permission)
+    handle = await library("scribe").get("shared")
+    handle._library = library("scribe", trust=trust)
+    before = await state(u)
+    with pytest.raises(PermissionDenied):
+        await call(handle)
+    assert await state(u) == before
+    [refusal] = await library("owner").refusals()
+    assert (refusal.agent, refusal.trust, refusal.owner, refusal.label) == (
+        *("scribe", trust, "owner", "shared"),
+    )
+    assert refusal.verdict == "deny" and refusal.reason
+
+
+@pytest.mark.parametrize("what", OF_A_BLOCK)
+@pytest.mark.parametrize(
+    "trust, permission",
+    [("untrusted", "admin"), ("conversant", "admin"), ("partner", "read_only"), ("partner", "read_write")],
+)
+async def test_every_change_of_a_card_or_of_shares_is_refused(
+    u: dgent.Universe, library: Open, what: str, trust: str, permission: str
+) -> None:
+    await shared_block(library, "text", permission)
+    before = await state(u)
+    with pytest.raises(PermissionDenied):
+        await OF_A_BLOCK[what](library("scribe", trust=trust))
+    assert await state(u) == before
+    assert len(await library("scribe").refusals()) == 1
+
+
+@pytest.mark.parametrize("trust", ["untrusted", "conversant"])
+@pytest.mark.parametrize("what", OF_ONES_OWN)
+async def test_who_is_not_trusted_makes_no_blocks(
+    u: dgent.Universe, library: Open, what: str, trust: str
+) -> None:
+    await library().create("gone")
+    await library().delete("gone")
+    before = await state(u)
+    with pytest.raises(PermissionDenied):
+        await OF_ONES_OWN[what](library(trust=trust))
+    assert await state(u) == before
+    assert len(await library().refusals()) == 1
+
+
+@pytest.mark.parametrize("trust", ["untrusted", "conversant"])
+@pytest.mark.parametrize(
+    "kind, what", [*(("agents", each) for each in OF_THE_ROSTER), *(("groups", each) for each in OF_GROUPS)]
+)
+async def test_who_is_not_trusted_changes_no_agents_and_groups(
+    u: dgent.Universe, library: Open, scout: Library, scribe: Library, kind: str, what: str, trust: str
+) -> None:
+    await scout.groups.create("team")
+    await scout.groups.join("team", "scribe")
+    before = await state(u)
+    with pytest.raises(PermissionDenied):
+        await {"agents": OF_THE_ROSTER, "groups": OF_GROUPS}[kind][what](getattr(library(trust=trust), kind))
+    assert await state(u) == before
+
+
+@pytest.mark.parametrize(
+    "what, trust", [("archive", "untrusted"), ("unarchive", "untrusted"), ("unarchive", "conversant")]
+)
+async def test_who_is_not_trusted_does_not_change_the_archive(
+    u: dgent.Universe, library: Open, what: str, trust: str
+) -> None:
+    with pytest.raises(PermissionDenied):
+        await OF_THE_ARCHIVE[what](library(trust=trust))
+    assert await state(u) == {}
+
+
+@pytest.mark.parametrize("what", OF_THE_LOG)
+async def test_who_is_not_trusted_writes_no_log(u: dgent.Universe, library: Open, what: str) -> None:
+    await library().log_event("wake")
+    before = await state(u)
+    with pytest.raises(PermissionDenied):
+        await OF_THE_LOG[what](library(trust="untrusted"))
+    assert await state(u) == before
+
+
+@pytest.mark.parametrize("name", sorted(READING[Block] - {"at"}))
+async def test_who_is_not_trusted_reads_nothing(library: Open, scout: Library, name: str) -> None:
+    handle = await scout.get("persona")
+    handle._library = library(trust="untrusted")
+    with pytest.raises(PermissionDenied):
+        await getattr(handle, name)()
+    lib = handle._library
+    for reading in (
+        *(lib.get("persona"), lib.list(), lib.deleted(), lib.shared(), lib.refusals(), lib.activity()),
+        *(lib.archived("x"), lib.search("x"), lib.notices()),
+    ):
+        with pytest.raises(PermissionDenied):
+            await reading
+
+
+async def test_who_is_not_the_partner_writes_in_its_own_name(library: Open, scout: Library) -> None:
+    handle = await library(trust="friend").get("persona")
+    with pytest.raises(PermissionDenied, match="writes as scout"):
+        await handle.append("x", by="scribe")
+    assert (await handle.append("x", by="scout")).by == "scout"
+    assert (await (await scout.get("persona")).append("x", by="a human")).by == "a human"
+
+
+# -- the owner ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("permission", ["read_only", "partner", "human", "append"])
+async def test_an_owner_manages_a_block_whose_content_it_may_not_change(
+    library: Open, permission: str
+) -> None:
+    lib = library()
+    block = await lib.create("rules", text="one\n", permission=permission)
+    with pytest.raises(PermissionDenied):
+        await block.write("two\n")
+    with pytest.raises(PermissionDenied):
+        await block.rollback(1)
+    assert (await lib.pin("rules")).pinned
+    assert (await lib.rename("rules", "law")).label == "law"
+    await lib.agents.create("scribe")
+    await lib.share("law", with_agent="scribe", permission="admin")
+    assert (await library("scribe").get("law")).permission == permission
+    await lib.delete("law")
+    assert await (await lib.restore("law")).text() == "one\n"
+
+
+async def test_nobody_gives_itself_leave(library: Open) -> None:
+    lib = library()
+    block = await lib.create("rules", text="one", permission="read_only")
+    with pytest.raises(ConsentRefused, match="read_write instead of read_only"):
+        await lib.describe("rules", permission="read_write")
+    assert (await lib.get("rules")).permission == "read_only"
+    asked: list[Request] = []
+
+    async def agree(request: Request) -> bool:
+        asked.append(request)
+        return True
+
+    await library(consent=agree).describe("rules", permission="read_write")
+    assert [(each.what, each.operation) for each in asked] == [("describe", "manage")]
+    await block.write("two")
+    await lib.describe("rules", permission="read_only")  # less than before needs nobody
+    with pytest.raises(PermissionDenied):
+        await block.write("three")
+
+
+# -- consent --------------------------------------------------------------------------------------------
+
+
+async def test_somebody_is_asked_and_agrees_once(library: Open) -> None:
+    asked: list[Request] = []
+
+    def agree(request: Request) -> bool:
+        asked.append(request)
+        return True
+
+    lib = library(consent=agree)
+    block = await lib.create("persona", permission="partner")
+    await block.append("I am.")
+    assert asked == [Request("scout", "persona", "append", "append", "the partner must agree to append")]
+    await block.undo()
+    assert [each.what for each in asked] == ["append", "undo"]
+    assert await lib.refusals() == []
+
+
+@pytest.mark.parametrize("answer", [False, None, "yes", 1])
+async def test_anything_but_yes_is_no(u: dgent.Universe, library: Open, answer: Any) -> None:
+    lib = library(consent=lambda _request: answer)
+    block = await lib.create("persona", permission="human")
+    before = await state(u)
+    with pytest.raises(ConsentRefused):
+        await block.append("x")
+    assert await state(u) == before
+    assert [each.verdict for each in await lib.refusals()] == ["consent"]
+
+
+async def test_no_answer_in_time_is_no(library: Open) -> None:
+    async def never(_request: Request) -> bool:
+        await asyncio.sleep(60)
+        return True
+
+    lib = library(consent=never, consent_s=0.01)
+    block = await lib.create("persona", permission="partner")
+    with pytest.raises(ConsentRefused):
+        await block.append("x")
+    assert await block.text() == ""
+
+
+async def test_consent_is_asked_again_when_another_must_agree(library: Open) -> None:
+    asked: list[str] = []
+    lib = library()
+    block = await lib.create("persona", permission="partner")
+
+    async def agree(request: Request) -> bool:
+        asked.append(request.reason)
+        if len(asked) == 1:
+            await lib.describe("persona", permission="read_only")
+        return True
+
+    block._library = library(consent=agree)
+    with pytest.raises(PermissionDenied, match="read_only"):
+        await block.append("x")
+    assert asked == ["the partner must agree to append"]
+
+
+# -- races ----------------------------------------------------------------------------------------------
+
+
+async def test_a_share_that_is_taken_back_stops_an_edit_that_was_allowed(library: Open) -> None:
+    owner = library("owner")
+    block = await shared_block(library, "text", "append")
+    theirs = await library("scribe").get("shared")
+    await theirs.append(" one")
+    write = theirs._chain.write
+
+    async def meanwhile(*given: Any) -> Any:
+        theirs._chain.write = write  # type: ignore[method-assign]
+        await owner.unshare("shared", with_agent="scribe")
+        return await write(*given)
+
+    theirs._chain.write = meanwhile  # type: ignore[method-assign,assignment]
+    with pytest.raises(PermissionDenied, match="not shared"):
+        await theirs.append(" two")
+    assert await block.text() == "I like short answers. one"
+    with pytest.raises(PermissionDenied):
+        await theirs.text()
+
+
+async def test_a_permission_that_changes_meanwhile_is_the_one_that_counts(library: Open) -> None:
+    owner = library("owner")
+    block = await shared_block(library, "text", "read_write")
+    theirs = await library("scribe").get("shared")
+    await theirs.append(" one")
+    await owner.share("shared", with_agent="scribe", permission="append")
+    with pytest.raises(PermissionDenied):
+        await theirs.write("all new")
+    await theirs.append(" two")
+    await owner.share("shared", with_agent="scribe", permission="read_write")
+    await theirs.write("all new")
+    assert await block.text() == "all new"
+
+
+async def test_a_limit_that_changes_meanwhile_is_the_one_that_counts(library: Open) -> None:
+    lib = library()
+    block = await lib.create("notes", limit=10)
+    await library().describe("notes", limit=100)
+    await block.append("x" * 50)
+    await library().describe("notes", limit=20)
+    with pytest.raises(dgent.errors.InputError, match="its limit is 20"):
+        await block.append("x")
+
+
+async def test_a_deleted_block_is_not_edited_through_an_old_handle(library: Open) -> None:
+    lib = library()
+    block = await lib.create("notes")
+    await library().delete("notes")
+    for use in (block.append("x"), block.text(), block.checkpoint("c")):
+        with pytest.raises(BlockNotFound):
+            await use
+    await lib.restore("notes")
+    assert await block.text() == ""
