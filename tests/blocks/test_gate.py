@@ -24,7 +24,7 @@ READING: dict[type, set[str]] = {
     Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
         *("get", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
-        "notices",  # it keeps what was seen, which is nobody else's matter
+        *("notices", "render", "context"),  # they keep what was seen, which is nobody else's matter
     },
     Roster: {"get", "list"},
     Groups: {"get", "list"},
@@ -236,7 +236,7 @@ async def test_who_is_not_trusted_reads_nothing(library: Open, scout: Library, n
     lib = handle._library
     for reading in (
         *(lib.get("persona"), lib.list(), lib.deleted(), lib.shared(), lib.refusals(), lib.activity()),
-        *(lib.archived("x"), lib.search("x"), lib.notices()),
+        *(lib.archived("x"), lib.search("x"), lib.notices(), lib.render(), lib.context()),
     ):
         with pytest.raises(PermissionDenied):
             await reading

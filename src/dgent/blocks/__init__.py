@@ -5,6 +5,7 @@ from dgent.blocks.activity import Activity
 from dgent.blocks.archive import Entry
 from dgent.blocks.audit import Refusal
 from dgent.blocks.block import Block, View
+from dgent.blocks.budget import Context
 from dgent.blocks.constellation import Agent, Group, Groups, Member, Roster
 from dgent.blocks.diff import Diff, Difference
 from dgent.blocks.library import Library
@@ -24,6 +25,7 @@ __all__ = [
     "Agent",
     "Block",
     "Branch",
+    "Context",
     "Diff",
     "Difference",
     "Entry",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import difflib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,10 @@ from dgent.blocks.activity import Activity
 from dgent.blocks.archive import Entry
 from dgent.blocks.audit import Refusal
 from dgent.blocks.block import Block
+from dgent.blocks.budget import Context, Tokens, estimate
+from dgent.blocks.bulk import Drawn
 from dgent.blocks.constellation import Groups, Roster, one_of
+from dgent.blocks.context import Wanted, context, names_of
 from dgent.blocks.editable import check_text
 from dgent.blocks.filling import first_content, new_card
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
@@ -79,6 +82,7 @@ class Library:
         self._caller = Caller(agent, self.trust)
         self._consent, self._consent_s = consent, consent_s
         self.agents, self.groups = Roster(self), Groups(self)
+        self._drawn: dict[str, Drawn] = {}  # texts of versions, which never change
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -331,6 +335,44 @@ class Library:
         """Who did what to the blocks that this agent may see, since a commit or a time; newest first."""
         await self._may("read", "", "activity")
         return await activity.activity(self, since, limit)
+
+    # -- the context ------------------------------------------------------------------------------
+
+    async def render(
+        self,
+        *,
+        budget_tokens: int | None = None,
+        referenced: str | Iterable[str] = (),
+        priorities: Mapping[str, int] | None = None,
+        changes: bool = True,
+        since: int | datetime | None = None,
+        mark: bool = False,
+        tokens: Tokens = estimate,
+    ) -> str:
+        """The memory part of a prompt: core blocks, working blocks that are pinned or referenced, and logs.
+
+        It is never more than `budget_tokens`, as `tokens` counts them; what is cut is named at the end, and
+        a block of a higher priority is cut later. With `changes` it ends with what others did to these blocks
+        since the agent last looked, and `mark` keeps that it has looked now. With `since`, a commit or a
+        time, it has the newest of what was done after that.
+        """
+        asked = (budget_tokens, names_of(referenced), priorities or {}, changes, since, mark, tokens)
+        return (await self.context(*asked)).text
+
+    async def context(
+        self,
+        budget_tokens: int | None = None,
+        referenced: str | Iterable[str] = (),
+        priorities: Mapping[str, int] | None = None,
+        changes: bool = True,
+        since: int | datetime | None = None,
+        mark: bool = False,
+        tokens: Tokens = estimate,
+    ) -> Context:
+        """As `render`, with how many tokens it is and which blocks are whole, shortened and cut."""
+        await self._may("read", "", "render")
+        wanted = Wanted(budget_tokens, names_of(referenced), priorities or {}, changes, since, mark, tokens)
+        return await context(self, wanted)
 
     # -- rolling logs -------------------------------------------------------------------------
 

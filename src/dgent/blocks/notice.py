@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class _Look:
+class Look:
     """A block to look at, and the newest version that was seen of it before."""
 
     block: Block
@@ -49,6 +50,7 @@ class _Look:
 
     @property
     def version(self) -> int:
+        """The number of the version that was seen; 0 when none was."""
         return 0 if self.seen is None else self.seen.value.version
 
 
@@ -56,20 +58,20 @@ async def notices(library: Library, mark: bool) -> list[Notice]:
     """What others did to the blocks that an agent may see; `mark` keeps that it has seen it now."""
     looks = await _changed(library, await library.list(shared=True))
     found = []
-    seen: list[tuple[_Look, int]] = []
+    seen: dict[str, int] = {}
     for look in looks:
         try:
-            notice = await _notice(library, look)
+            notice = await notice_of(library, look)
         except (errors.BlockNotFound, errors.PermissionDenied):
             continue  # deleted, or taken back, since they were listed
-        seen.append((look, look.block.version))
+        seen[look.block.id] = look.block.version
         found += [] if notice is None else [notice]
     if mark:
-        await _mark(library, seen)
+        await keep(library, seen)
     return found
 
 
-async def _changed(library: Library, blocks: list[Block]) -> list[_Look]:
+async def _changed(library: Library, blocks: list[Block]) -> list[Look]:
     """Those of some blocks that may have changed since they were seen: most have not, which is seen at once.
 
     The newest version of a block is never folded. So where the seen one is there and none comes after it,
@@ -78,7 +80,7 @@ async def _changed(library: Library, blocks: list[Block]) -> list[_Look]:
     universe = library._universe
     records = await universe.get_many([seen_id(block.id, library.agent) for block in blocks])
     looks = [
-        _Look(block, found if isinstance(found, Crystal) else None)
+        Look(block, found if isinstance(found, Crystal) else None)
         for block, found in zip(blocks, records, strict=True)
     ]
     known = [look for look in looks if look.seen is not None]
@@ -92,7 +94,8 @@ async def _changed(library: Library, blocks: list[Block]) -> list[_Look]:
     return [look for look in looks if look.block.id not in same]
 
 
-async def _notice(library: Library, look: _Look) -> Notice | None:
+async def notice_of(library: Library, look: Look) -> Notice | None:
+    """What others did to a block since it was seen; None when they did nothing."""
     block, chain = look.block, look.block._chain
     await chain.refresh()
     whole = bool(chain.tail) and chain.tail[0].number <= look.version + 1
@@ -117,14 +120,14 @@ async def _all_new(block: Block) -> Diff:
     return Diff(0, now.version, diffs.lines("", now.text, names), changes)
 
 
-async def _mark(library: Library, seen: list[tuple[_Look, int]]) -> None:
-    """Keep what was seen; a newer look of the same agent is not set back."""
+async def keep(library: Library, seen: Mapping[str, int]) -> None:
+    """Keep which version of which block was seen; a newer look of the same agent is not set back."""
     universe = library._universe
-    ids = [seen_id(look.block.id, library.agent) for look, _ in seen]
+    ids = [seen_id(block, library.agent) for block in seen]
     ops = []
-    for id, now, (look, version) in zip(ids, await universe.get_many(ids), seen, strict=True):
+    for id, now, (block, version) in zip(ids, await universe.get_many(ids), seen.items(), strict=True):
         if now is None or now.value.version < version:
-            record = SeenRecord(library.agent, look.block.id, version)
+            record = SeenRecord(library.agent, block, version)
             datum, _ = writing.new_datum(universe.contracts, record, id=id, author=library.agent)
             ops.append(Put(datum, None, None, True))
     if ops:

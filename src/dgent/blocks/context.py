@@ -1,0 +1,159 @@
+"""The context: the memory part of a prompt, in a fixed order.
+
+What seldom changes comes first, so that a prompt that is sent again begins with the same text: the core
+blocks of the agent, those of others, working blocks, logs, and last what has just happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from dgent import clock
+from dgent.blocks import bulk, errors, notice
+from dgent.blocks.access import Standing
+from dgent.blocks.block import Block
+from dgent.blocks.budget import Context, Part, Tokens, fit
+from dgent.blocks.notice import Look, Notice
+from dgent.blocks.record import BlockRecord, seen_id
+from dgent.blocks.wrapper import tag_name
+from dgent.errors import InputError
+from dgent.model.crystal import Crystal
+
+if TYPE_CHECKING:
+    from dgent.blocks.library import Library
+
+CORE, SHARED_CORE, PINNED, REFERENCED, CHANGES, LOGS, ACTIVITY = range(7)
+ORDER = (CORE, SHARED_CORE, PINNED, REFERENCED, LOGS, CHANGES, ACTIVITY)
+"""How they stand in the prompt; the numbers are how important they are."""
+
+MAX_DIFFS = 10  # blocks whose differences are shown; others are only named
+MAX_DIFF_CHARS = 2000
+ACTIVITIES = 15
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a prompt should have."""
+
+    budget: int | None
+    referenced: frozenset[str]
+    priorities: Mapping[str, int]
+    changes: bool
+    since: int | datetime | None
+    mark: bool
+    tokens: Tokens
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and (type(self.budget) is not int or self.budget < 0):
+            raise InputError(
+                f"a budget is a number of tokens from 0, not {self.budget!r}", field="budget_tokens"
+            )
+
+    def names(self, card: BlockRecord, id: str) -> bool:
+        """Whether a block is referenced: by its label, its owner and label, or its id."""
+        return not self.referenced.isdisjoint((card.label, f"{card.owner}/{card.label}", id))
+
+
+async def context(library: Library, wanted: Wanted) -> Context:
+    """The memory part of a prompt for an agent."""
+    groups: dict[int, list[Standing]] = {group: [] for group in ORDER}
+    for standing in await library._caller.visible(library._universe):
+        group = _group(library.agent, standing, wanted)
+        if group is not None:
+            groups[group].append(standing)
+    shown = [(group, each) for group in ORDER for each in groups[group]]
+    drawn = library._drawn
+    await bulk.draw(library._universe, [each.card for _, each in shown], drawn)
+    parts = [_part(library.agent, group, each, drawn[each.card.id], wanted) for group, each in shown]
+    if wanted.changes:
+        parts += await _changes(library, [each for _, each in shown if each.card.value.document != "log"])
+    if wanted.since is not None:
+        parts += await _activity(library, wanted.since)
+    made = fit(parts, wanted.budget, wanted.tokens)
+    if wanted.mark:
+        whole = frozenset(made.shown)
+        seen = [each.card for _, each in shown if _name(library.agent, each.card.value) in whole]
+        await notice.keep(library, {card.id: drawn[card.id].version for card in seen})
+    return made
+
+
+def _group(agent: str, standing: Standing, wanted: Wanted) -> int | None:
+    card = standing.card.value
+    if card.kind == "core":
+        return CORE if card.owner == agent else SHARED_CORE
+    if card.kind == "log":
+        return LOGS
+    if card.kind == "working" and card.pinned:
+        return PINNED
+    if card.kind == "working" and wanted.names(card, standing.card.id):
+        return REFERENCED
+    return None
+
+
+def _part(agent: str, group: int, standing: Standing, drawn: bulk.Drawn, wanted: Wanted) -> Part:
+    card = standing.card.value
+    said = [("permission", standing.permission), ("version", str(drawn.version))]
+    if card.owner != agent:
+        said.append(("shared_from", card.owner))
+    body = f"{card.description}\n\n{drawn.text}" if card.description else drawn.text
+    name = _name(agent, card)
+    priority = wanted.priorities.get(name, wanted.priorities.get(card.label, 0))
+    return Part(name, f"block:{tag_name(card.label)}", tuple(said), body, (-priority, group))
+
+
+def _name(agent: str, card: BlockRecord) -> str:
+    return card.label if card.owner == agent else f"{card.owner}/{card.label}"
+
+
+# -- what changed -------------------------------------------------------------------------------
+
+
+async def _changes(library: Library, standings: list[Standing]) -> list[Part]:
+    """What others did to the blocks that are shown since the agent looked at them."""
+    agent, lines, diffs = library.agent, [], 0
+    ids = [seen_id(each.card.id, agent) for each in standings]
+    for standing, found in zip(standings, await library._universe.get_many(ids), strict=True):
+        drawn = library._drawn[standing.card.id]
+        seen = found if isinstance(found, Crystal) else None
+        if drawn.by == {agent} or (seen is not None and seen.value.version == drawn.version):
+            continue
+        try:
+            told = await notice.notice_of(library, Look(Block(library, standing), seen))
+        except (errors.BlockNotFound, errors.PermissionDenied):
+            continue  # deleted, or taken back, since it was listed
+        if told is not None:
+            diffs += told.since > 0
+            lines.append(_told(_name(agent, standing.card.value), told, diffs <= MAX_DIFFS))
+    return [Part("changes", "memory:changes", (), "\n".join(lines), (0, CHANGES))] if lines else []
+
+
+def _told(name: str, found: Notice, in_full: bool) -> str:
+    who = ", ".join(found.by)
+    if not found.since:
+        return f"{name}: new to you, by {who}"
+    head = f"{name}: version {found.since} is {found.version} now, by {who}"
+    text = str(found.diff).rstrip("\n")
+    if not in_full or not text:
+        return head
+    return f"{head}\n{text if len(text) <= MAX_DIFF_CHARS else text[:MAX_DIFF_CHARS] + '…'}"
+
+
+async def _activity(library: Library, since: int | datetime) -> list[Part]:
+    """Who did what to which block since a commit or a time, the newest first."""
+    found = await library.activity(since, limit=ACTIVITIES)
+    if not found:
+        return []
+    lines = []
+    for each in found:
+        name = each.label if each.owner == library.agent else f"{each.owner}/{each.label}"
+        who = "you" if each.by == library.agent else each.by
+        lines.append(f"[{clock.text(each.at)[:19]}Z] {who}: {each.what} {name}".rstrip())
+    return [Part("activity", "memory:activity", (), "\n".join(lines), (0, ACTIVITY))]
+
+
+def names_of(referenced: str | Iterable[str]) -> frozenset[str]:
+    """The blocks somebody refers to; a bare text is one of them, not its letters."""
+    return frozenset((referenced,)) if isinstance(referenced, str) else frozenset(referenced)

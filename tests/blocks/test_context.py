@@ -1,0 +1,228 @@
+"""The context: which blocks are in it and in which order, what is cut, and what has changed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgent import clock
+from dgent.blocks import Library, errors
+from dgent.blocks.budget import Part, estimate, fit
+from dgent.blocks.wrapper import escaped, quoted, tag_name, wrapped
+from dgent.errors import InputError
+from tests.blocks.agents import Open, library, scout, scribe, u
+from tests.blocks.conftest import Rival
+
+__all__ = ["library", "scout", "scribe", "u"]
+
+TAGS = re.compile(r"^<(/?)(block|memory):(\S+?)(?: [^\n]*)?>$", re.MULTILINE)
+
+
+def tags(text: str) -> list[str]:
+    """The names in the opening tags, each of which must be closed before the next one opens."""
+    found = [(mark == "/", f"{kind}:{name}") for mark, kind, name in TAGS.findall(text)]
+    assert [closes for closes, _ in found] == [False, True] * (len(found) // 2)
+    assert [name for _, name in found[::2]] == [name for _, name in found[1::2]]
+    return [name for closes, name in found if not closes]
+
+
+# -- which blocks ---------------------------------------------------------------------------------------
+
+
+async def test_the_order_is_fixed(scout: Library, scribe: Library) -> None:
+    await scout.create("zeal", kind="core", text="z")
+    await scout.create("alpha", kind="core", text="a")
+    await scout.create("pinned", pinned=True)
+    await scout.create("asked")
+    await scout.create("idle")
+    await scout.create("old", kind="archival")
+    await scout.log_event("wake")
+    await scribe.create("rules", kind="core")
+    await scribe.share("rules", with_agent="scout")
+    await scribe.create("plan")
+    await scribe.share("plan", with_agent="scout")
+    await scout.create("all", kind="core", owner="_constellation_")
+    text = await scout.render(referenced=["asked", "scribe/plan", "nonsense"], changes=False)
+    assert tags(text) == [
+        *("block:alpha", "block:zeal", "block:all", "block:rules", "block:pinned", "block:asked"),
+        *("block:plan", "block:log"),
+    ]
+    assert '<block:rules permission="append" version="1" shared_from="scribe">' in text
+    assert text == await scout.render(referenced=["asked", "scribe/plan"], changes=False)
+    assert "block:asked" in tags(await scout.render(referenced="asked"))
+
+
+async def test_a_block_is_shown_with_its_description(quick: Library) -> None:
+    await quick.create("persona", template="persona", description="Who I am.", text="I like tea.")
+    assert await quick.render() == (
+        '<block:persona permission="admin" version="1">\nWho I am.\n\nI like tea.\n</block:persona>'
+    )
+
+
+async def test_there_may_be_nothing_to_show(quick: Library) -> None:
+    assert await quick.render() == ""
+    assert (await quick.context(0)).tokens == 0
+
+
+async def test_an_edit_of_anybody_is_seen_at_once(lib: Library, rival: Rival) -> None:
+    await lib.create("persona", kind="core", text="one")
+    other = await (await rival()).get("persona")
+    for n in range(8):
+        await other.append(f" {n}")
+        assert (await other.text()) in await lib.render()
+    await other.undo()
+    assert await other.text() in await lib.render()
+    await (await rival()).describe("persona", description="New words.")
+    assert "New words." in await lib.render()
+
+
+async def test_blocks_with_many_versions_and_folded_ones_are_read_at_once(quick: Library) -> None:
+    texts = {}
+    for label, edits in {"none": 0, "three": 3, "four": 4, "many": 70, "folded": 200}.items():
+        block = await quick.create(label, kind="core", limit=10_000)
+        for n in range(edits):
+            await block.append(f"{n}.")
+        texts[label] = await block.text()
+    fresh = Library(quick._universe, agent="scout")
+    for _ in range(2):
+        text = await fresh.render()
+        assert all(f"\n{each}\n</block:{label}>" in text for label, each in texts.items())
+
+
+async def test_who_is_not_trusted_sees_nothing(library: Open, scout: Library) -> None:
+    with pytest.raises(errors.PermissionDenied):
+        await library("scout", trust="untrusted").render()
+    assert "persona" not in await library("scribe").render()
+
+
+# -- the budget -----------------------------------------------------------------------------------------
+
+
+async def test_what_there_is_no_room_for_is_named(quick: Library) -> None:
+    for n in range(5):
+        await quick.create(f"core{n}", kind="core", text="word " * 100)
+    await quick.create("work", pinned=True, text="word " * 100)
+    whole = await quick.context()
+    assert whole.tokens == estimate(whole.text) and len(whole.shown) == 6
+    made = await quick.context(whole.tokens // 2)
+    assert made.tokens <= whole.tokens // 2
+    assert made.shown == ("core0", "core1") and made.shortened == ("core2",)
+    assert made.cut == ("core3", "core4", "work")
+    assert "not shown for want of room: 3 (core3, core4, work)" in made.text
+    assert "shown in part for want of room: 1 (core2)" in made.text
+    assert re.search(r"\[cut: \d+ of 500 characters are not shown\]", made.text)
+    assert tags(made.text) == ["block:core0", "block:core1", "block:core2", "memory:notice"]
+    assert whole.text.startswith(made.text[:1000])
+
+
+async def test_a_priority_is_kept_longer_and_stays_in_its_place(quick: Library) -> None:
+    for n in range(5):
+        await quick.create(f"core{n}", kind="core", text="word " * 100)
+    made = await quick.context(300, priorities={"core4": 2, "core3": 1})
+    assert made.shown == ("core4",) and tags(made.text)[-2:] == ["block:core4", "memory:notice"]
+
+
+async def test_another_way_to_count_tokens(quick: Library) -> None:
+    for n in range(5):
+        await quick.create(f"core{n}", kind="core", text="word " * 100)
+    made = await quick.context(250, tokens=lambda text: len(text.split()))
+    assert len(made.text.split()) <= 250 and made.tokens == len(made.text.split())
+    assert made.cut
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "12", True])
+async def test_a_budget_is_a_number(quick: Library, wrong: object) -> None:
+    with pytest.raises(InputError):
+        await quick.render(budget_tokens=wrong)  # type: ignore[arg-type]
+
+
+# -- what changed -----------------------------------------------------------------------------------------
+
+
+async def test_what_others_changed_since_the_agent_looked_is_told(scout: Library, scribe: Library) -> None:
+    await scout.create("rules", kind="core", text="Be kind.\n")
+    await scout.share("rules", with_agent="scribe", permission="append")
+    assert "memory:changes" not in await scout.render(mark=True)
+    theirs = await scribe.get("rules")
+    await theirs.append("Be brief.\n")
+    await (await scout.get("rules")).append("Be early.\n")
+    for mark in (False, True):
+        text = await scout.render(mark=mark)
+        assert tags(text)[-1] == "memory:changes"
+        assert "rules: version 1 is 3 now, by scribe" in text and "\n+Be brief.\n" in text
+    assert "memory:changes" not in await scout.render()
+    assert "scout/rules: new to you, by scout" in await scribe.render()
+
+
+async def test_only_what_was_shown_whole_counts_as_seen(scout: Library, scribe: Library) -> None:
+    await scout.create("rules", kind="core", text="word " * 200)
+    await scout.share("rules", with_agent="scribe", permission="append")
+    await scout.render(mark=True)
+    await (await scribe.get("rules")).append("more")
+    await scout.render(budget_tokens=150, mark=True)
+    assert "rules: version 1 is 2 now" in await scout.render()
+
+
+async def test_what_was_done_since_a_time_is_told(scout: Library, scribe: Library) -> None:
+    start = clock.now()
+    await scout.create("rules", kind="core")
+    await (await scout.get("rules")).append("x")
+    text = await scout.render(since=start)
+    assert tags(text)[-1] == "memory:activity" and "you: append rules" in text
+    assert "memory:activity" not in await scribe.render(since=start)
+
+
+# -- wrappers ---------------------------------------------------------------------------------------------
+
+NASTY = [*"<>/&\"'\n :=%", "block", "BLOCK", "memory", "notice", "persona", "&lt;", "\u200b", "\u2028", "ſ"]
+TAGGED = ["</block:persona>", "<block:x>", "</memory:notice>", "< / Block:"]
+HOSTILE = st.lists(st.sampled_from([*NASTY, *TAGGED]) | st.text(max_size=5), max_size=30).map("".join)
+
+
+@given(HOSTILE, HOSTILE, HOSTILE)
+def test_no_content_closes_its_wrapper_or_looks_like_another(label: str, said: str, body: str) -> None:
+    tag = f"block:{tag_name(label)}"
+    text = wrapped(tag, {"permission": said}, body)
+    first, *inside, last = text.split("\n")
+    assert re.fullmatch(r'<block:\S* permission="[^"<>\n]*">', first) and last == f"</{tag}>"
+    assert not re.search(r"<[^\w<>]*(block|memory)\b", "\n".join(inside), re.IGNORECASE)
+    assert escaped(escaped(body)) == escaped(body)
+    assert not set('<>"\n\r\u2028') & set(quoted(said)) and not re.search(r"[\s<>\"'=]", tag)
+
+
+def test_what_is_no_tag_stays_as_it_is() -> None:
+    for text in ("a < b", "<b>bold</b>", "<blockquote>", "if x <block_size:", "x << memory_size", "&lt;"):
+        assert escaped(text) == text
+
+
+PARTS = st.lists(
+    st.builds(
+        lambda name, body, rank, whole: Part(name, f"block:{tag_name(name)}", (), body, (0, rank), whole),
+        st.text(max_size=50),
+        st.text(max_size=600) | st.integers(1, 3000).map(lambda n: "word\n" * n),
+        st.integers(0, 5),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+COUNTERS = st.sampled_from([estimate, len, lambda text: len(text.split()) * 3, lambda text: len(text) ** 2])
+
+
+@given(PARTS, st.integers(0, 3000), COUNTERS)
+def test_a_budget_is_never_exceeded(parts: list[Part], budget: int, tokens: object) -> None:
+    made = fit(parts, budget, tokens)  # type: ignore[arg-type]
+    assert tokens(made.text) == made.tokens <= budget  # type: ignore[operator]
+    assert sorted((*made.shown, *made.shortened, *made.cut)) == sorted(part.name for part in parts)
+    assert made == fit(parts, budget, tokens)  # type: ignore[arg-type]
+    if made.text and (made.cut or made.shortened):
+        assert made.text.endswith("</memory:notice>")
+
+
+@given(PARTS)
+def test_without_a_budget_everything_is_there_in_order(parts: list[Part]) -> None:
+    made = fit(parts, None)
+    assert made.shown == tuple(part.name for part in parts) and not made.cut
+    assert made.text == "\n\n".join(part.text() for part in parts)
