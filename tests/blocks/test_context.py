@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dgent
 from dgent import clock
 from dgent.blocks import Library, errors
 from dgent.blocks.budget import Part, estimate, fit
@@ -15,6 +17,7 @@ from dgent.blocks.wrapper import escaped, quoted, tag_name, wrapped
 from dgent.errors import InputError
 from tests.blocks.agents import Open, library, scout, scribe, u
 from tests.blocks.conftest import Rival
+from tests.universe.conftest import SameMemory
 
 __all__ = ["library", "scout", "scribe", "u"]
 
@@ -90,6 +93,33 @@ async def test_blocks_with_many_versions_and_folded_ones_are_read_at_once(quick:
     for _ in range(2):
         text = await fresh.render()
         assert all(f"\n{each}\n</block:{label}>" in text for label, each in texts.items())
+
+
+class Counting(SameMemory):
+    """The same store, which counts what it is asked."""
+
+    asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += name in ("get", "get_many", "query")
+        return super().__getattr__(name)
+
+
+async def test_a_hundred_blocks_need_no_more_reads_than_one(quick: Library) -> None:
+    counting = Counting(quick._universe.backend)
+    async with dgent.open(backend=counting, author="scout") as universe:
+        reads = []
+        for count in (1, 100):
+            for n in range(count):
+                await quick.create(f"{count}-{n}", kind="core", text="x")
+            for _ in range(2):
+                lib = Library(universe, agent="scout")
+                counting.asked = 0
+                assert len(tags(await lib.render())) == count + (count > 1)
+                cold, counting.asked = counting.asked, 0
+                await lib.render()
+                reads.append((cold, counting.asked))
+        assert reads[0] == reads[-1] and max(reads[-1]) < 10
 
 
 async def test_who_is_not_trusted_sees_nothing(library: Open, scout: Library) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from dgent.blocks.access import Card
 from dgent.blocks.chain import Chain
+from dgent.blocks.document import Document
 from dgent.blocks.form import rendered
-from dgent.blocks.record import SnapshotRecord, snapshot_id, version_id
+from dgent.blocks.record import snapshot_id, version_id
 from dgent.blocks.shape import load
-from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.universe.universe import Universe
 
 FIRST = 4  # versions of a block that are asked for at first; then twice as many each time
@@ -35,78 +35,85 @@ class Drawn:
 
 @dataclass
 class _Reading:
-    """What was read of a block so far."""
+    """What was read of a block so far: raw records, of which only the content and the author are needed."""
 
     id: str
-    snapshot: Crystal[SnapshotRecord] | None = None
-    came: list[Crystal[Any]] = field(default_factory=list)
+    snapshot: Datum | None = None
+    came: list[Datum] = field(default_factory=list)
     step: int = FIRST
 
     @property
-    def folded(self) -> int:
-        return 0 if self.snapshot is None else self.snapshot.value.version
-
-    @property
     def last(self) -> int:
-        return self.folded + len(self.came)
+        """The newest version that is known."""
+        return (0 if self.snapshot is None else self.snapshot.data["version"]) + len(self.came)
 
     def wanted(self) -> list[str]:
         """The newest version that is known, which must still be there, and those after it."""
-        first = self.last if self.came else self.last + 1
-        return [version_id(self.id, number) for number in range(first, self.last + self.step + 1)]
+        last = self.last
+        return [version_id(self.id, n) for n in range(last if self.came else last + 1, last + self.step + 1)]
 
-    def take(self, found: Sequence[Any]) -> bool | None:
+    def take(self, found: Sequence[Datum | None]) -> bool | None:
         """Take in the answer to `wanted`: True when that is all, None when it was folded meanwhile."""
-        there = [each for each in found if isinstance(each, Crystal)]
-        if not there and (self.came or self.snapshot is not None):
+        there = [each for each in found if each is not None]
+        if not there:
             return None
         news = there[1:] if self.came else there
-        full = len(news) == self.step
+        done = len(news) < self.step
         self.came += news
         self.step = min(2 * self.step, MOST)
-        return not full
+        return done
 
-
-async def load_many(universe: Universe, ids: Sequence[str]) -> dict[str, Chain]:
-    """The chains of some blocks, each with its document."""
-    chains = {id: Chain(universe, id) for id in ids}
-    found = await _get(universe, [snapshot_id(id) for id in ids])
-    readings = [
-        _Reading(id, each if isinstance(each, Crystal) else None) for id, each in zip(ids, found, strict=True)
-    ]
-    while readings:
-        asked = [each.wanted() for each in readings]
-        answers = iter(await _get(universe, [id for each in asked for id in each]))
-        further = []
-        for reading, wanted in zip(readings, asked, strict=True):
-            done = reading.take([next(answers) for _ in wanted])
-            if done:
-                chains[reading.id].adopt(reading.snapshot, reading.came)
-            elif done is None or (reading.snapshot is None and not reading.came):
-                await chains[reading.id].refresh()
-            else:
-                further.append(reading)
-        readings = further
-    return chains
+    def document(self) -> Document:
+        """The document that these are."""
+        content = b"" if self.snapshot is None else self.snapshot.content
+        return Document.load(content, [each.content for each in self.came])
 
 
 async def draw(universe: Universe, cards: Iterable[Card], drawn: dict[str, Drawn]) -> None:
-    """Bring `drawn` up to date for some blocks: read and render those that are new or have changed."""
+    """Make `drawn` hold some blocks as they are now: read and render those that are new or have changed."""
     wanted = {card.id: card for card in cards}
+    for id in drawn.keys() - wanted.keys():
+        del drawn[id]
     known = [id for id, card in wanted.items() if id in drawn and drawn[id].rev == card.rev]
     pairs = [version_id(id, drawn[id].version + step) for id in known for step in (0, 1)]
     there = [each is not None for each in await _get(universe, pairs)]
     # The newest version is never folded: while it is there and none comes after it, it is the newest.
     same = {id for id, last, more in zip(known, there[::2], there[1::2], strict=True) if last and not more}
-    for id, chain in (await load_many(universe, [id for id in wanted if id not in same])).items():
-        card = wanted[id]
-        shape = load(card.value.document, card.value.shape)
-        text = rendered(shape, chain.document, card.value.limit)
-        drawn[id] = Drawn(card.rev, chain.number, text, frozenset(each.by for each in chain.tail))
+    for reading in await _read(universe, [id for id in wanted if id not in same]):
+        by = frozenset(each.author or "" for each in reading.came)
+        drawn[reading.id] = _drawn(wanted[reading.id], reading.last, reading.document(), by)
+    for id in wanted.keys() - same:
+        if id not in drawn or drawn[id].rev != wanted[id].rev:  # it was folded while it was read
+            chain = Chain(universe, id)
+            await chain.refresh()
+            by = frozenset(each.by for each in chain.tail)
+            drawn[id] = _drawn(wanted[id], chain.number, chain.document, by)
 
 
-async def _get(universe: Universe, ids: Sequence[str]) -> list[Any]:
-    found: list[Any] = []
+def _drawn(card: Card, version: int, document: Document, by: frozenset[str]) -> Drawn:
+    shape = load(card.value.document, card.value.shape)
+    return Drawn(card.rev, version, rendered(shape, document, card.value.limit), by)
+
+
+async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
+    """Snapshots and versions of some blocks; not of those that were folded meanwhile."""
+    found = await _get(universe, [snapshot_id(id) for id in ids])
+    readings = [_Reading(id, each) for id, each in zip(ids, found, strict=True)]
+    whole: list[_Reading] = []
+    while readings:
+        asked = [each.wanted() for each in readings]
+        answers = iter(await _get(universe, [id for each in asked for id in each]))
+        further: list[_Reading] = []
+        for reading, wanted in zip(readings, asked, strict=True):
+            done = reading.take([next(answers) for _ in wanted])
+            if done is not None:
+                (whole if done else further).append(reading)
+        readings = further
+    return whole
+
+
+async def _get(universe: Universe, ids: Sequence[str]) -> list[Datum | None]:
+    found: list[Datum | None] = []
     for start in range(0, len(ids), AT_ONCE):
-        found += await universe.get_many(ids[start : start + AT_ONCE])
+        found += await universe.get_many(ids[start : start + AT_ONCE], raw=True)
     return found

@@ -114,20 +114,9 @@ class Chain:
                 came += await self._rest(folded + READ)
             if came or snapshot is None or await self._is_still(snapshot):
                 break
-        self._take(snapshot, came)
-
-    def adopt(self, snapshot: Crystal[SnapshotRecord] | None, came: Sequence[Crystal[Any]]) -> None:
-        """Be what somebody has read: the snapshot, and every version after it."""
-        folded = 0 if snapshot is None else snapshot.value.version
-        self._take(
-            snapshot, [(_version(folded + n, each), each.datum.content) for n, each in enumerate(came, 1)]
-        )
-
-    def _take(self, snapshot: Crystal[SnapshotRecord] | None, came: Sequence[tuple[Version, bytes]]) -> None:
         content = b"" if snapshot is None else snapshot.datum.content
         self.document = Document.load(content, [update for _, update in came])
-        self.folded = 0 if snapshot is None else snapshot.value.version
-        self._snapshot, self.tail, self._updates = snapshot, [], []
+        self._snapshot, self.folded, self.tail, self._updates = snapshot, folded, [], []
         self._add(came)
         self._loaded = True
 

@@ -13,8 +13,9 @@ from typing import Any
 from dgent.blocks.document import Document
 from dgent.blocks.shape import BODY, Field, Section, Shape, container, field_container
 
-_HEADING = re.compile(r"^(?=\\*=== )", re.MULTILINE)
-_BREAK = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_BREAKS = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
+_BREAK = re.compile(rf"\r\n|{_BREAKS}")
+_HEADING = re.compile(rf"(?:\A|(?<={_BREAKS}))(?=\\*=== )")
 STAMPS = ("at", "agent")
 
 
