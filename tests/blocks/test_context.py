@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import dgent
 from dgent import clock
 from dgent.blocks import Library, errors
 from dgent.blocks.budget import Part, estimate, fit
+from dgent.blocks.record import version_id
 from dgent.blocks.wrapper import escaped, quoted, tag_name, wrapped
 from dgent.errors import InputError
 from tests.blocks.agents import Open, library, scout, scribe, u
@@ -120,6 +122,19 @@ async def test_a_hundred_blocks_need_no_more_reads_than_one(quick: Library) -> N
                 await lib.render()
                 reads.append((cold, counting.asked))
         assert reads[0] == reads[-1] and max(reads[-1]) < 10
+
+
+async def test_a_block_that_cannot_be_read_does_not_hide_the_others(quick: Library) -> None:
+    await quick.create("a", kind="core", text="still here")
+    broken = await quick.create("broken", kind="core", text="x")
+    later = await quick.create("later", kind="core", text="x")
+    version = await quick._universe.get(version_id(broken.id, 1), raw=True)
+    await quick._universe.put(version.replace(content=b"no document"))
+    card = await quick._universe.get(later.id)
+    await quick._universe.store(card.replace(value=replace(card.value, document="hologram")))
+    text = await Library(quick._universe, agent="scout").render()
+    assert tags(text) == ["block:a", "block:broken", "block:later"]
+    assert "still here" in text and "[this block cannot be read: " in text and "{content: x}" in text
 
 
 async def test_who_is_not_trusted_sees_nothing(library: Open, scout: Library) -> None:

@@ -6,9 +6,10 @@ version is proven to be the newest, by the same read that would fetch a newer on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from dgent.blocks import errors
 from dgent.blocks.access import Card
 from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
@@ -79,20 +80,30 @@ async def draw(universe: Universe, cards: Iterable[Card], drawn: dict[str, Drawn
     there = [each is not None for each in await _get(universe, pairs)]
     # The newest version is never folded: while it is there and none comes after it, it is the newest.
     same = {id for id, last, more in zip(known, there[::2], there[1::2], strict=True) if last and not more}
-    for reading in await _read(universe, [id for id in wanted if id not in same]):
+    changed = {id: card for id, card in wanted.items() if id not in same}
+    for reading in await _read(universe, list(changed)):
         by = frozenset(each.author or "" for each in reading.came)
-        drawn[reading.id] = _drawn(wanted[reading.id], reading.last, reading.document(), by)
-    for id in wanted.keys() - same:
-        if id not in drawn or drawn[id].rev != wanted[id].rev:  # it was folded while it was read
-            chain = Chain(universe, id)
-            await chain.refresh()
-            by = frozenset(each.by for each in chain.tail)
-            drawn[id] = _drawn(wanted[id], chain.number, chain.document, by)
+        drawn[reading.id] = _drawn(changed.pop(reading.id), reading.last, reading.document, by)
+    for id, card in changed.items():  # these were folded while they were read
+        drawn[id] = await _drawn_alone(universe, card)
 
 
-def _drawn(card: Card, version: int, document: Document, by: frozenset[str]) -> Drawn:
-    shape = load(card.value.document, card.value.shape)
-    return Drawn(card.rev, version, rendered(shape, document, card.value.limit), by)
+def _drawn(card: Card, version: int, document: Callable[[], Document], by: frozenset[str]) -> Drawn:
+    try:
+        shape = load(card.value.document, card.value.shape)
+        text = rendered(shape, document(), card.value.limit)
+    except (errors.DocumentCorrupt, errors.TemplateError) as error:
+        text = f"[this block cannot be read: {error.message}]"  # the others can
+    return Drawn(card.rev, version, text, by)
+
+
+async def _drawn_alone(universe: Universe, card: Card) -> Drawn:
+    chain = Chain(universe, card.id)
+    try:
+        await chain.refresh()
+    except errors.DocumentCorrupt as error:
+        return Drawn(card.rev, 0, f"[this block cannot be read: {error.message}]", frozenset())
+    return _drawn(card, chain.number, lambda: chain.document, frozenset(each.by for each in chain.tail))
 
 
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:

@@ -66,6 +66,10 @@ class Document:
         if self._doc.oplog_vv == self._saved:
             return b""
         made: bytes = self._doc.export(loro.ExportMode.Updates(self._saved))
+        if len(made) > MAX_UPDATE_BYTES:  # nobody could read it again
+            raise errors.LimitExceeded(
+                f"one edit is at most {MAX_UPDATE_BYTES} bytes, and this is {len(made)}"
+            )
         return made
 
     def settled(self) -> None:

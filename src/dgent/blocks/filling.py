@@ -39,6 +39,7 @@ def first_content(card: BlockRecord, value: Any) -> tuple[Document, int]:
     size = len(rendered(shape, document, card.limit))
     if size > card.limit:
         raise errors.LimitExceeded(f"the content has {size} characters; the limit is {card.limit}")
+    document.take_update()  # it refuses what is too large, before there is a block
     return document, size
 
 

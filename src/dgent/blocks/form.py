@@ -21,7 +21,7 @@ STAMPS = ("at", "agent")
 
 def rendered(shape: Shape, document: Document, limit: int | None = None, section: str = "") -> str:
     """A document as text; a log shows its newest entries, as many as the limit has room for."""
-    return _RENDER[shape.document](shape, document, limit, section)
+    return _RENDER.get(shape.document, _unknown)(shape, document, limit, section)
 
 
 def contents(shape: Shape, document: Document, section: str = "") -> dict[str, Any]:
@@ -39,7 +39,9 @@ def contents(shape: Shape, document: Document, section: str = "") -> dict[str, A
         return {"entries": document.entries(name)}
     if shape.document == "tree":
         return {"nodes": document.nodes(name)}
-    return {"count": document.count(name)}
+    if shape.document == "counter":
+        return {"count": document.count(name)}
+    return document.value()
 
 
 def fields_of(shape: Shape, document: Document, section: str = "") -> dict[str, Any]:
@@ -168,6 +170,11 @@ def _section_text(section: Section, document: Document, limit: int | None) -> st
     title = f"=== {section.name}{' [read-only]' if section.read_only else ''} ==="
     body = rendered(section.shape, document, limit, section.name)
     return title + ("\n" + _HEADING.sub(lambda _: "\\", body) if body else "")
+
+
+def _unknown(_shape: Shape, document: Document, _limit: int | None, _section: str) -> str:
+    """A kind of document that only a later version of dgent knows."""
+    return flat(document.value())
 
 
 _RENDER = {
