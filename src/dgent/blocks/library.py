@@ -356,11 +356,16 @@ class Library:
         archival, log, or entry; `tags` are those of entries.
         """
         await self._may("read", "", "search")
-        return await search.found(self._texts(kind, owner, ids.check_tags(tags)), query, limit)
-
-    async def _texts(self, kind: str | None, owner: str | None, tags: frozenset[str]) -> AsyncIterator[Text]:
         if kind is not None:
             one_of(kind, (*BLOCK_KINDS, "entry"), "kind")
+        terms = search.terms_of(query)
+        texts = self._texts(terms, kind, owner, ids.check_tags(tags))
+        return await search.found(texts, terms, limit)
+
+    async def _texts(
+        self, terms: builtins.list[str], kind: str | None, owner: str | None, tags: frozenset[str]
+    ) -> AsyncIterator[Text]:
+        """The texts to look through; of the entries only those that have some of the words."""
         if kind != "entry" and not tags:
             for block in await self.list(kind=kind, shared=True):
                 if owner in (None, block.owner):
@@ -368,7 +373,7 @@ class Library:
                     text = search.flat(block._chain.document.value())
                     yield Text(block.kind, block.id, block.owner, block.label, text, block.description)
         if kind in (None, "entry") and owner in (None, self.agent):
-            async for entry in archive.entries(self._universe, self.agent, tags):
+            async for entry in archive.with_words(self._universe, self.agent, terms, tags):
                 yield Text("entry", entry.id, entry.agent, "", entry.text, " ".join(sorted(entry.tags)))
 
     # -- how a card changes -----------------------------------------------------------------------
