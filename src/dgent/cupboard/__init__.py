@@ -1,9 +1,12 @@
 """Work items that an agent can back out of: crumbs on trails that are completed or abandoned."""
 
 from dgent.cupboard import errors
+from dgent.cupboard.audit import Audit, Finding
+from dgent.cupboard.compare import Comparison, Side
 from dgent.cupboard.config import Config
 from dgent.cupboard.crumb import Crumb
 from dgent.cupboard.cupboard import Cupboard, Ended
+from dgent.cupboard.graph import Edge, Graph, Node
 from dgent.cupboard.link import Link
 from dgent.cupboard.metadata import Metadata, MetadataSchema
 from dgent.cupboard.property import Category, Property
@@ -13,16 +16,23 @@ from dgent.cupboard.table import Table
 from dgent.cupboard.trail import Trail
 
 __all__ = [
+    "Audit",
     "Category",
+    "Comparison",
     "Config",
     "Crumb",
     "Cupboard",
+    "Edge",
     "Ended",
+    "Finding",
+    "Graph",
     "Link",
     "Metadata",
     "MetadataSchema",
+    "Node",
     "Property",
     "Readiness",
+    "Side",
     "Stash",
     "StashHistoryEntry",
     "Table",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dgent import clock, ids
 from dgent.errors import InputError, NotFound, UndoConflict, VersionConflict
@@ -17,13 +17,31 @@ if TYPE_CHECKING:
 ATTEMPTS = 8
 
 
+class Keeper(Protocol):
+    """A room that sees to it that undoing its commits leaves its rules whole."""
+
+    async def prepare(self) -> None:
+        """Have the room's schemas known here, if the store has anything of it."""
+        ...
+
+    async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
+        """Put records back, and what follows from them; refused where the rules do not allow it."""
+        ...
+
+
 async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: bool) -> Committed:
     """Put the records of a commit back to what they were before it, as a new commit."""
     if only is not None and (isinstance(only, str) or not isinstance(only, Iterable)):
         raise InputError(f"only must be a collection of ids, not {type(only).__name__}", field="only")
     wanted = None if only is None else {ids.check_id(id, "only") for id in only}
     for attempt in range(ATTEMPTS):
-        records = await revertible(universe, seq, wanted, force)
+        picked = await _picked(universe, seq, wanted)
+        keeper = await _keeper(universe, picked)
+        if keeper is not None:
+            done = await keeper.undo(seq, picked, force, False)
+            assert done is not None
+            return done
+        records = _revertible(seq, picked, force)
         try:
             return await universe.commit(
                 _ops(universe, records), kind="undo", of_seq=seq, note=f"undo of {seq}"
@@ -37,16 +55,42 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
 
 async def revertible(universe: Universe, seq: int, wanted: set[str] | None, force: bool) -> list[Reverted]:
     """The records that undoing a commit would put back; refused where undo would refuse."""
-    if type(seq) is not int or seq < 1:
-        raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
     records = await _picked(universe, seq, wanted)
+    keeper = await _keeper(universe, records)
+    if keeper is not None:
+        await keeper.undo(seq, records, force, True)
+        return records
+    return _revertible(seq, records, force)
+
+
+def _revertible(seq: int, records: list[Reverted], force: bool) -> list[Reverted]:
     changed = [record for record in records if record.now_rev != record.rev]
     if changed and not force:
-        raise _refusal(seq, changed)
+        raise refusal(seq, changed)
     return records
 
 
+async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
+    """The room whose records these are, if all are of one room and it is in use here."""
+    for keeper in universe.keepers.values():
+        await keeper.prepare()
+    if not universe.keepers:
+        return None
+    now = await universe.backend.get_many([record.id for record in records if record.before is None])
+    datums = [record.before for record in records if record.before is not None] + now
+    owners = {_owner(universe, datum.schema or "") for datum in datums if datum is not None}
+    return universe.keepers.get(owners.pop()) if len(owners) == 1 else None
+
+
+def _owner(universe: Universe, schema: str) -> str:
+    """The room of a schema; one that was not used here yet is known by the name of its schemas."""
+    known = universe.contracts.named(schema)
+    return schema.partition(".")[0] if known is None else known.owner or ""
+
+
 async def _picked(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:
+    if type(seq) is not int or seq < 1:
+        raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
     records = await universe.backend.reverted(seq)
     if wanted is None:
         return records
@@ -66,7 +110,8 @@ def _ops(universe: Universe, records: Iterable[Reverted]) -> list[Op]:
     return ops
 
 
-def _refusal(seq: int, changed: list[Reverted]) -> UndoConflict:
+def refusal(seq: int, changed: list[Reverted]) -> UndoConflict:
+    """What says that records of a commit are no longer as it left them."""
     names = ", ".join(f"{r.id!r} (rev {r.now_rev}, commit {r.now_seq})" for r in changed[:10])
     return UndoConflict(
         f"{len(changed)} records of commit {seq} changed since: {names}",

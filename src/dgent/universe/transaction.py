@@ -28,14 +28,14 @@ MAX_READS = 10_000
 class Transaction:
     """Several changes that happen together, on a state nobody else changed meanwhile."""
 
-    def __init__(
-        self, universe: Universe, note: str | None = None, kind: Kind = "data", of_seq: int | None = None
-    ) -> None:
+    def __init__(self, universe: Universe, note: str | None = None) -> None:
         self.committed: Committed | None = None
         self.reads: int = MAX_READS  # how many records it may read; more only where it is known that it must
         self._universe = universe
         self._contracts = universe.contracts
-        self._note, self._kind, self._of_seq = note, kind, of_seq
+        self._note = note
+        self.kind: Kind = "data"  # what its commit is called in the log, and which commit it takes back
+        self.of_seq: int | None = None
         self._since = -1
         self._ids: set[str] = set()
         self._queries: list[Query] = []
@@ -215,8 +215,8 @@ class Transaction:
                 list(self._ops.values()),
                 guard=guard,
                 note=self._note,
-                kind=self._kind,
-                of_seq=self._of_seq,
+                kind=self.kind,
+                of_seq=self.of_seq,
             )
         except VersionConflict:
             if guard is not None:

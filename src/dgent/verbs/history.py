@@ -12,7 +12,7 @@ from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
 from dgent.store.backend import Keep, Version
 from dgent.universe.history import revertible
 from dgent.universe.universe import Universe
-from dgent.verbs import text
+from dgent.verbs import room, text
 from dgent.verbs.answer import (
     Diff,
     Difference,
@@ -154,7 +154,9 @@ async def log(desk: Desk, ask: Back) -> Log:
             if change.seq is not None and change.seq < end and _is_wanted(change, ask)
         ]
         end = start + 1
-    return Log(entries[: ask.limit], kept)
+    # Whoever looks for something particular is not looking for work.
+    glance = ask == Back(limit=ask.limit)
+    return Log(entries[: ask.limit], kept, await room.work(u) if glance else None)
 
 
 def _is_wanted(change: Any, ask: Back) -> bool:
@@ -222,6 +224,7 @@ async def undo(desk: Desk, ask: Undo) -> Done:
     seq = newest if ask.seq is None else ask.seq
     if not 1 <= seq <= newest:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
+    await room.enter(u)
     try:
         if ask.dry_run:
             planned = await revertible(u, seq, set(ask.only) or None, ask.force)

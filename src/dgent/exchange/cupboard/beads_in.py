@@ -19,7 +19,6 @@ from dgent import ids
 from dgent.cupboard import bulk
 from dgent.cupboard.builtin import TYPE, schema_id
 from dgent.cupboard.cupboard import Cupboard
-from dgent.cupboard.definition import Choice
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.record import (
     LINK,
@@ -147,14 +146,14 @@ class _Plan:
             issue.given["issue_type"] for issue in self.issues if _is_text(issue, "issue_type")
         }
         first = 1 + max((choice.ordinal for choice in types.choices), default=-1)
-        new = [
-            Choice(issues.category_id(name), name, first + place)
+        new = {
+            issues.category_id(name): CategoryRecord(TYPE, name, first + place)
             for place, name in enumerate(sorted(name for name in given if types.choice(name) is None))
-        ]
-        for choice in new:
-            draft.put(choice.id, CategoryRecord(TYPE, choice.name, choice.ordinal))
+        }
+        for id, record in new.items():
+            draft.put(id, record)
         if new:
-            draft.definitions = draft.definitions.extended(TYPE, new)
+            draft.definitions = draft.definitions.extended(new)
             draft.redefine()
 
     async def _known(self, incoming: Incoming) -> dict[str, str]:

@@ -1,0 +1,123 @@
+"""The graph of crumbs and trails, and its drawings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dgent.cupboard.record import CRUMB, LINK, STASH, TRAIL
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+
+if TYPE_CHECKING:
+    from dgent.cupboard.cupboard import Cupboard
+
+_NOUNS = {CRUMB.name: "crumb", TRAIL.name: "trail", STASH.name: "stash"}
+_SHAPES = {"crumb": ('["', '"]'), "trail": ('(["', '"])'), "stash": ('[("', '")]')}
+_DOT_SHAPES = {"crumb": "box", "trail": "ellipse", "stash": "cylinder"}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A crumb, a trail or a stash; a stash has its type for a state."""
+
+    id: str
+    kind: str
+    name: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A link."""
+
+    link_type: str
+    from_id: str
+    to_id: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Crumbs, trails and stashes with their links, oldest first."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def mermaid(self) -> str:
+        """As a Mermaid flowchart; what comes first stands above what waits for it."""
+        names = {node.id: f"n{place}" for place, node in enumerate(self.nodes)}
+        lines = ["flowchart TD"]
+        for node in self.nodes:
+            opening, closing = _SHAPES[node.kind]
+            lines.append(f"    {names[node.id]}{opening}{_mermaid(_label(node))}{closing}")
+        for edge in self._drawn():
+            if edge.link_type == "child_of":
+                lines.append(f"    {names[edge.to_id]} --> {names[edge.from_id]}")
+            else:
+                lines.append(f"    {names[edge.from_id]} -. {edge.link_type} .-> {names[edge.to_id]}")
+        return "\n".join(lines) + "\n"
+
+    def dot(self) -> str:
+        """As a graph for Graphviz."""
+        lines = ["digraph cupboard {"]
+        for node in self.nodes:
+            shape = _DOT_SHAPES[node.kind]
+            lines.append(f"  {_dot(node.id)} [label={_dot(_label(node))}, shape={shape}];")
+        for edge in self._drawn():
+            if edge.link_type == "child_of":
+                lines.append(f"  {_dot(edge.to_id)} -> {_dot(edge.from_id)};")
+            else:
+                label = f"style=dashed, label={_dot(edge.link_type)}"
+                lines.append(f"  {_dot(edge.from_id)} -> {_dot(edge.to_id)} [{label}];")
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def _drawn(self) -> Iterable[Edge]:
+        known = {node.id for node in self.nodes}
+        return [edge for edge in self.edges if edge.from_id in known and edge.to_id in known]
+
+
+async def graph(cupboard: Cupboard, trail: str | None) -> Graph:
+    """Everything, or one trail with its crumbs and all that they are linked to."""
+    universe = await cupboard._ready()
+    seq = await universe.seq()
+    links = [
+        each.value
+        async for each in universe.iterate(Query(schema=LINK.name, descending=False, limit=None), as_of=seq)
+        if isinstance(each, Crystal)
+    ]
+    if trail is not None:
+        inside = {trail} | {link.from_id for link in links if link.to_id == trail}
+        links = [link for link in links if link.from_id in inside or link.to_id in inside]
+        ends = dict.fromkeys([trail, *(id for link in links for id in (link.from_id, link.to_id))])
+        found = await universe.get_many(list(ends), as_of=seq)
+    else:
+        found = []
+        for name in _NOUNS:
+            query = Query(schema=name, descending=False, limit=None)
+            found += [each async for each in universe.iterate(query, as_of=seq)]
+    nodes = [_node(each) for each in found if isinstance(each, Crystal) and each.schema_name in _NOUNS]
+    edges = tuple(Edge(link.link_type, link.from_id, link.to_id) for link in links)
+    return Graph(tuple(nodes), edges)
+
+
+def _node(found: Crystal[Any]) -> Node:
+    record = found.value
+    state = record.stash_type if found.schema_name == STASH.name else record.state
+    return Node(found.id, _NOUNS[found.schema_name], record.name, state)
+
+
+def _label(node: Node) -> str:
+    return f"{node.name or node.id} ({node.state})"
+
+
+def _mermaid(text: str) -> str:
+    """A label that Mermaid takes for nothing but a label: what could be syntax is written as its number."""
+    return "".join(
+        letter if letter.isalnum() or letter in " ._-/:(),+" else f"#{ord(letter)};" for letter in text[:200]
+    )
+
+
+def _dot(text: str) -> str:
+    plain = "".join(letter if letter.isprintable() else " " for letter in text[:200])
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,166 @@
+"""Undoing what was done in the cupboard: everything comes back, and the rules hold."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import dgent
+from dgent.cupboard import Crumb, Cupboard, Link, Property, Stash, errors
+from dgent.errors import Denied, UndoConflict
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def cupboard(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cupboard]:
+    url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
+    async with dgent.open(url, author="ann") as u:
+        yield Cupboard(u)
+
+
+async def picture(cupboard: Cupboard) -> dict[str, object]:
+    """Everything a user can see, without the numbers of commits."""
+    return {
+        "crumbs": {c.id: (c.name, c.state, c.readable()) for c in await cupboard.crumbs.fetch()},
+        "trails": {t.id: (t.name, t.state, t.reason, t.lesson) for t in await cupboard.trails.fetch()},
+        "links": {
+            link.id: (link.link_type, link.from_id, link.to_id) for link in await cupboard.links.fetch()
+        },
+        "stashes": {s.id: (s.name, s.value, s.version) for s in await cupboard.stashes.fetch()},
+        "metadata": {m.id: m.content for m in await cupboard.metadata.fetch()},
+        "ready": [c.name for c in await cupboard.ready()],
+        "properties": [p.name for p in await cupboard.properties.fetch()],
+    }
+
+
+async def a_trail(cupboard: Cupboard) -> str:
+    """A trail with crumbs, comments, a stash, and a crumb elsewhere that waits for one of them."""
+    root = await cupboard.add("root", state="pebble")
+    trail = await cupboard.start("try redis", branches_from=root)
+    one = await cupboard.add("one", trail=trail, state="ready", properties={"priority": "high"})
+    two = await cupboard.add("two", trail=trail, state="ready", parents=[one, root])
+    await cupboard.add("outside", state="ready", parents=[two])
+    await cupboard.comment(one, "look at this")
+    stash = Stash("cache", "context", {"a": 1})
+    await cupboard.stashes.set(None, stash)
+    await cupboard.links.set(None, Link("scoped_to", stash.id, trail.id))
+    await cupboard.stashes.set(None, Stash("cache", "context", {"global": True}))
+    return trail.id
+
+
+async def test_abandoning_a_trail_is_undone_whole(cupboard: Cupboard) -> None:
+    trail = await a_trail(cupboard)
+    before = await picture(cupboard)
+    ended = await cupboard.abandon(trail, reason="too slow", lesson="redis needs a server")
+    assert [c.name for c in await cupboard.ready()] == ["outside"]
+    assert ended.freed != ()
+    assert ended.seq is not None
+    await cupboard.universe.undo(ended.seq)
+    assert await picture(cupboard) == before
+
+
+async def test_completing_a_trail_is_undone_whole(cupboard: Cupboard) -> None:
+    trail = await a_trail(cupboard)
+    before = await picture(cupboard)
+    ended = await cupboard.complete(trail)
+    (one,) = await cupboard.crumbs.fetch(name="one")
+    assert (await cupboard.origin(one)) == ended.trail
+    assert ended.seq is not None
+    done = await cupboard.universe.undo(ended.seq)
+    assert await picture(cupboard) == before
+    assert await cupboard.origin(one) is None
+    assert done.seq is not None
+    await cupboard.universe.undo(done.seq)
+    assert (await cupboard.trails.get(trail)).state == "completed"
+    assert (await cupboard.links.fetch(link_type="belongs_to")) == []
+
+
+async def test_what_waits_less_since_does_not_stand_in_the_way(cupboard: Cupboard) -> None:
+    parent = await cupboard.add("parent", state="taken")
+    child = await cupboard.add("child", state="ready", parents=[parent])
+    done = await cupboard.done(parent)
+    child.name = "renamed"
+    await cupboard.crumbs.set(child.id, child)
+    late = await cupboard.add("late", state="ready", parents=[parent])
+    assert {c.name for c in await cupboard.ready()} == {"renamed", "late"}
+    assert done.seq is not None
+    await cupboard.universe.undo(done.seq)
+    assert await cupboard.ready() == []
+    assert (await cupboard.explain(late)).waits_for == (parent.id,)
+    assert (await cupboard.crumbs.get(child.id)).name == "renamed"
+
+
+async def test_making_a_crumb_is_not_undone_while_something_hangs_on_it(cupboard: Cupboard) -> None:
+    parent = await cupboard.add("parent")
+    child = await cupboard.add("child", state="ready", parents=[parent])
+    assert parent.seq is not None
+    with pytest.raises(UndoConflict, match="has links since"):
+        await cupboard.universe.undo(parent.seq)
+    assert await cupboard.ready() == []
+    await cupboard.universe.undo(parent.seq, force=True)
+    assert [c.id for c in await cupboard.ready()] == [child.id]
+    assert await cupboard.links.fetch() == []
+
+
+async def test_a_link_comes_back_only_where_the_rules_allow_it(cupboard: Cupboard) -> None:
+    a, b = await cupboard.add("a"), await cupboard.add("b")
+    link = Link("child_of", a.id, b.id)
+    await cupboard.links.set(None, link)
+    before = await cupboard.universe.seq()
+    await cupboard.links.delete(link.id)
+    deleted = await cupboard.universe.seq()
+    assert deleted == before + 1
+    await cupboard.links.set(None, Link("child_of", b.id, a.id))
+    with pytest.raises(UndoConflict, match="wait for itself"):
+        await cupboard.universe.undo(deleted)
+
+
+async def test_tokens_and_versions_grow_through_an_undo(cupboard: Cupboard) -> None:
+    await cupboard.add("work", state="ready")
+    taken = await cupboard.take("ann")
+    assert taken is not None and taken.seq is not None
+    await cupboard.universe.undo(taken.seq)
+    again = await cupboard.take("bob")
+    assert again is not None and again.token > taken.token
+    with pytest.raises(errors.NotLockHolder):
+        await cupboard.done(again, token=taken.token)
+    counter = Stash("n", "counter")
+    await cupboard.stashes.set(None, counter)
+    await cupboard.stashes.increment(counter.id, 5)
+    await cupboard.universe.undo(await cupboard.universe.seq())
+    now = await cupboard.stashes.get(counter.id)
+    assert (now.value, now.version) == ({"value": 0}, 3)
+    assert [entry.operation for entry in await cupboard.stashes.history(counter.id)] == [
+        "create",
+        "increment",
+        "undo",
+    ]
+
+
+async def test_a_definition_is_undone_though_there_were_others_since(cupboard: Cupboard) -> None:
+    crumb = await cupboard.add("a")
+    size = Property("size", "integer")
+    await cupboard.properties.set(None, size)
+    await cupboard.properties.set(None, Property("cost", "integer"))
+    assert size.seq is not None
+    await cupboard.universe.undo(size.seq)
+    assert set((await cupboard.crumbs.get(crumb.id)).readable()) >= {"cost", "owner"}
+    assert "size" not in (await cupboard.crumbs.get(crumb.id)).readable()
+    await cupboard.properties.set(None, Property("size", "text"))
+    with pytest.raises(UndoConflict, match="another property"):
+        await cupboard.universe.undo(await cupboard.universe.seq() - 1)
+
+
+async def test_without_the_room_at_hand_its_commits_are_not_undone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with dgent.open(url) as u:
+        crumb = await Cupboard(u).add(Crumb("a"))
+        assert crumb.seq is not None
+    async with dgent.open(url) as u:
+        with pytest.raises(Denied):
+            await u.undo(crumb.seq)
+        cupboard = Cupboard(u)
+        await u.undo(crumb.seq)
+        assert not await u.exists(crumb.id)
+        assert len(await cupboard.properties.fetch()) == 5  # those were there before
