@@ -165,9 +165,9 @@ class Stashes(Table[Stash]):
 
     async def history(self, id: str) -> list[StashHistoryEntry]:
         """The versions of a stash, oldest first; none when there is no such stash."""
-        return [_entry(id, record) for record in await self.versions(id)]
+        return [_entry(id, record) for record in await self.records(id)]
 
-    async def versions(self, id: str) -> list[StashRecord]:
+    async def records(self, id: str) -> list[StashRecord]:
         """The records of a stash, one for each version, oldest first."""
         universe = await self._cupboard._ready()
         wanted = check_entity_id(id)

@@ -200,7 +200,7 @@ class _Out:
         return self._line("stashes", "stash_id", found, **fields)
 
     async def _history(self, found: Crystal[Any]) -> AsyncIterator[dict[str, Any]]:
-        for version in await self.cupboard.stashes.versions(found.id):
+        for version in await self.cupboard.stashes.records(found.id):
             if version.history_id and version.version <= found.value.version:
                 fields = {**vars(version), "stash_id": found.id, "created_at": version.updated_at}
                 yield fields_out("stash_history", fields, history_extra(version))

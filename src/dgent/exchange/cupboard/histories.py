@@ -141,7 +141,7 @@ class Lived(NamedTuple):
 
 async def compared(cupboard: Cupboard, life: Life, existing: Existing) -> Lived:
     """How much of a stash's life the store has: none, some, all, or another one."""
-    stored = await cupboard.stashes.versions(life.row.fields["stash_id"])
+    stored = await cupboard.stashes.records(life.row.fields["stash_id"])
     if not stored:
         return Lived(life, 0, known=False)
     ours, theirs = [_key(each) for each in stored], [_key(each) for each in life.versions]
