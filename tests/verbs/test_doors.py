@@ -26,6 +26,7 @@ from dgent.verbs.outcome import outcome_of
 from tests.cli.terminal import Terminal
 from tests.verbs.case import Case
 from tests.verbs.cases import CASES, fill, fill_folder
+from tests.verbs.cupboard_cases import fill_crumbs
 
 EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
@@ -49,7 +50,7 @@ class Stage:
         side = self.base / f"side{self.made}"
         side.mkdir()
         asyncio.run(self._fill(side))
-        return {name: str(side / name) for name in ("new", "exported", "backup", "folder")}
+        return {name: str(side / name) for name in ("new", "exported", "backup", "folder", "crumbs")}
 
     async def _fill(self, side: Path) -> None:
         await fill(self.terminal.store)
@@ -59,6 +60,7 @@ class Stage:
             (side / "exported").write_bytes(b"".join(lines))
             await backup.backup(u, self.terminal.store.parent, side / "backup")
         await fill_folder(side / "folder")
+        fill_crumbs(side / "crumbs")
 
 
 @pytest.fixture

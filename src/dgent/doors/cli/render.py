@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from dgent import config
-from dgent.doors.cli.draw import cupboard, history, record, store
+from dgent.doors.cli.draw import cupboard, history, moved, record, store
 from dgent.doors.cli.paint import Paint, ago
 from dgent.doors.cli.setting import Said
 from dgent.doors.cli.wire import as_text
@@ -122,4 +122,6 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "dict": cupboard.row,
     "Rows": cupboard.rows,
     "Opened": cupboard.opened,
+    "TakenIn": moved.taken_in,
+    "WrittenOut": moved.written_out,
 }

@@ -35,7 +35,7 @@ from dgent.exchange.cupboard.fields import moment, stamp
 from dgent.exchange.cupboard.incoming import Incoming, later
 from dgent.exchange.cupboard.issues import DEPENDENCIES, NOTE, TEXTS, derived_id
 from dgent.exchange.cupboard.notes import note_of
-from dgent.exchange.cupboard.report import Existing, Imported, Tally
+from dgent.exchange.cupboard.report import Existing, TakenIn, Tally
 from dgent.model.query import Query
 from dgent.store.sqlite.upkeep import in_thread
 from dgent.store.upkeep import Pace, Progress
@@ -57,7 +57,7 @@ async def import_beads(
     existing: Existing = "newer",
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> Imported:
+) -> TakenIn:
     """Take in the issues of a file, in one commit; a second time changes nothing.
 
     `existing` says what happens to issues that are there already with other content: the newer one wins, it
