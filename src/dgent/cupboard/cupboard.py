@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from dgent import ids
 from dgent.cupboard import builtin, errors, readiness
@@ -19,10 +20,9 @@ from dgent.cupboard.crumbs import Crumbs
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.draft import Draft, check_entity_id
 from dgent.cupboard.graph import Graph, graph
-from dgent.cupboard.kind import ENDED
 from dgent.cupboard.leasing import LEASE_S
 from dgent.cupboard.link import Link
-from dgent.cupboard.links import Links, add_link
+from dgent.cupboard.links import Links, add_link, add_links
 from dgent.cupboard.metadata import Metadata, MetadataSchema
 from dgent.cupboard.metadatas import Metadatas, Schemas
 from dgent.cupboard.opening import Attaching, declare, opened
@@ -39,10 +39,11 @@ from dgent.cupboard.record import (
     TrailRecord,
 )
 from dgent.cupboard.stashes import Stashes
-from dgent.cupboard.table import Table
+from dgent.cupboard.table import RESERVED, Table
 from dgent.cupboard.trail import Trail
 from dgent.cupboard.trails import Trails
 from dgent.cupboard.undoing import Undoing
+from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
@@ -99,9 +100,13 @@ class Cupboard:
         if self._room is not None:
             raise errors.AlreadyAttached("this cupboard is attached already")
         self._own = await opened(config)
-        self._enter(self._own)
-        await self.seed()
-        await self._ready()
+        try:
+            self._enter(self._own)
+            await self.seed()
+            await self._ready()
+        except BaseException:
+            await self.detach()
+            raise
         return self
 
     async def detach(self) -> None:
@@ -124,9 +129,19 @@ class Cupboard:
         await self.detach()
 
     def _enter(self, universe: Universe) -> None:
+        if not isinstance(universe, Universe):
+            raise InputError(
+                f"a cupboard is on a universe, not on a {type(universe).__name__}",
+                hint="use what dgent.open gives; for dgent.sync there is dgent.sync.cupboard",
+            )
         universe.keepers[ROOM] = Undoing(self)
         self._room = universe.for_room(ROOM)
+        self._home = ids.new_id()
         self._learned, self._catalog_rev, self._indexed = False, None, frozenset()
+
+    def _check(self) -> None:
+        if self._room is None:
+            raise errors.Detached("the cupboard is not attached")
 
     @property
     def _universe(self) -> Universe:
@@ -150,6 +165,8 @@ class Cupboard:
             known = ", ".join(name for name, value in vars(self).items() if isinstance(value, Table))
             raise errors.TableNotFound(f"there is no table {name!r}", hint=f"there are {known}")
         return found
+
+    get_table = table
 
     # -- how tables read and write --------------------------------------------------------
 
@@ -245,20 +262,24 @@ class Cupboard:
         *,
         state: str = "",
         trail: Trail | str | None = None,
-        parents: Iterable[Crumb | str] = (),
+        parents: Iterable[Crumb | str] | Crumb | str = (),
         properties: Mapping[str, Any] | None = None,
         defer_until: datetime | None = None,
     ) -> Crumb:
         """Make a crumb, put it on a trail and have it wait for others, all in one commit."""
-        made = crumb if isinstance(crumb, Crumb) else Crumb(crumb, state, defer_until)
-        if isinstance(crumb, Crumb):
-            made.state, made.defer_until = state or made.state, defer_until or made.defer_until
+        self._check()
+        given = crumb if isinstance(crumb, Crumb) else Crumb(crumb)
+        made = copy.copy(given)  # what the caller has stays as it is unless this succeeds
+        made.properties = copy.copy(given.properties)
+        made.state, made.defer_until = state or given.state, defer_until or given.defer_until
         for name, value in (properties or {}).items():
             made.set_property(name, value)
         links: list[Link] = [] if trail is None else [Link("belongs_to", "", _id(trail))]
-        links += [Link("child_of", "", _id(parent)) for parent in parents]
-        await self._add([made], [(0, link) for link in links], f"crumb {made.name}"[:200])
-        return made
+        some = [parents] if isinstance(parents, str | Crumb) else parents
+        links += [Link("child_of", "", _id(parent)) for parent in some]
+        draft = await self._add([made], [(0, link) for link in links], f"crumb {made.name}"[:200])
+        self.crumbs._write_back(given, made.id, draft)
+        return given
 
     async def add_many(
         self,
@@ -288,7 +309,7 @@ class Cupboard:
         links: Iterable[tuple[int | None, Link]],
         note: str,
         given: Sequence[str] | None = None,
-    ) -> None:
+    ) -> Draft:
         for crumb in crumbs:
             if not isinstance(crumb, Crumb):
                 raise errors.InvalidData(f"a crumb is needed, not a {type(crumb).__name__}")
@@ -297,21 +318,21 @@ class Cupboard:
         wanted = list(links)
 
         async def work(draft: Draft) -> None:
-            await draft.load(id for id in chosen if id not in fresh)
+            await draft.load(check_entity_id(id) for id in chosen if id not in fresh)
             for id, crumb in zip(chosen, crumbs, strict=True):
-                if id not in fresh and draft.stored(id) is not None:
+                if id not in fresh and (id.startswith(RESERVED) or await draft.exists(id)):
                     raise errors.InvalidID(f"there is something with the id {id!r} already", id=id)
                 await self.crumbs._write(draft, id, crumb, None)
-            await draft.load(
-                [link.to_id for _, link in wanted] + [link.from_id for _, link in wanted if link.from_id]
-            )
-            for place, link in wanted:
-                start = link.from_id if place is None else chosen[place]
-                await add_link(draft, ids.new_id(), LinkRecord(link.link_type, start, link.to_id))
+            links = [
+                LinkRecord(link.link_type, link.from_id if place is None else chosen[place], link.to_id)
+                for place, link in wanted
+            ]
+            await add_links(draft, [(ids.new_id(), link, None) for link in links])
 
         _, draft = await self._change(work, note)
         for id, crumb in zip(chosen, crumbs, strict=True):
             self.crumbs._write_back(crumb, id, draft)
+        return draft
 
     async def comment(self, crumb: Crumb | str, text: str) -> Metadata:
         """Say something about a crumb."""
@@ -386,8 +407,14 @@ class Cupboard:
                 raise errors.NotLockHolder(
                     f"{wanted!r} is {crumb.state} with token {crumb.token}, not taken with {token}", id=wanted
                 )
-            entity = Crumb(crumb.name, state, crumb.defer_until, properties=dict(crumb.properties))
-            entity.extra = crumb.extra
+            if state == "ready" and crumb.state not in ("taken", "ready"):
+                raise errors.InvalidTransition(
+                    f"{wanted!r} is {crumb.state}, and only what is taken is given back",
+                    hint="use set_state",
+                    id=wanted,
+                )
+            entity = self.crumbs._made(cast(Crystal[Any], draft.stored(wanted)))
+            entity.state = state
             await self.crumbs._write(draft, wanted, entity, crumb)
 
         _, draft = await self._change(work, f"crumb {wanted} is {state}")
@@ -433,8 +460,11 @@ class Cupboard:
 
         async def work(draft: Draft) -> Trail:
             old = await draft.get(TrailRecord, id, "trail")
-            found = Trail()
-            self.trails._fill(found, old)
+            found = self.trails._made(cast(Crystal[Any], draft.stored(id)))
+            if isinstance(trail, Trail):  # with what was changed in memory, apart from how it goes on
+                for name, value in self.trails._merged(draft, id, trail, old).items():
+                    if name not in ("state", "completed_at"):
+                        setattr(found, name, value)
             how(found)
             await self.trails._write(draft, id, found, old)
             return found
@@ -448,21 +478,27 @@ class Cupboard:
     async def explore(self, name: str, goal: str = "", **options: Any) -> AsyncIterator[Trail]:
         """Try something out: `async with cupboard.explore("try redis") as trail`.
 
-        The trail is completed at the end, and abandoned when an exception leaves the block; that is the
-        reason, and `trail.lesson` the lesson if the block has set it.
+        The trail is completed at the end, or abandoned if the block says so by `trail.abandon(reason)`; and
+        abandoned when an exception leaves the block, which is the reason unless the block gave one. What the
+        block changed of the trail, such as `trail.lesson`, is stored with it.
         """
         trail = await self.start(name, goal, **options)
         try:
             yield trail
         except BaseException as error:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            await self._leave(trail, lambda found: found.abandon(text[:2000], trail.lesson))
+            try:
+                await self._leave(trail, lambda found: found.abandon(found.reason or text[:2000]))
+            except DgentError as problem:  # what went wrong first says more
+                error.add_note(f"the trail {trail.id} could not be abandoned: {problem}")
             raise
-        await self._leave(trail, lambda found: found.complete())
+        given_up = trail.state == "abandoned"
+        await self._leave(trail, lambda found: found.abandon() if given_up else found.complete())
 
     async def _leave(self, trail: Trail, how: Callable[[Trail], None]) -> None:
-        """End an explored trail, unless that was done in the block."""
-        if (await self.trails.get(trail.id)).state not in ENDED:
+        """End an explored trail, unless that was done in the block, or it was deleted there."""
+        stored = await self.trails.fetch(id=trail.id)
+        if stored and not stored[0].ended:
             await self._end(trail, how)
 
     async def origin(self, crumb: Crumb | str) -> Trail | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -84,10 +84,20 @@ class Definitions:
             mine = sorted(choices.get(id, ()), key=lambda choice: (choice.ordinal, choice.name))
             self.by_id[id] = Defined(id, found.name, found.value_type, found.scope, tuple(mine))
         self._by_name = {defined.name: defined for defined in self.by_id.values()}
+        self._of: dict[str, list[Defined]] = {}
+        for defined in self.by_id.values():
+            self._of.setdefault(defined.scope, []).append(defined)
+        self._names = {
+            scope: {defined.name: defined.id for defined in some} for scope, some in self._of.items()
+        }
 
-    def of(self, scope: str) -> list[Defined]:
+    def of(self, scope: str) -> Sequence[Defined]:
         """The properties of crumbs, of trails or of stashes."""
-        return [defined for defined in self.by_id.values() if defined.scope == scope]
+        return self._of.get(scope, ())
+
+    def names(self, scope: str) -> Mapping[str, str]:
+        """The ids of those properties, by their names."""
+        return self._names.get(scope, {})
 
     def find(self, scope: str, name_or_id: str) -> Defined:
         """The property of an id, or else of a name."""
@@ -101,6 +111,8 @@ class Definitions:
 
     def any(self, name_or_id: str) -> Defined:
         """The property of an id, or else of a name, whatever has it."""
+        if not isinstance(name_or_id, str):
+            raise errors.PropertyNotFound(f"a property has a name, not {name_or_id!r:.80}")
         defined = self.by_id.get(name_or_id) or self._by_name.get(name_or_id)
         if defined is None:
             raise errors.PropertyNotFound(f"there is no property {name_or_id!r}")

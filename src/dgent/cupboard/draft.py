@@ -26,9 +26,10 @@ from dgent.cupboard.record import (
     CrumbRecord,
     LinkRecord,
 )
-from dgent.errors import Unreadable
+from dgent.errors import InputError, Unreadable
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
+from dgent.model.order import same
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
@@ -105,7 +106,7 @@ class Draft:
     def seq(self, id: str) -> int | None:
         """The commit that wrote a record as it is now: this one, unless it left it alone."""
         stored = self._found.get(id)
-        if stored is not None and stored.value == self._records[id]:
+        if stored is not None and alike(stored.value, self._records[id]):
             return stored.seq
         return None if self.tx.committed is None else self.tx.committed.seq
 
@@ -160,6 +161,8 @@ class Draft:
                 self._links[end, id] = self._loose.pop((end, id), {})
                 if not self.is_new(id):
                     missing.add(id)
+        if not missing:
+            return
         for crystal in await self.select(LINK.name, end, missing):
             self.hold(crystal)
             link = self._records[crystal.id]
@@ -234,11 +237,16 @@ class Draft:
             elif stored is None:
                 tags = (record.link_type,) if isinstance(record, LinkRecord) else ()
                 await self.tx.remember(record, id=id, tags=tags, created_at=self._made[id])
-            elif record is not stored.value and record != stored.value:
+            elif not alike(record, stored.value):
                 changed = stored.replace(value=record)
                 if isinstance(record, LinkRecord):
                     changed = changed.replace(tags=(record.link_type,))
                 await self.tx.store(changed)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two records of a kind say the same; true is not 1 here."""
+    return one is other or same(vars(one), vars(other))
 
 
 def _ends(link: LinkRecord) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -249,4 +257,7 @@ def check_entity_id(id: object) -> str:
     """An id that a caller gave for an entity that shall be there."""
     if not isinstance(id, str) or not id:
         raise errors.InvalidID("an id is needed here, and it is empty" if id == "" else f"{id!r} is no id")
-    return ids.check_id(id)
+    try:
+        return ids.check_id(id)
+    except InputError as error:
+        raise errors.InvalidID(error.message, hint=error.hint) from None

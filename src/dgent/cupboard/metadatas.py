@@ -40,7 +40,7 @@ class Metadatas(Table[Metadata]):
     }
 
     async def _write(self, draft: Draft, id: str, entity: Metadata, old: MetadataRecord | None) -> None:
-        record = MetadataRecord(**self._merged(entity, old))
+        record = MetadataRecord(**self._merged(draft, id, entity, old))
         if await draft.find(SchemaRecord, schema_id(str(record.table_name) or "-")) is None:
             raise errors.SchemaNotFound(
                 f"no metadata schema {record.table_name!r} is registered",
@@ -54,7 +54,7 @@ class Metadatas(Table[Metadata]):
         if record.property_id is not None and await draft.find(PropertyRecord, record.property_id) is None:
             raise errors.PropertyNotFound(f"there is no property {record.property_id!r}")
         if old != record:
-            draft.put(id, record, created_at=entity.created_at)
+            draft.put(id, record, created_at=entity._moment(draft.now))
 
     async def _where(self, wanted: Filter) -> dict[str, Any]:
         values = dict(wanted.values)
@@ -97,10 +97,14 @@ class Schemas(Table[MetadataSchema]):
             raise errors.DuplicateName(f"there is a metadata schema {entity.name!r} already")
         if id is not None and id != wanted:
             raise errors.InvalidData("a metadata schema keeps its name", field="name")
-        return await super()._set(draft, wanted, entity, expected)
+        old = await draft.find(SchemaRecord, wanted)
+        if expected is not None:
+            self._check_version(draft, wanted, old, expected)
+        await self._write(draft, wanted, entity, old)
+        return wanted
 
     async def _write(self, draft: Draft, id: str, entity: MetadataSchema, old: SchemaRecord | None) -> None:
-        record = SchemaRecord(**self._merged(entity, old))
+        record = SchemaRecord(**self._merged(draft, id, entity, old))
         if record.content_type not in CONTENT_TYPES:
             raise errors.InvalidData(
                 f"{record.content_type!r} is no type of content",
@@ -110,7 +114,7 @@ class Schemas(Table[MetadataSchema]):
         if id in METADATA_SCHEMAS and record != METADATA_SCHEMAS[id]:
             raise errors.InvalidData(f"{record.name} is built in, and stays as it is", id=id)
         if old != record:
-            draft.put(id, record, created_at=entity.created_at)
+            draft.put(id, record, created_at=entity._moment(draft.now))
 
     async def _remove(self, draft: Draft, id: str) -> None:
         raise errors.InvalidData("a metadata schema cannot be unregistered", id=id)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar
 
 from dgent import ids
 from dgent.cupboard import errors, leasing
-from dgent.cupboard.draft import Draft, check_entity_id
+from dgent.cupboard.draft import Draft, alike, check_entity_id
 from dgent.cupboard.kind import STASH_TYPES
 from dgent.cupboard.leasing import LEASE_S
 from dgent.cupboard.links import add_link
@@ -39,6 +39,7 @@ class Stashes(Table[Stash]):
         "version": "whole",
         "value": "any",
         "changed_by": "text",
+        "properties": "map",
         "created_at": "time",
         "updated_at": "time",
     }
@@ -57,7 +58,7 @@ class Stashes(Table[Stash]):
         id = ids.new_id()
 
         async def work(draft: Draft) -> None:
-            self._judge(draft, id, made, None)
+            await self._judge(draft, id, made, None)
             if trail is None:
                 await check_stash_name(draft, id, None)
             else:
@@ -156,8 +157,11 @@ class Stashes(Table[Stash]):
         async with beating:
             try:
                 yield token
-            finally:
-                await self.release(id, holder)
+            except BaseException:
+                with suppress(errors.NotLockHolder, errors.EntityNotFound):  # what went wrong says more
+                    await self.release(id, holder)
+                raise
+            await self.release(id, holder)
 
     async def history(self, id: str) -> list[StashHistoryEntry]:
         """The versions of a stash, oldest first; none when there is no such stash."""
@@ -177,6 +181,10 @@ class Stashes(Table[Stash]):
         return list(entries.values())
 
     # -- storing ------------------------------------------------------------------------------
+
+    def _fill(self, entity: Stash, record: StashRecord) -> None:
+        super()._fill(entity, record)
+        entity.last_operation = record.operation
 
     async def _operate(
         self, id: str, operation: str, step: Step, changed_by: str | None, expected: int | None
@@ -209,14 +217,15 @@ class Stashes(Table[Stash]):
         draft.put(id, done)
 
     async def _write(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> None:
-        if self._judge(draft, id, entity, old):
+        if await self._judge(draft, id, entity, old):
             await check_stash_name(draft, id, await scope_of(draft, id))
 
-    def _judge(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> bool:
+    async def _judge(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> bool:
         """Put a stash into a draft if nothing is wrong with it; whether its name is new there."""
-        if old is not None and entity._base is not None:
-            self._check_version(draft, id, old, entity._base["version"])
-        fields = self._merged(entity, old)
+        base = self._base(draft, id, entity)
+        if old is not None and base is not None:
+            self._check_version(draft, id, old, base["version"])
+        fields = self._merged(draft, id, entity, old)
         if not isinstance(fields["name"], str) or not fields["name"]:
             raise errors.InvalidName("a stash needs a name", field="name")
         if fields["stash_type"] not in STASH_TYPES:
@@ -225,22 +234,26 @@ class Stashes(Table[Stash]):
             )
         fields["properties"] = draft.definitions.stored("stash", fields["properties"])
         version = fields.pop("version")
+        if type(version) is not int or version < 1:
+            raise errors.InvalidData(f"a version is a whole number from 1, not {version!r}", field="version")
         if old is None:
             fields["value"] = (
                 {"value": 0}
                 if fields["value"] is None and fields["stash_type"] == "counter"
                 else fields["value"]
             )
-            moment = entity.created_at or draft.now
-            made = StashRecord(**fields, updated_at=moment, history_id=ids.new_id())
-            draft.put(id, made, created_at=moment)
+            made_at = entity._moment(draft.now)
+            made = StashRecord(**fields, updated_at=made_at, history_id=ids.new_id())
+            draft.put(id, made, created_at=made_at)
             return True
         if old.stash_type != fields["stash_type"]:
             raise errors.InvalidStashType(f"{old.name!r} stays a {old.stash_type}", hint="make another stash")
         changed = replace(old, **fields)
-        if changed == old:
+        operated = base is not None and version > base["version"]  # also when the value is the same again
+        if alike(changed, old) and not operated:
             return False
-        operation = entity.last_operation or "set"
+        await _check_lock(draft, id, old, changed)
+        operation = entity.last_operation if operated and entity.last_operation else "set"
         self._put(draft, id, changed, operation, fields["changed_by"], max(version, old.version + 1))
         return bool(changed.name != old.name)
 
@@ -264,7 +277,18 @@ class Stashes(Table[Stash]):
                 raise errors.LockHeld(f"{stash.name!r} is held by {held['holder']!r}", holder=held["holder"])
         for link_id in await draft.links("from_id", id):
             draft.drop(link_id)
+        await leasing.forget(draft, [id] if _token(stash) else [])
         draft.drop(id)
+
+
+async def _check_lock(draft: Draft, id: str, old: StashRecord, new: StashRecord) -> None:
+    """Refuse another holder for a lock whose holder was heard of, which who read it could not see."""
+    holder = _held(old).get("holder") if old.stash_type == "lock" else None
+    if not holder or _held(new).get("holder") in (None, holder):
+        return
+    until = await leasing.end(draft, id, _token(old), lease_end(_held(old)))
+    if until is None or until > draft.now:
+        raise errors.LockHeld(f"{old.name!r} is held by {holder!r}", holder=holder)
 
 
 def _held(stash: Any) -> dict[str, Any]:
