@@ -344,17 +344,17 @@ class Table(Generic[E]):
 _NOTHING = object()
 
 
-def _crystal(schema: Schema[Any], id: str, record: Any) -> Crystal[Any]:
-    data, value = schema.shape.settle(record)
-    datum = Datum(id, data=data, created_at=BORN, schema=schema.name, schema_version=schema.version)
-    return Crystal(datum, value, schema.name, schema.version)
-
-
 def _map(name: str, value: Any) -> dict[str, Any]:
     """A field that maps texts to values, as a plain map."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise errors.InvalidData(f"{name} maps texts to values; {value!r:.80} does not", field=name)
     return dict(value)
+
+
+def _crystal(schema: Schema[Any], id: str, record: Any) -> Crystal[Any]:
+    data, value = schema.shape.settle(record)
+    datum = Datum(id, data=data, created_at=BORN, schema=schema.name, schema_version=schema.version)
+    return Crystal(datum, value, schema.name, schema.version)
 
 
 def entity_name(entity: Any) -> str:
