@@ -80,6 +80,7 @@ class Cupboard:
         self._own: Universe | None = None  # a store that this opened, and closes
         self._definitions = Definitions(builtin.PROPERTIES, builtin.CATEGORIES)
         self._catalog_rev: int | None = None
+        self._learned = False
         self._indexed: frozenset[str] = frozenset()
         self._room: Universe | None = None
         if universe is not None:
@@ -124,11 +125,10 @@ class Cupboard:
         await self.detach()
 
     def _enter(self, universe: Universe) -> None:
-        universe.register(*SCHEMAS)
         universe.keepers[ROOM] = Undoing(self)
         self._room = universe.for_room(ROOM)
         self._home = ids.new_id()
-        self._catalog_rev, self._indexed = None, frozenset()
+        self._learned, self._catalog_rev, self._indexed = False, None, frozenset()
 
     def _check(self) -> None:
         if self._room is None:
@@ -168,9 +168,17 @@ class Cupboard:
             rev = await _catalog_rev(universe)
             if rev == self._catalog_rev:
                 return universe
+            if rev:
+                self._learn()
             definitions = await self._load(universe)
             if rev == await _catalog_rev(universe):  # else they were being changed while they were read
                 await self._define(definitions, rev)
+
+    def _learn(self) -> None:
+        """Tell the store of the schemas; one without a cupboard is not told by whoever only looks."""
+        if not self._learned:
+            self._universe.register(*SCHEMAS)
+            self._learned = True
 
     async def _load(self, reader: Universe | Transaction) -> Definitions:
         records = []
@@ -183,8 +191,14 @@ class Cupboard:
 
     async def _define(self, definitions: Definitions, rev: int) -> None:
         self._definitions = definitions
-        self._indexed = declare(self._universe, definitions, self._indexed)
+        if rev:
+            self._indexed = declare(self._universe, definitions, self._indexed)
         self._catalog_rev = rev
+
+    async def definitions(self) -> Definitions:
+        """The defined properties and their categories, as they are now."""
+        await self._ready()
+        return self._definitions
 
     async def _seed(self) -> None:
         """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
@@ -195,6 +209,7 @@ class Cupboard:
                 await _put_builtins(draft)
                 await draft.flush()
 
+        self._learn()
         await self._universe.transact(work, attempts=ATTEMPTS, note="cupboard")
 
     async def _change(
@@ -224,8 +239,10 @@ class Cupboard:
             await tx.commit()
             return result, draft
 
-        if not self._catalog_rev and not await _catalog_rev(self._universe):
-            await self._seed()
+        if not self._catalog_rev:
+            self._learn()
+            if not await _catalog_rev(self._universe):
+                await self._seed()
         return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
 
     # -- crumbs -----------------------------------------------------------------------------
@@ -514,8 +531,8 @@ class Cupboard:
 
 
 async def _catalog_rev(universe: Universe) -> int:
-    catalog = await universe.get(CATALOG_ID)
-    return catalog.rev or 0 if isinstance(catalog, Crystal) else 0
+    catalog = await universe.get(CATALOG_ID, raw=True)
+    return 0 if catalog is None else catalog.rev or 0
 
 
 async def _put_builtins(draft: Draft) -> None:

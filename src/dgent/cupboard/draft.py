@@ -180,9 +180,11 @@ class Draft:
         """The ids of the records of a kind that have a name, as this change sees them."""
         for crystal in await self.select(schema, "name", [name]):
             self.hold(crystal)
-        return [
-            id for id, record in self._records.items() if isinstance(record, kind) and record.name == name
-        ]
+        return [id for id, record in self.each(kind) if record.name == name]
+
+    def each(self, kind: type[R]) -> list[tuple[str, R]]:
+        """The records of a kind that this change has read or made, by their ids."""
+        return [(id, record) for id, record in self._records.items() if isinstance(record, kind)]
 
     def _link(self, id: str, link: LinkRecord) -> None:
         for key in _ends(link):

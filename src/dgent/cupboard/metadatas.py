@@ -82,6 +82,7 @@ class Schemas(Table[MetadataSchema]):
     alias = "schema_name"
     entity = MetadataSchema
     schema = SCHEMA
+    built_in = METADATA_SCHEMAS
     columns: ClassVar[Mapping[str, str]] = {"id": "texts", "name": "texts", "content_type": "texts"}
 
     async def _set(self, draft: Draft, id: str | None, entity: Any, expected: int | None) -> str:

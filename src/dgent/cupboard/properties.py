@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from dgent import ids
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import CATEGORIES, PRIORITY, PROPERTIES
 from dgent.cupboard.draft import Draft
@@ -37,6 +38,7 @@ class Properties(Table[Property]):
     alias = "property_id"
     entity = Property
     schema = PROPERTY
+    built_in = PROPERTIES
     columns: ClassVar[Mapping[str, str]] = {
         "id": "texts",
         "property_id": "texts",
@@ -83,6 +85,29 @@ class Properties(Table[Property]):
         draft.drop(id)
         draft.redefine()
 
+    async def define(
+        self,
+        name: str,
+        value_type: str,
+        description: str = "",
+        *,
+        scope: str = "crumb",
+        categories: Iterable[str] = (),
+    ) -> Property:
+        """Define a property, with its categories in their order, in one commit."""
+        made = Property(name, value_type, description, scope)
+        id, names = ids.new_id(), list(categories)
+
+        async def work(draft: Draft) -> None:
+            await self._write(draft, id, made, None)
+            for place, each in enumerate(names):
+                category = Category(id, each, place)
+                await self._cupboard.categories._write(draft, ids.new_id(), category, None)
+
+        _, draft = await self._cupboard._change(work, f"property {name}"[:200])
+        self._write_back(made, id, draft)
+        return made
+
     async def define_category(self, property_id: str | Property, name: str, ordinal: int = 0) -> Category:
         """Add a category to a property, given by its id or name."""
         found = await self._categorical(property_id)
@@ -110,6 +135,7 @@ class Categories(Table[Category]):
     alias = "category_id"
     entity = Category
     schema = CATEGORY
+    built_in = CATEGORIES
     columns: ClassVar[Mapping[str, str]] = {
         "id": "texts",
         "category_id": "texts",
@@ -130,11 +156,11 @@ class Categories(Table[Category]):
         found = await draft.get(PropertyRecord, record.property_id, "property")
         if found.value_type != "categorical":
             raise errors.InvalidValueType(f"{found.name} is {found.value_type}, and has no categories")
-        for other in await draft.select(CATEGORY.name, "property_id", [record.property_id]):
-            if other.id != id and other.value.name == record.name:
-                raise errors.DuplicateName(
-                    f"{found.name} has a category {record.name!r} already", id=other.id
-                )
+        for stored in await draft.select(CATEGORY.name, "property_id", [record.property_id]):
+            draft.hold(stored)
+        for other, known in draft.each(CategoryRecord):
+            if other != id and (known.property_id, known.name) == (record.property_id, record.name):
+                raise errors.DuplicateName(f"{found.name} has a category {record.name!r} already", id=other)
         if old == record:
             return
         draft.put(id, record, created_at=entity._moment(draft.now))

@@ -13,7 +13,8 @@ from dgent.cupboard import errors, leasing
 from dgent.cupboard.draft import Draft, alike, check_entity_id
 from dgent.cupboard.kind import STASH_TYPES
 from dgent.cupboard.leasing import LEASE_S
-from dgent.cupboard.record import STASH, StashRecord
+from dgent.cupboard.links import add_link
+from dgent.cupboard.record import STASH, LinkRecord, StashRecord
 from dgent.cupboard.scoping import check_stash_name, scope_of
 from dgent.cupboard.stash import Stash, StashHistoryEntry, acquired, check_holder, incremented, lease_end
 from dgent.cupboard.table import Table
@@ -42,6 +43,30 @@ class Stashes(Table[Stash]):
         "created_at": "time",
         "updated_at": "time",
     }
+
+    async def create(
+        self,
+        name: str,
+        stash_type: str,
+        value: Any = None,
+        *,
+        trail: str | None = None,
+        changed_by: str | None = None,
+    ) -> Stash:
+        """Make a stash, of a trail if one is named, in one commit."""
+        made = Stash(name, stash_type, value, changed_by)
+        id = ids.new_id()
+
+        async def work(draft: Draft) -> None:
+            await self._judge(draft, id, made, None)
+            if trail is None:
+                await check_stash_name(draft, id, None)
+            else:
+                await add_link(draft, ids.new_id(), LinkRecord("scoped_to", id, check_entity_id(trail)))
+
+        _, draft = await self._cupboard._change(work, f"stash {name}"[:200])
+        self._write_back(made, id, draft)
+        return made
 
     # -- one step, whoever else is at it ------------------------------------------------------
 
@@ -192,6 +217,11 @@ class Stashes(Table[Stash]):
         draft.put(id, done)
 
     async def _write(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> None:
+        if await self._judge(draft, id, entity, old):
+            await check_stash_name(draft, id, await scope_of(draft, id))
+
+    async def _judge(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> bool:
+        """Put a stash into a draft if nothing is wrong with it; whether its name is new there."""
         base = self._base(draft, id, entity)
         if old is not None and base is not None:
             self._check_version(draft, id, old, base["version"])
@@ -215,19 +245,17 @@ class Stashes(Table[Stash]):
             made_at = entity._moment(draft.now)
             made = StashRecord(**fields, updated_at=made_at, history_id=ids.new_id())
             draft.put(id, made, created_at=made_at)
-            await check_stash_name(draft, id, None)
-            return
+            return True
         if old.stash_type != fields["stash_type"]:
             raise errors.InvalidStashType(f"{old.name!r} stays a {old.stash_type}", hint="make another stash")
         changed = replace(old, **fields)
         operated = base is not None and version > base["version"]  # also when the value is the same again
         if alike(changed, old) and not operated:
-            return
+            return False
         await _check_lock(draft, id, old, changed)
         operation = entity.last_operation if operated and entity.last_operation else "set"
         self._put(draft, id, changed, operation, fields["changed_by"], max(version, old.version + 1))
-        if changed.name != old.name:
-            await check_stash_name(draft, id, await scope_of(draft, id))
+        return bool(changed.name != old.name)
 
     def _check_version(self, draft: Draft, id: str, old: Any, expected: int | None) -> None:
         version = 0 if old is None else old.version

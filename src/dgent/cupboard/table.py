@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from dgent import clock, ids
 from dgent.cupboard import errors
+from dgent.cupboard.builtin import BORN
 from dgent.cupboard.draft import Draft, check_entity_id
 from dgent.cupboard.entity import Entity, Propertied, Values
 from dgent.cupboard.filter import Filter, page, read
 from dgent.cupboard.record import ROOM
 from dgent.errors import Conflict
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.order import same
 from dgent.model.query import MAX_OFFSET, Query
 from dgent.model.schema import Schema
@@ -29,6 +32,18 @@ RESERVED = f"{ROOM}/"  # how the ids begin under which the room itself keeps thi
 MAPS = ("properties", "extra")  # fields of which every key is changed by itself
 
 
+@dataclass(frozen=True)
+class Edition(Generic[E]):
+    """One version of an entity, and the commit that made it; `entity` is None for a deletion."""
+
+    rev: int
+    seq: int
+    at: datetime
+    author: str | None
+    note: str | None
+    entity: E | None
+
+
 class Table(Generic[E]):
     """One kind of entity. `set(None, x)` creates, `set(id, x)` updates, or creates it under that id."""
 
@@ -39,6 +54,7 @@ class Table(Generic[E]):
     columns: ClassVar[Mapping[str, str]]  # what `fetch` can filter by, and the kinds of the values
     alias: ClassVar[str]  # what the id is called among the columns, besides `id`
     newest_first: ClassVar[bool] = False
+    built_in: ClassVar[Mapping[str, Any]] = {}  # what is there before anything was written
 
     def __init__(self, cupboard: Cupboard) -> None:
         self._cupboard = cupboard
@@ -48,7 +64,7 @@ class Table(Generic[E]):
     async def get(self, id: str) -> E:
         """The entity of an id."""
         universe = await self._cupboard._ready()
-        found = await universe.get(check_entity_id(id))
+        found = self._born().get(check_entity_id(id)) or await universe.get(id)
         if not isinstance(found, Crystal) or found.schema_name != self.schema.name:
             raise self._missing(id)
         return self._made(found)
@@ -101,6 +117,20 @@ class Table(Generic[E]):
             wanted.values["id"] = tuple(id for id in named if id in wanted.values.get("id", named))
         universe = await self._cupboard._ready()
         return [self._made(found) for found in await self._select(universe, wanted)]
+
+    async def versions(self, id: str) -> list[Edition[E]]:
+        """Every kept version of an entity, oldest first; none when there never was such an entity."""
+        universe = await self._cupboard._ready()
+        editions: list[Edition[E]] = []
+        for version in reversed(await universe.history(check_entity_id(id))):
+            found = None if version.datum is None else universe.contracts.lenient(version.datum)
+            if found is not None and not (
+                isinstance(found, Crystal) and found.schema_name == self.schema.name
+            ):
+                continue  # it was something else then, or cannot be read
+            made = None if found is None else self._made(found)
+            editions.append(Edition(version.rev, version.seq, version.at, version.author, version.note, made))
+        return editions if any(each.entity is not None for each in editions) else []
 
     # -- what each kind of entity adds ------------------------------------------------------
 
@@ -262,6 +292,11 @@ class Table(Generic[E]):
 
     async def _select(self, universe: Any, wanted: Filter) -> list[Crystal[Any]]:
         """The records that match, in order."""
+        if born := self._born():
+            named = wanted.values.get("id", born)
+            test = await self._query(wanted)
+            kept = [each for id, each in born.items() if id in named and test.matches(each.datum)]
+            return page(self._sorted(kept), wanted)
         if "id" in wanted.values:
             found = await universe.get_many(list(wanted.values["id"]))
             rest = Filter({k: v for k, v in wanted.values.items() if k != "id"}, None, 0)
@@ -297,6 +332,12 @@ class Table(Generic[E]):
     def _sorted(self, found: list[Crystal[Any]]) -> list[Crystal[Any]]:
         return sorted(found, key=lambda each: (each.created_at, each.id), reverse=self.newest_first)
 
+    def _born(self) -> dict[str, Crystal[Any]]:
+        """What is built in, as long as the first change has not written it."""
+        if not self.built_in or self._cupboard._catalog_rev:
+            return {}
+        return {id: _crystal(self.schema, id, record) for id, record in self.built_in.items()}
+
     def _missing(self, id: str) -> errors.EntityNotFound:
         return errors.EntityNotFound(f"there is no {self.noun} {id!r}", id=id)
 
@@ -309,6 +350,12 @@ def _map(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise errors.InvalidData(f"{name} maps texts to values; {value!r:.80} does not", field=name)
     return dict(value)
+
+
+def _crystal(schema: Schema[Any], id: str, record: Any) -> Crystal[Any]:
+    data, value = schema.shape.settle(record)
+    datum = Datum(id, data=data, created_at=BORN, schema=schema.name, schema_version=schema.version)
+    return Crystal(datum, value, schema.name, schema.version)
 
 
 def entity_name(entity: Any) -> str:

@@ -72,9 +72,14 @@ async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
         return None
     now = await universe.backend.get_many([record.id for record in records if record.before is None])
     datums = [record.before for record in records if record.before is not None] + now
-    schemas = {datum.schema for datum in datums if datum is not None}
-    owners = {schema.owner if (schema := universe.contracts.named(name)) else None for name in schemas}
-    return universe.keepers.get(owners.pop() or "") if len(owners) == 1 else None
+    owners = {_owner(universe, datum.schema or "") for datum in datums if datum is not None}
+    return universe.keepers.get(owners.pop()) if len(owners) == 1 else None
+
+
+def _owner(universe: Universe, schema: str) -> str:
+    """The room of a schema; one that was not used here yet is known by the name of its schemas."""
+    known = universe.contracts.named(schema)
+    return schema.partition(".")[0] if known is None else known.owner or ""
 
 
 async def _picked(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:
