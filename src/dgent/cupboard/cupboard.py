@@ -274,7 +274,7 @@ class Cupboard:
 
     async def add_many(
         self,
-        crumbs: Sequence[Crumb],
+        crumbs: Iterable[Crumb | str],
         links: Iterable[tuple[str, int | str | Crumb | Trail, int | str | Crumb | Trail]] = (),
         *,
         trail: Trail | str | None = None,
@@ -284,7 +284,11 @@ class Cupboard:
         A link is its type and its two ends: an id, an entity, or the place of a new crumb in the list, as in
         `add_many([a, b], [("child_of", 1, 0)])`, where b waits for a.
         """
-        made = list(crumbs)
+        self._check()
+        made = [Crumb(each) if isinstance(each, str) else each for each in crumbs]
+        for crumb in made:
+            if not isinstance(crumb, Crumb):
+                raise errors.InvalidData(f"a crumb is needed, not a {type(crumb).__name__}")
         wanted: list[tuple[int | None, Link]] = []
         for place in range(len(made)) if trail is not None else ():
             wanted.append((place, Link("belongs_to", "", _id(trail))))
@@ -301,9 +305,6 @@ class Cupboard:
         note: str,
         given: Sequence[str] | None = None,
     ) -> Draft:
-        for crumb in crumbs:
-            if not isinstance(crumb, Crumb):
-                raise errors.InvalidData(f"a crumb is needed, not a {type(crumb).__name__}")
         chosen = list(given) if given is not None else [crumb.id or ids.new_id() for crumb in crumbs]
         fresh = {id for id, crumb in zip(chosen, crumbs, strict=True) if not crumb.id}
         wanted = list(links)
