@@ -1,6 +1,6 @@
-"""Write the types of dgent.sync, `src/dgent/sync/__init__.pyi`, from the source of the async classes.
+"""Write the types of dgent.sync, the `.pyi` files there, from the source of the async classes.
 
-`python tools/sync_stubs.py` writes the file; `--check` only says whether it is as it should be.
+`python tools/sync_stubs.py` writes the files; `--check` only says whether they are as they should be.
 """
 
 from __future__ import annotations
@@ -9,24 +9,42 @@ import ast
 import builtins
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from dgent.sync import wording
 
 ROOT = Path(__file__).parents[1] / "src" / "dgent"
-STUB = ROOT / "sync" / "__init__.pyi"
 HEADER = '''"""The same names for code without an event loop: every call blocks until it is answered."""
 
 # Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
 '''
-# Which names, in this order; everything else about them is read from these files.
-SOURCES = {
-    "universe/collection.py": ("Collection",),
-    "universe/focus.py": ("Focus",),
-    "universe/transaction.py": ("Transaction",),
-    "universe/universe.py": ("Universe", "open"),
-    "exchange/copy.py": ("copy", "mirror"),
-    "universe/current.py": ("DataMixin", "get_universe", "set_universe"),
+# Which names each stub declares, in this order; everything else about them is read from these files.
+STUBS = {
+    ROOT / "sync" / "__init__.pyi": {
+        "universe/collection.py": ("Collection",),
+        "universe/focus.py": ("Focus",),
+        "universe/transaction.py": ("Transaction",),
+        "universe/universe.py": ("Universe", "open"),
+        "exchange/copy.py": ("copy", "mirror"),
+        "universe/current.py": ("DataMixin", "get_universe", "set_universe"),
+    },
+    ROOT / "sync" / "cupboard.pyi": {
+        "cupboard/table.py": ("Table",),
+        "cupboard/crumbs.py": ("Crumbs",),
+        "cupboard/trails.py": ("Trails",),
+        "cupboard/properties.py": ("Properties", "Categories"),
+        "cupboard/links.py": ("Links",),
+        "cupboard/stashes.py": ("Stashes",),
+        "cupboard/metadatas.py": ("Metadatas", "Schemas"),
+        "cupboard/opening.py": ("Attaching",),
+        "cupboard/cupboard.py": ("Cupboard",),
+    },
+}
+# Names that stand for something else than in the async source, and so come from somewhere else.
+OTHERS = {
+    "Universe": "from dgent.sync import Universe",
+    "AbstractContextManager": "from contextlib import AbstractContextManager",
 }
 # The types of public attributes that `__init__` sets from something without a visible type.
 ATTRIBUTES = {"Universe.author": "str", "Collection.schema": "Schema[T]", "Focus.id": "str"}
@@ -35,6 +53,7 @@ DUNDERS = {
     "__repr__": "__repr__",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__get__": "__get__",
 }
 
 FunctionDef = ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,14 +62,16 @@ FunctionDef = ast.FunctionDef | ast.AsyncFunctionDef
 class Stub:
     """The stub as it grows: what it declares, and what that needs to be imported."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path, sources: Mapping[str, tuple[str, ...]]) -> None:
         self.parts: list[str] = []
         self.imports: list[str] = []
         self.variables: dict[str, str] = {}
-        made = {name for names in SOURCES.values() for name in names}
-        init = ast.parse((ROOT / "sync" / "__init__.py").read_text())
-        self.every = next(ast.unparse(node) for node in init.body if isinstance(node, ast.Assign))
-        self.exported = {name: line for name, line in _imports(init).items() if name not in made}
+        made = {name for names in sources.values() for name in names}
+        init = ast.parse(path.with_suffix(".py").read_text())
+        every = next(node for node in init.body if isinstance(node, ast.Assign))
+        self.every = ast.unparse(every)
+        public = set(ast.literal_eval(every.value)) - made
+        self.exported = {name: line for name, line in _imports(init).items() if name in public}
         self.present = made | self.exported.keys()
 
     def add(self, path: str, names: tuple[str, ...]) -> None:
@@ -63,10 +84,13 @@ class Stub:
             node = made[name]
             text = _class(node) if isinstance(node, ast.ClassDef) else _function(node)
             self.parts.append(text)
-            for used in sorted(_names(text) - self.present):
-                if used in types:
+            names_used = _names(text)
+            bounds = "\n".join(types[used] for used in names_used & types.keys())
+            for used in sorted((names_used | _names(bounds)) - self.present):
+                if used in OTHERS:
+                    self.imports.append(OTHERS[used])
+                elif used in types:
                     self.variables[used] = types[used]
-                    self.imports.append("from typing import TypeVar")
                 elif used in known:
                     self.imports.append(known[used])
                 elif used in made:
@@ -82,11 +106,11 @@ class Stub:
         return _formatted("\n".join(lines))
 
 
-def generate() -> str:
-    """The text the stub should have."""
-    stub = Stub()
-    for path, names in SOURCES.items():
-        stub.add(path, names)
+def generate(path: Path) -> str:
+    """The text that a stub should have."""
+    stub = Stub(path, STUBS[path])
+    for source, names in STUBS[path].items():
+        stub.add(source, names)
     return stub.text()
 
 
@@ -114,7 +138,8 @@ def _type_variables(tree: ast.Module) -> dict[str, str]:
 
 def _names(text: str) -> set[str]:
     """The names that a piece of the stub uses; not those of its parameters."""
-    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} - {"property"}
+    used = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
+    return {node.id for node in used if isinstance(node.ctx, ast.Load)} - {"property"}
 
 
 # -- writing the declarations -----------------------------------------------------------------
@@ -136,16 +161,28 @@ def _function(node: FunctionDef) -> str:
         if isinstance(argument, ast.arg) and argument.annotation is not None:
             argument.annotation = _plain(argument.annotation)
     assert node.returns is not None, f"{node.name} says what it returns"
-    decorators = "".join(f"@{ast.unparse(decorator)}\n" for decorator in node.decorator_list)
+    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    answer = ast.unparse(_plain(node.returns))
+    if "asynccontextmanager" in decorators:
+        decorators.remove("asynccontextmanager")
+        answer = answer.replace("Stream[", "AbstractContextManager[")
     name = DUNDERS.get(node.name, node.name)
-    head = f"def {name}({ast.unparse(node.args)}) -> {ast.unparse(_plain(node.returns))}:"
-    return decorators + head + "\n" + _indented(_doc(node))
+    head = f"def {name}({ast.unparse(node.args)}) -> {answer}:"
+    return "".join(f"@{each}\n" for each in decorators) + head + "\n" + _indented(_doc(node))
 
 
 def _attributes(node: ast.ClassDef) -> list[str]:
-    """The public attributes that the constructor sets: to be read, not to be set from another thread."""
+    """The public attributes that the constructor sets: to be read, not to be set from another thread.
+
+    And before them those of the class.
+    """
     made = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     found = []
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign):
+            found.append(f"{ast.unparse(statement.target)}: {ast.unparse(statement.annotation)}")
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            found.append(f"{ast.unparse(statement.targets[0])}: {ast.unparse(statement.value.func)}")
     for statement in made.body if made else ():
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         target = statement.target if isinstance(statement, ast.AnnAssign) else target
@@ -185,7 +222,7 @@ def _indented(text: str) -> str:
 
 def _formatted(text: str) -> str:
     ruff = [sys.executable, "-m", "ruff"]
-    name = ["--stdin-filename", str(STUB), "-"]
+    name = ["--stdin-filename", str(ROOT / "sync" / "stub.pyi"), "-"]
     sort = [*ruff, "check", "--quiet", "--select", "I", "--fix", *name]
     text = subprocess.run(sort, input=text, capture_output=True, text=True, check=True).stdout
     done = subprocess.run([*ruff, "format", *name], input=text, capture_output=True, text=True, check=True)
@@ -193,14 +230,17 @@ def _formatted(text: str) -> str:
 
 
 def main() -> int:
-    """Write the stub, or check it."""
-    text = generate()
-    if "--check" in sys.argv[1:]:
-        fresh = STUB.exists() and STUB.read_text() == text
-        print(f"{STUB.name} is {'fresh' if fresh else 'stale: run tools/sync_stubs.py'}")
-        return 0 if fresh else 1
-    STUB.write_text(text)
-    return 0
+    """Write the stubs, or check them."""
+    stale = 0
+    for path in STUBS:
+        text = generate(path)
+        if "--check" in sys.argv[1:]:
+            fresh = path.exists() and path.read_text() == text
+            print(f"{path.name} is {'fresh' if fresh else 'stale: run tools/sync_stubs.py'}")
+            stale += not fresh
+        else:
+            path.write_text(text)
+    return stale
 
 
 if __name__ == "__main__":

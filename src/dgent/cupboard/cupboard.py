@@ -22,7 +22,7 @@ from dgent.cupboard.draft import Draft, check_entity_id
 from dgent.cupboard.graph import Graph, graph
 from dgent.cupboard.leasing import LEASE_S
 from dgent.cupboard.link import Link
-from dgent.cupboard.links import Links, add_link
+from dgent.cupboard.links import Links, add_link, add_links
 from dgent.cupboard.metadata import Metadata, MetadataSchema
 from dgent.cupboard.metadatas import Metadatas, Schemas
 from dgent.cupboard.opening import Attaching, declare, opened
@@ -43,7 +43,7 @@ from dgent.cupboard.table import RESERVED, Table
 from dgent.cupboard.trail import Trail
 from dgent.cupboard.trails import Trails
 from dgent.cupboard.undoing import Undoing
-from dgent.errors import DgentError
+from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
@@ -100,9 +100,13 @@ class Cupboard:
         if self._room is not None:
             raise errors.AlreadyAttached("this cupboard is attached already")
         self._own = await opened(config)
-        self._enter(self._own)
-        await self._seed()
-        await self._ready()
+        try:
+            self._enter(self._own)
+            await self.seed()
+            await self._ready()
+        except BaseException:
+            await self.detach()
+            raise
         return self
 
     async def detach(self) -> None:
@@ -125,6 +129,11 @@ class Cupboard:
         await self.detach()
 
     def _enter(self, universe: Universe) -> None:
+        if not isinstance(universe, Universe):
+            raise InputError(
+                f"a cupboard is on a universe, not on a {type(universe).__name__}",
+                hint="use what dgent.open gives; for dgent.sync there is dgent.sync.cupboard",
+            )
         universe.keepers[ROOM] = Undoing(self)
         self._room = universe.for_room(ROOM)
         self._home = ids.new_id()
@@ -200,7 +209,7 @@ class Cupboard:
         await self._ready()
         return self._definitions
 
-    async def _seed(self) -> None:
+    async def seed(self) -> None:
         """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
         async def work(tx: Transaction) -> None:
@@ -242,7 +251,7 @@ class Cupboard:
         if not self._catalog_rev:
             self._learn()
             if not await _catalog_rev(self._universe):
-                await self._seed()
+                await self.seed()
         return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
 
     # -- crumbs -----------------------------------------------------------------------------
@@ -315,12 +324,11 @@ class Cupboard:
                 if id not in fresh and (id.startswith(RESERVED) or await draft.exists(id)):
                     raise errors.InvalidID(f"there is something with the id {id!r} already", id=id)
                 await self.crumbs._write(draft, id, crumb, None)
-            await draft.load(
-                [link.to_id for _, link in wanted] + [link.from_id for _, link in wanted if link.from_id]
-            )
-            for place, link in wanted:
-                start = link.from_id if place is None else chosen[place]
-                await add_link(draft, ids.new_id(), LinkRecord(link.link_type, start, link.to_id))
+            links = [
+                LinkRecord(link.link_type, link.from_id if place is None else chosen[place], link.to_id)
+                for place, link in wanted
+            ]
+            await add_links(draft, [(ids.new_id(), link, None) for link in links])
 
         _, draft = await self._change(work, note)
         for id, crumb in zip(chosen, crumbs, strict=True):

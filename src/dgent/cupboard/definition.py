@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -83,11 +83,34 @@ class Definitions:
         for id, found in properties.items():
             mine = sorted(choices.get(id, ()), key=lambda choice: (choice.ordinal, choice.name))
             self.by_id[id] = Defined(id, found.name, found.value_type, found.scope, tuple(mine))
-        self._by_name = {defined.name: defined for defined in self.by_id.values()}
+        self._index()
 
-    def of(self, scope: str) -> list[Defined]:
+    def _index(self) -> None:
+        self._by_name = {defined.name: defined for defined in self.by_id.values()}
+        self._of: dict[str, list[Defined]] = {}
+        for defined in self.by_id.values():
+            self._of.setdefault(defined.scope, []).append(defined)
+        self._names = {
+            scope: {defined.name: defined.id for defined in some} for scope, some in self._of.items()
+        }
+
+    def extended(self, property_id: str, choices: Iterable[Choice]) -> Definitions:
+        """The same with more categories of one property."""
+        more = Definitions({}, {})
+        more.by_id = dict(self.by_id)
+        old = more.by_id[property_id]
+        both = sorted((*old.choices, *choices), key=lambda choice: (choice.ordinal, choice.name))
+        more.by_id[property_id] = old._replace(choices=tuple(both))
+        more._index()
+        return more
+
+    def of(self, scope: str) -> Sequence[Defined]:
         """The properties of crumbs, of trails or of stashes."""
-        return [defined for defined in self.by_id.values() if defined.scope == scope]
+        return self._of.get(scope, ())
+
+    def names(self, scope: str) -> Mapping[str, str]:
+        """The ids of those properties, by their names."""
+        return self._names.get(scope, {})
 
     def find(self, scope: str, name_or_id: str) -> Defined:
         """The property of an id, or else of a name."""

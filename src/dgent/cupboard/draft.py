@@ -7,7 +7,7 @@ anything read here makes it start again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -51,6 +51,7 @@ class Draft:
         self._links: dict[tuple[str, str], dict[str, LinkRecord]] = {}  # all at one end, by (field, id)
         self._loose: dict[tuple[str, str], dict[str, LinkRecord]] = {}  # written, at ends not looked at yet
         self._redefined = False
+        self.foreign: set[str] = set()  # ids that were asked for, and that something else has
         self.freed: list[str] = []  # crumbs that no longer wait, because what they waited for was removed
 
     # -- records --------------------------------------------------------------------------
@@ -81,6 +82,8 @@ class Draft:
         for id, found in zip(missing, await self.tx.get_many(missing), strict=True):
             if isinstance(found, Datum) and (found.schema or "").startswith("cupboard."):
                 raise Unreadable(f"{id!r} cannot be read: {found.problem}", id=id)
+            if isinstance(found, Datum):
+                self.foreign.add(id)
             self._note(id, found if isinstance(found, Crystal) else None)
 
     def hold(self, crystal: Crystal[Any]) -> None:
@@ -138,6 +141,14 @@ class Draft:
         self._records[id] = None
         self._made.pop(id, None)
 
+    def changes(self) -> Iterator[tuple[str, Any, Any]]:
+        """What this change writes so far: ids, what they shall be (None is deleted), what they are."""
+        for id, record in self._records.items():
+            stored = self._found.get(id)
+            old = None if stored is None else stored.value
+            if record is not old and record != old:
+                yield id, record, old
+
     def redefine(self) -> None:
         """The definitions are changed by this: whoever relies on them must read them again."""
         self._redefined = True
@@ -165,6 +176,8 @@ class Draft:
                 self._links[end, id] = self._loose.pop((end, id), {})
                 if not self.is_new(id):
                     missing.add(id)
+        if not missing:
+            return
         for crystal in await self.select(LINK.name, end, missing):
             self.hold(crystal)
             link = self._records[crystal.id]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 from dgent.cupboard import errors
+from dgent.cupboard.cycle import check_acyclic
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.filter import Filter
 from dgent.cupboard.kind import ENDED, LINK_TYPES
@@ -55,20 +57,28 @@ class Links(Table[Link]):
         return query if types is None else query.replace(any_tags=frozenset(types))
 
 
-async def add_link(draft: Draft, id: str, link: LinkRecord, **made: Any) -> None:
+async def add_link(draft: Draft, id: str, link: LinkRecord, *, created_at: datetime | None = None) -> None:
     """Put a link into a draft if the rules of the graph allow it."""
-    check_shape(link)
-    await _check_ends(draft, link)
-    await _check_number(draft, link)
-    if link.link_type == "child_of":
-        await check_acyclic(draft, link)
-        parent = await draft.find(CrumbRecord, link.to_id)
-        draft.put(id, link, **made)
-        await draft.shift(link.from_id, int(parent is not None and parent.state != "pebble"))
-        return
-    if link.link_type == "scoped_to":
-        await check_stash_name(draft, link.from_id, link.to_id)
-    draft.put(id, link, **made)
+    await add_links(draft, [(id, link, created_at)])
+
+
+async def add_links(draft: Draft, links: Iterable[tuple[str, LinkRecord, datetime | None]]) -> None:
+    """Put links into a draft, with their ids and when they were made, if the rules of the graph allow it."""
+    wanted = list(links)
+    for _, link, _ in wanted:
+        check_shape(link)
+    await draft.load(id for _, link, _ in wanted for id in (link.from_id, link.to_id))
+    await draft.load_links("from_id", [link.from_id for _, link, _ in wanted])
+    for id, link, created_at in wanted:
+        await _check_ends(draft, link)
+        await _check_number(draft, link)
+        if link.link_type == "scoped_to":
+            await check_stash_name(draft, link.from_id, link.to_id)
+        draft.put(id, link, created_at=created_at)
+        if link.link_type == "child_of":
+            parent = await draft.get(CrumbRecord, link.to_id, "crumb")
+            await draft.shift(link.from_id, int(parent.state != "pebble"))
+    await check_acyclic(draft, [link for _, link, _ in wanted if link.link_type == "child_of"])
 
 
 async def remove_link(draft: Draft, id: str, *, named: bool = True) -> None:
@@ -125,31 +135,3 @@ async def _check_number(draft: Draft, link: LinkRecord) -> None:
                 f"so not {link.to_id!r}",
                 id=id,
             )
-
-
-async def check_acyclic(draft: Draft, link: LinkRecord) -> None:
-    """Refuse a child_of link whose parent waits, over whatever way, for the child."""
-    child, parent = link.from_id, link.to_id
-    came_from: dict[str, str] = {parent: child}
-    level = [parent]
-    while level and child not in came_from:
-        await draft.load_links("from_id", level)
-        above = []
-        for id in level:
-            for edge in (await draft.links("from_id", id, "child_of")).values():
-                if edge.to_id not in came_from:
-                    came_from[edge.to_id] = id
-                    above.append(edge.to_id)
-        level = above
-    if child == parent or child in came_from:
-        raise errors.Cycle(f"a crumb would wait for itself: {' -> '.join(_way(came_from, child, parent))}")
-
-
-def _way(came_from: dict[str, str], child: str, parent: str) -> list[str]:
-    """The way round, from the child to its parent and up to itself again."""
-    way = [child]
-    step = came_from[child]
-    while step != child and len(way) < 20:
-        way.append(step)
-        step = came_from[step]
-    return [child, *reversed(way[1:]), child] if child != parent else [child, child]

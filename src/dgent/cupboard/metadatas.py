@@ -16,6 +16,7 @@ from dgent.cupboard.record import METADATA, SCHEMA, CrumbRecord, MetadataRecord,
 from dgent.cupboard.table import Table
 from dgent.model.crystal import Crystal
 
+MAX_NAME = 256
 _NAME = re.compile(r"[a-z0-9_]+")
 
 
@@ -86,9 +87,9 @@ class Schemas(Table[MetadataSchema]):
     columns: ClassVar[Mapping[str, str]] = {"id": "texts", "name": "texts", "content_type": "texts"}
 
     async def _set(self, draft: Draft, id: str | None, entity: Any, expected: int | None) -> str:
-        if not isinstance(entity.name, str) or not _NAME.fullmatch(entity.name):
+        if not is_schema_name(entity.name):
             raise errors.InvalidName(
-                f"{entity.name!r} is no name for a metadata schema",
+                f"{entity.name!r:.80} is no name for a metadata schema",
                 hint="use small letters, digits and _",
                 field="name",
             )
@@ -118,3 +119,8 @@ class Schemas(Table[MetadataSchema]):
 
     async def _remove(self, draft: Draft, id: str) -> None:
         raise errors.InvalidData("a metadata schema cannot be unregistered", id=id)
+
+
+def is_schema_name(name: object) -> bool:
+    """Whether a metadata schema can be called this."""
+    return isinstance(name, str) and len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None

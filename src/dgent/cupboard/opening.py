@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dgent.cupboard.builtin import DESCRIPTION
 from dgent.cupboard.config import Config
@@ -25,7 +26,9 @@ MAX_INDEXED = 16
 class Attaching:
     """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
 
-    def __get__(self, cupboard: Cupboard | None, kind: type[Cupboard]) -> Any:
+    def __get__(
+        self, cupboard: Cupboard | None, kind: type[Cupboard]
+    ) -> Callable[[Config], Awaitable[Cupboard]]:
         async def attach(config: Config) -> Cupboard:
             """Open a store by a configuration and keep the cupboard there."""
             if not isinstance(config, Config):

@@ -165,11 +165,15 @@ class Stashes(Table[Stash]):
 
     async def history(self, id: str) -> list[StashHistoryEntry]:
         """The versions of a stash, oldest first; none when there is no such stash."""
+        return [_entry(id, record) for record in await self.records(id)]
+
+    async def records(self, id: str) -> list[StashRecord]:
+        """The records of a stash, one for each version, oldest first."""
         universe = await self._cupboard._ready()
         wanted = check_entity_id(id)
         if not await universe.exists(wanted):
             return []
-        entries: dict[int, StashHistoryEntry] = {}
+        entries: dict[int, StashRecord] = {}
         for version in reversed(await universe.history(wanted)):
             crystal = None if version.datum is None else universe.contracts.lenient(version.datum)
             record = getattr(crystal, "value", None)
@@ -177,7 +181,7 @@ class Stashes(Table[Stash]):
                 entries.clear()  # it was deleted, and is another one since
             elif isinstance(record, StashRecord):
                 entries.pop(record.version, None)
-                entries[record.version] = _entry(wanted, record)
+                entries[record.version] = record
         return list(entries.values())
 
     # -- storing ------------------------------------------------------------------------------

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -12,7 +11,7 @@ from dgent import clock, ids
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import BORN
 from dgent.cupboard.draft import Draft, check_entity_id
-from dgent.cupboard.entity import Entity, Propertied, Values
+from dgent.cupboard.entity import Entity, Propertied, Values, duplicate
 from dgent.cupboard.filter import Filter, page, read
 from dgent.cupboard.record import ROOM
 from dgent.errors import Conflict
@@ -203,7 +202,7 @@ class Table(Generic[E]):
         base = self._base(draft, id, entity)
         out: dict[str, Any] = {}
         for name in entity.OWN:
-            mine = copy.deepcopy(getattr(entity, name))
+            mine = duplicate(getattr(entity, name))
             if name in MAPS:
                 mine = _map(name, mine)
             if old is None:
@@ -275,14 +274,14 @@ class Table(Generic[E]):
     def _fill(self, entity: E, record: Any) -> None:
         """Give an entity what its record says."""
         known = vars(record)
-        for field in fields(entity):
-            if field.name in known and field.name != "properties":
-                setattr(entity, field.name, copy.deepcopy(known[field.name]))
+        for name in entity.__dataclass_fields__.keys() & known.keys():
+            if name != "properties":
+                setattr(entity, name, duplicate(known[name]))
         if isinstance(entity, Propertied):
             definitions = self._cupboard._definitions
-            names = {defined.name: defined.id for defined in definitions.of(entity.SCOPE)}
             entity._definitions = definitions
-            entity.properties = Values(definitions.filled(entity.SCOPE, record.properties), names)
+            filled = definitions.filled(entity.SCOPE, record.properties)
+            entity.properties = Values(filled, definitions.names(entity.SCOPE))
 
     def _write_back(self, entity: E, id: str, draft: Draft) -> None:
         """Give an entity its id, times and defaults, as they were stored."""

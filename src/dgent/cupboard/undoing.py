@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dgent.cupboard import errors
 from dgent.cupboard.crumbs import moved, remove_crumbs
 from dgent.cupboard.draft import Draft
-from dgent.cupboard.links import add_link, remove_link
+from dgent.cupboard.links import add_links, remove_link
 from dgent.cupboard.record import (
     CATALOG,
     LEASE,
@@ -45,6 +45,10 @@ class Undoing:
 
     def __init__(self, cupboard: Cupboard) -> None:
         self._cupboard = cupboard
+
+    async def prepare(self) -> None:
+        """Have the cupboard's schemas known here, if the store has one."""
+        await self._cupboard._ready()
 
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
         """Put back what a commit changed; UndoConflict where somebody built on it since."""
@@ -115,12 +119,12 @@ async def _put_back(draft: Draft, before: dict[str, tuple[Any, Datum] | None], f
         if was is not None and isinstance(was[0], _FIRST):
             await _restore(draft, id, was[0], now[id], was[1])
     for id, was in before.items():
-        if was is not None and isinstance(was[0], LinkRecord):
-            await add_link(draft, id, was[0], created_at=was[1].created_at)
-        elif was is not None and not isinstance(was[0], _FIRST):
+        if was is not None and not isinstance(was[0], (*_FIRST, LinkRecord)):
             if isinstance(was[0], MetadataRecord):
                 await draft.get(CrumbRecord, was[0].crumb_id, "crumb")
             draft.put(id, was[0], created_at=was[1].created_at)
+    links = {id: was for id, was in before.items() if was is not None and isinstance(was[0], LinkRecord)}
+    await add_links(draft, [(id, was[0], was[1].created_at) for id, was in links.items()])
     for id, was in before.items():
         if was is not None and isinstance(was[0], StashRecord):
             await check_stash_name(draft, id, await scope_of(draft, id))

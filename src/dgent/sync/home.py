@@ -27,10 +27,10 @@ _send = operator.methodcaller("send", None)
 class Home:
     """The place of one universe on the background loop."""
 
-    def __init__(self, universe: Universe) -> None:
+    def __init__(self, universe: Universe | None) -> None:
         self.runner = runner()
         self.universe = universe
-        self.reads_now = hasattr(universe.backend, "get_now")
+        self.reads_now = universe is not None and hasattr(universe.backend, "get_now")
         self.pumps: WeakSet[Pump[Any]] = WeakSet()  # only touched on the loop
         self._closed = False
         self._closing = threading.Lock()
@@ -79,7 +79,7 @@ class Home:
 
     def _refuse(self) -> NoReturn:
         self.runner.check()  # closed by the end of the program, perhaps: that is another matter
-        raise _closed()
+        raise self._gone()
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -101,11 +101,15 @@ class Home:
         """Close the universe; called on the loop."""
         self._shut()
         for pump in list(self.pumps):
-            pump.end(_closed())
+            pump.end(self._gone())
         try:
-            await self.universe.close()
+            await self._close_store()
         finally:
             self.runner.residents.discard(self)
+
+    async def _close_store(self) -> None:
+        if self.universe is not None:
+            await self.universe.close()
 
     def _shut(self) -> None:
         self._closed = True
@@ -113,6 +117,6 @@ class Home:
             with lock:
                 pass  # a read that had begun is done
 
-
-def _closed() -> Closed:
-    return Closed("this universe was closed", hint="call dgent.sync.open again")
+    def _gone(self) -> DgentError:
+        """The error for whoever comes too late."""
+        return Closed("this universe was closed", hint="call dgent.sync.open again")

@@ -9,10 +9,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Generic
 
 from dgent.sync import wording
+from dgent.sync.block import Block
 from dgent.sync.home import WAITS, Home
 from dgent.sync.stream import Stream
 
 Function = Callable[..., Any]
+
+MODULE = "dgent.sync"
 
 _DUNDERS = {
     "__init__": "__init__",
@@ -39,7 +42,7 @@ class Twin:
         # Only what the instance itself holds comes here; all that is in the class has its twin.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self._source, name)
+        return wrap(getattr(self._source, name), self._home)
 
     def __dir__(self) -> list[str]:
         public = (name for name in vars(self._source) if not name.startswith("_"))
@@ -60,16 +63,20 @@ def wrap(value: Any, home: Home, owner: Twin | None = None) -> Any:
 
 
 def make_twin(
-    source: type, *, point_reads: Collection[str] = (), instead: Mapping[str, Function] | None = None
+    source: type,
+    *,
+    point_reads: Collection[str] = (),
+    instead: Mapping[str, Any] | None = None,
+    module: str = MODULE,
 ) -> Any:
-    """The blocking twin of an async class.
+    """The blocking twin of an async class; a subclass of the twins of its bases.
 
     `point_reads` names the methods that need not go to the loop when the engine reads on any thread;
-    `instead` holds functions that take the place of a method.
+    `instead` holds what takes the place of a member; `module` is where users find it.
     """
     body: dict[str, Any] = {
         "__doc__": wording.blocking(source.__doc__ or ""),
-        "__module__": "dgent.sync",
+        "__module__": module,
         "__slots__": (),
     }
     if Generic in source.__mro__:
@@ -77,18 +84,19 @@ def make_twin(
     for name, member in _members(source).items():
         made = (instead or {}).get(name) or _made(source, name, member, name in point_reads)
         twin_name = _DUNDERS.get(name, name)
-        if not isinstance(made, property):
-            made = dressed(made, member, f"{source.__name__}.{twin_name}")
+        if inspect.isfunction(made):
+            made = dressed(made, member, f"{source.__name__}.{twin_name}", module)
         body[twin_name] = made
-    _TWINS[source] = twin = type(source.__name__, (Twin,), body)
+    bases = tuple(_TWINS[base] for base in source.__bases__ if base in _TWINS)
+    _TWINS[source] = twin = type(source.__name__, bases or (Twin,), body)
     return twin
 
 
-def dressed(method: Function, like: Function, qualname: str) -> Function:
+def dressed(method: Function, like: Function, qualname: str, module: str = MODULE) -> Function:
     """A method with the documentation and the parameters of the async one."""
     functools.update_wrapper(method, like)
     method.__doc__ = like.__doc__ and wording.blocking(like.__doc__)
-    method.__module__, method.__qualname__ = "dgent.sync", qualname
+    method.__module__, method.__qualname__ = module, qualname
     method.__name__ = qualname.rpartition(".")[2]
     # A traceback names the code, and a dozen lines "in method" would tell nothing.
     method.__code__ = method.__code__.replace(co_name=method.__name__, co_qualname=qualname)
@@ -99,7 +107,7 @@ def dressed(method: Function, like: Function, qualname: str) -> Function:
 def _members(source: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(source.__mro__):
-        if base not in (object, Generic):
+        if base not in (object, Generic) and base not in _TWINS:
             found.update(vars(base))
     return {name: member for name, member in found.items() if name in _DUNDERS or not name.startswith("_")}
 
@@ -114,8 +122,12 @@ def _made(source: type, name: str, member: Any, point_read: bool) -> Any:
         if called_back:
             return _calling_back(member, called_back)
         return _reading(member) if point_read else _blocking(member)
+    if not hasattr(type(member), "__get__"):
+        return member  # a plain value, the same on either side
     if not inspect.isfunction(member):
         raise TypeError(f"{source.__name__}.{name} is of a kind that has no blocking form yet")
+    if wording.is_context(member):
+        return _entering(member)
     # What can be entered belongs to the loop from the start, so it is made there.
     enterable = {kind.__name__ for kind in _TWINS if hasattr(kind, "__aenter__")}
     return _blocking(_as_async(member)) if wording.returns(member) in enterable else _passing(member)
@@ -175,6 +187,15 @@ def _calling_back(function: Function, names: Collection[str]) -> Function:
             if callable(work := bound.arguments.get(name)):
                 bound.arguments[name] = call.asking(work, lambda value: wrap(value, home))
         return wrap(call.run(function, *bound.args, **bound.kwargs), home, self)
+
+    return method
+
+
+def _entering(function: Function) -> Function:
+    def method(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
+        home = self._home
+        manager = function(self._source, *args, **kwargs)
+        return Block(home, manager, lambda value: wrap(value, home))
 
     return method
 

@@ -11,6 +11,8 @@ _TEXTS = (
     ("`async with dgent.open", "`with sync.open"),
     ("`async with", "`with"),
     (", or `await` it", ", or `close` it later"),
+    (" = await ", " = "),
+    ("`await ", "`"),
     ("It belongs to the event loop that opened it", "Any thread of this process may use it"),
     (", plain or async;", ";"),
 )
@@ -33,9 +35,16 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
         for parameter in real.parameters.values()
     ]
     answer = real.return_annotation
-    return real.replace(
-        parameters=parameters, return_annotation=plain(answer) if isinstance(answer, str) else answer
-    )
+    if isinstance(answer, str):
+        manager = answer.replace("AsyncIterator[", "AbstractContextManager[")
+        answer = manager if is_context(function) else plain(answer)
+    return real.replace(parameters=parameters, return_annotation=answer)
+
+
+def is_context(function: Callable[..., Any]) -> bool:
+    """Whether what a function gives back is for `async with`: it was made by `asynccontextmanager`."""
+    made_from = inspect.unwrap(function)
+    return made_from is not function and inspect.isasyncgenfunction(made_from)
 
 
 def callbacks(function: Callable[..., Any]) -> tuple[str, ...]:

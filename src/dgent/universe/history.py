@@ -20,6 +20,10 @@ ATTEMPTS = 8
 class Keeper(Protocol):
     """A room that sees to it that undoing its commits leaves its rules whole."""
 
+    async def prepare(self) -> None:
+        """Have the room's schemas known here, if the store has anything of it."""
+        ...
+
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
         """Put records back, and what follows from them; refused where the rules do not allow it."""
         ...
@@ -68,6 +72,8 @@ def _revertible(seq: int, records: list[Reverted], force: bool) -> list[Reverted
 
 async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
     """The room whose records these are, if all are of one room and it is in use here."""
+    for keeper in universe.keepers.values():
+        await keeper.prepare()
     if not universe.keepers:
         return None
     now = await universe.backend.get_many([record.id for record in records if record.before is None])

@@ -1,0 +1,153 @@
+"""The cupboard for code without an event loop: `from dgent.sync.cupboard import Cupboard`.
+
+The same names as in `dgent.cupboard`; `Cupboard` and the tables block until they are answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from dgent.cupboard import (
+    Audit,
+    Category,
+    Comparison,
+    Config,
+    Crumb,
+    Edge,
+    Ended,
+    Finding,
+    Graph,
+    Link,
+    Metadata,
+    MetadataSchema,
+    Node,
+    Property,
+    Readiness,
+    Side,
+    Stash,
+    StashHistoryEntry,
+    Trail,
+    crumbs,
+    errors,
+    links,
+    metadatas,
+    properties,
+    stashes,
+    table,
+    trails,
+)
+from dgent.cupboard import cupboard as cupboards
+from dgent.errors import Closed, DgentError, InputError
+from dgent.sync.call import Call
+from dgent.sync.home import Home
+from dgent.sync.twin import Twin, dressed, make_twin
+from dgent.sync.universe import Universe
+
+__all__ = [
+    "Audit",
+    "Category",
+    "Comparison",
+    "Config",
+    "Crumb",
+    "Cupboard",
+    "Edge",
+    "Ended",
+    "Finding",
+    "Graph",
+    "Link",
+    "Metadata",
+    "MetadataSchema",
+    "Node",
+    "Property",
+    "Readiness",
+    "Side",
+    "Stash",
+    "StashHistoryEntry",
+    "Table",
+    "Trail",
+    "errors",
+]
+
+
+class Own(Home):
+    """The place of a cupboard that opens a store of its own: shut while it is not attached."""
+
+    def __init__(self, cupboard: cupboards.Cupboard) -> None:
+        super().__init__(None)
+        self._cupboard = cupboard
+        self._closed = True
+
+    def attach(self, config: Config) -> None:
+        """Attach the cupboard; a second caller waits for the first."""
+        self.runner.check()
+        with self._closing:
+            Call(self.runner).run(self._attach, config)
+
+    async def _attach(self, config: Config) -> None:
+        await self._cupboard.attach(config)
+        self._closed = False
+        self.opened()
+
+    async def _close_store(self) -> None:
+        await self._cupboard.detach()
+
+    def _gone(self) -> DgentError:
+        return errors.Detached("the cupboard is not attached")
+
+
+class Attaching:
+    """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
+
+    def __get__(self, twin: Twin | None, kind: type[Twin]) -> Any:
+        def attach(config: Config) -> Any:
+            cupboard = kind() if twin is None else twin
+            own = cupboard._home if isinstance(cupboard._home, Own) else Own(cupboard._source)
+            own.attach(config)
+            cupboard._home = own
+            return cupboard
+
+        return dressed(attach, cupboards.Cupboard.attach, "Cupboard.attach", __name__)
+
+
+def _init(self: Twin, universe: Any = None) -> None:
+    if universe is not None and not isinstance(universe, Universe):
+        raise InputError(
+            f"this Cupboard takes a universe of dgent.sync, not a {type(universe).__name__}",
+            hint="with dgent.open use dgent.cupboard",
+        )
+    self._source = cupboards.Cupboard(None if universe is None else universe._source)
+    self._home = Own(self._source) if universe is None else universe._home
+
+
+def _detach(self: Twin) -> None:
+    if isinstance(self._home, Own):
+        self._home.close()
+        return
+    with contextlib.suppress(Closed):  # whoever closed the universe has detached it, too
+        self._home.begin().run(self._source.detach)
+
+
+def _exit(self: Any, *_error: Any) -> None:
+    self.detach()
+
+
+def _twin(source: type) -> Any:
+    return make_twin(source, module=__name__)
+
+
+Table = _twin(table.Table)
+Crumbs = _twin(crumbs.Crumbs)
+Trails = _twin(trails.Trails)
+Properties = _twin(properties.Properties)
+Categories = _twin(properties.Categories)
+Links = _twin(links.Links)
+Stashes = _twin(stashes.Stashes)
+Metadatas = _twin(metadatas.Metadatas)
+Schemas = _twin(metadatas.Schemas)
+Cupboard = make_twin(
+    cupboards.Cupboard,
+    # It must know when a store of its own opens and closes; everything else follows from the class.
+    instead={"__init__": _init, "attach": Attaching(), "detach": _detach, "__aexit__": _exit},
+    module=__name__,
+)
