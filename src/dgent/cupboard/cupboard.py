@@ -42,6 +42,7 @@ from dgent.cupboard.stashes import Stashes
 from dgent.cupboard.table import RESERVED, Table
 from dgent.cupboard.trail import Trail
 from dgent.cupboard.trails import Trails
+from dgent.cupboard.turn import TURN_ID, Turn
 from dgent.cupboard.undoing import Undoing
 from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
@@ -51,7 +52,7 @@ from dgent.universe.universe import Universe
 
 R = TypeVar("R")
 
-ATTEMPTS = 64
+ATTEMPTS = 64  # to be the first who writes what every cupboard starts with
 READS = 1_000_000
 
 
@@ -233,7 +234,8 @@ class Cupboard:
 
         async def attempt(tx: Transaction) -> tuple[R, Draft]:
             tx.reads = READS
-            catalog = await tx.get(CATALOG_ID)
+            catalog, mark = await tx.get_many([CATALOG_ID, TURN_ID])
+            turn.check(mark)
             rev = catalog.rev or 0 if isinstance(catalog, Crystal) else 0
             definitions = self._definitions
             if rev != self._catalog_rev:
@@ -252,7 +254,8 @@ class Cupboard:
             self._learn()
             if not await _catalog_rev(self._universe):
                 await self.seed()
-        return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
+        turn = Turn(self._universe, note)
+        return await turn.take(attempt)
 
     # -- crumbs -----------------------------------------------------------------------------
 
