@@ -22,8 +22,9 @@ CREATE INDEX link_start ON link (start, type);
 CREATE INDEX link_target ON link (target, type);
 """
 _READY = (
-    "SELECT c.id, c.name, c.rank, c.at FROM crumb c WHERE c.state = 'ready' AND NOT EXISTS (SELECT 1 FROM link l"
-    " JOIN crumb p ON p.id = l.target WHERE l.start = c.id AND l.type = 'child_of' AND p.state <> 'pebble')"
+    "SELECT c.id, c.name, c.rank, c.at FROM crumb c WHERE c.state = 'ready' AND NOT EXISTS ("
+    " SELECT 1 FROM link l JOIN crumb p ON p.id = l.target"
+    " WHERE l.start = c.id AND l.type = 'child_of' AND p.state <> 'pebble')"
     " ORDER BY c.rank, c.at"
 )
 _TAKE = (

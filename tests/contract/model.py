@@ -192,9 +192,9 @@ class Model:
         life = self.lives.get(id)
         if life is None:
             return []
-        notes = {entry.seq: (entry.commit.author, entry.note) for entry in self.log}
+        notes = {e.seq: (e.commit.author, e.note) for e in self.log if e.seq > self.floor}
         return [
-            (v.rev, v.seq, v.at, v.op, v.datum, *notes.get(v.seq, (None, None)))
+            (v.rev, v.seq, v.at, v.op, v.datum, *notes.get(v.seq, (v.datum and v.datum.author, None)))
             for v in life.versions[::-1][:limit]
         ]
 

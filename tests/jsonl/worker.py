@@ -6,13 +6,16 @@ import asyncio
 import json
 import os
 import random
+import signal
 import sys
 from typing import Any
 
-from dgent.errors import Conflict
+from dgent.errors import Closed, Conflict
 from dgent.store.backend import Keep, Put
+from dgent.store.jsonl import backend
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import commit, put, typed
+from dgent.testing.contract import commit, found, put, typed
+from tests.fault.forking import forked
 
 ACCOUNTS = [f"account.{n}" for n in range(4)]
 
@@ -82,12 +85,56 @@ async def count_up(store: JSONLBackend, name: str) -> None:
     say("counted", done)
 
 
+async def hold(store: JSONLBackend, *ids: str, **data: Any) -> list[tuple[str, int, int]]:
+    """Put new records one after another, on the loop however slow the disk is, so that they are held."""
+    told = []
+    for id in ids:
+        store._opened().writer.pace_s = 0.0
+        answer = await put(store, typed(id, data={"n": 0, **data}))
+        told.append((id, answer.written[0].rev, answer.seq))
+    return told
+
+
+async def hold_and_die(store: JSONLBackend, name: str) -> None:
+    """Hold some commits, say so, and be gone."""
+    backend.QUIET_S = 60.0  # a slow machine is not the end of a burst
+    for told in await hold(store, *(f"{name}.{n}" for n in range(20))):
+        say("held", *told)
+    assert store.kernel.late
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def hold_and_fork(store: JSONLBackend, _: str) -> None:
+    """Hold some commits and fork: both go on, and see what the other does."""
+    await hold(store, "a", "b", "c")
+    assert store.kernel.late
+    folder = store.folder
+
+    async def child() -> None:
+        try:
+            await store.get("a")
+            raise AssertionError("it was opened before the fork")
+        except Closed:
+            pass
+        own = JSONLBackend(folder)
+        await own.open()
+        assert None not in await own.get_many(["a", "b", "c"])
+        await hold(own, "child")
+        await own.close()
+
+    wait = forked(child)
+    await hold(store, "parent")
+    await asyncio.to_thread(wait)
+    say("both", len(await found(store, limit=None)))
+
+
 async def main(job: str, folder: str, name: str) -> None:
     """Open the folder and do the job."""
     store = JSONLBackend(folder)
     await store.open()
     say("ready")
-    await {"scribble": scribble, "count_up": count_up}[job](store, name)
+    jobs = (scribble, count_up, hold_and_die, hold_and_fork)
+    await {work.__name__: work for work in jobs}[job](store, name)  # type: ignore[operator]
     await store.close()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -135,3 +137,40 @@ async def test_a_store_that_never_answers(url: str) -> None:
         with pytest.raises(Unavailable):
             await dgent.open(f"{proxy.url}&timeout=1").open()
         assert time.monotonic() - began < 3
+
+
+async def test_a_silent_read_is_asked_again_elsewhere(url: str) -> None:
+    """Reads have no timers of their own: one look over all of them breaks what is silent too long."""
+    async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=3&pool=4") as u:
+        await u.put(dgent.Datum(id="x"))
+        await asyncio.gather(*(u.get("x") for _ in range(8)))
+        pool = u.backend._opened()
+        began = time.monotonic()
+        async with proxy.hole(lose=True):
+            reads = [asyncio.ensure_future(u.get("x")) for _ in range(4)]
+            await asyncio.sleep(0.3)
+            assert not any(read.done() for read in reads) and len(pool._out) == 4
+        found = await asyncio.gather(*reads)
+        assert [each.id for each in found] == ["x"] * 4
+        assert 0.9 < time.monotonic() - began < 2.5, "a third of the timeout, then another connection"
+        assert not pool._out
+        await asyncio.sleep(1.3)  # a look that was due for a read long since answered breaks nothing
+        kept = set(pool._idle)
+        assert not pool._looking
+        assert (await u.get("x")).id == "x" and set(pool._idle) == kept
+
+
+async def test_a_transaction_in_a_black_hole(url: str) -> None:
+    """To leave it the driver would wait for the server to hear of that: not longer than the call has."""
+    async with Proxy(url) as proxy, AsyncExitStack() as holes, dgent.open(f"{proxy.url}&timeout=1") as u:
+
+        async def work(connection: Any) -> None:
+            async with connection.transaction():
+                await holes.enter_async_context(proxy.hole(lose=True))
+                await connection.fetch("SELECT 1")
+
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(u.backend._opened().call(work), 5)
+        assert time.monotonic() - began < 2.5
+        await asyncio.wait_for(u.close(), 5)

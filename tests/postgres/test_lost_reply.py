@@ -17,6 +17,7 @@ import dgent
 from dgent.errors import VersionConflict
 from dgent.ids import new_id
 from dgent.store.backend import Declaration
+from dgent.store.postgres.writer import AT_ONCE
 from tests.postgres.load import feed
 from tests.postgres.proxy import Proxy
 
@@ -34,6 +35,13 @@ async def _put(u: Any, turn: int) -> None:
 
 async def _put_new(u: Any, turn: int) -> None:
     assert (await u.put(made(new_id()))).rev == 1
+
+
+async def _put_together(u: Any, turn: int) -> None:
+    """So many that they are sent before the loop comes round, in two groups."""
+    put = await asyncio.gather(*(u.put(made(new_id())) for _ in range(2 * AT_ONCE)))
+    assert [each.rev for each in put] == [1] * (2 * AT_ONCE)
+    assert len({each.seq for each in put}) == 2 * AT_ONCE
 
 
 async def _put_keyed(u: Any, turn: int) -> None:
@@ -89,6 +97,7 @@ async def _declare(u: Any, turn: int) -> None:
 CALLS: dict[str, tuple[Callable[[Any, int], Awaitable[None]], int]] = {
     "put": (_put, 1),
     "put new": (_put_new, 1),
+    "put together": (_put_together, 2 * AT_ONCE),
     "put keyed": (_put_keyed, 1),
     "create": (_create, 1),
     "first of a schema": (_first_of_a_schema, 1),

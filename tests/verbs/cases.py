@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import dgent
-
-
-class Case(NamedTuple):
-    """What to ask, by name and by words; `{new}` is a path that does not exist yet."""
-
-    args: dict[str, Any]
-    words: list[str]
-    error: str | None = None  # the code of the error that is expected
+from tests.verbs.case import Case
+from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
 
 
 CASES: dict[str, list[Case]] = {
@@ -136,6 +129,7 @@ CASES: dict[str, list[Case]] = {
         ),
         Case({"base": "{new}", "ours": "{new}", "theirs": "{new}"}, ["{new}", "{new}", "{new}"], "input"),
     ],
+    **CUPBOARD_CASES,
 }
 
 
@@ -163,6 +157,7 @@ async def fill(path: Path) -> None:
                 id="b", data={"n": 2}, schema="note", schema_version=1, tags=frozenset({"t"}), parent_id="a"
             )
         )
+        await fill_cupboard(u)
         await u.put(
             dgent.Datum(id="a", data={"n": 3}, schema="note", schema_version=1, tags=frozenset({"t"}))
         )

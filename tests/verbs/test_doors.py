@@ -24,7 +24,8 @@ from dgent.verbs.desk import Desk
 from dgent.verbs.index import MODULES, NOUNS, SHORT
 from dgent.verbs.outcome import outcome_of
 from tests.cli.terminal import Terminal
-from tests.verbs.cases import CASES, Case, fill, fill_folder
+from tests.verbs.case import Case
+from tests.verbs.cases import CASES, fill, fill_folder
 
 EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")

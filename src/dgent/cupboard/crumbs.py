@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from dgent.cupboard import errors
+from dgent.cupboard import errors, leasing
 from dgent.cupboard.crumb import Crumb, check_state
 from dgent.cupboard.draft import Draft
+from dgent.cupboard.entity import moment
 from dgent.cupboard.filter import Filter, page, read
 from dgent.cupboard.record import CRUMB, LINK, METADATA, CrumbRecord, LinkRecord
 from dgent.cupboard.table import Table
@@ -30,7 +31,7 @@ class Crumbs(Table[Crumb]):
         "crumb_id": "texts",
         "name": "texts",
         "state": "texts",
-        "states": "texts",
+        "states": "list",
         "trail_id": "text",
         "parent_id": "text",
         "properties": "map",
@@ -41,24 +42,26 @@ class Crumbs(Table[Crumb]):
     }
 
     async def _write(self, draft: Draft, id: str, entity: Crumb, old: CrumbRecord | None) -> None:
-        fields = self._merged(entity, old)
+        fields = self._merged(draft, id, entity, old)
         if not isinstance(fields["name"], str) or not fields["name"]:
             raise errors.InvalidName("a crumb needs a name", field="name")
         was = "" if old is None else old.state
+        if fields["defer_until"] is not None:
+            fields["defer_until"] = moment("defer_until", fields["defer_until"])
         fields["state"] = check_state(fields["state"] or was or "draft")
         fields["properties"] = draft.definitions.stored("crumb", fields["properties"])
         if old is None:
-            moment = entity.created_at or draft.now
-            made = CrumbRecord(**fields, updated_at=max(entity.updated_at or moment, moment))
-            draft.put(id, made, created_at=moment)
+            made_at = entity._moment(draft.now)
+            touched = made_at if entity.updated_at is None else moment("updated_at", entity.updated_at)
+            made = CrumbRecord(**fields, updated_at=max(touched, made_at))
+            draft.put(id, made, created_at=made_at)
             draft.place(id, made)
             return
-        crumb = replace(old, **fields)
+        crumb = replace(old, **fields, updated_at=max(draft.now, old.updated_at))
         if fields["state"] != "taken" and was == "taken":
             crumb = replace(crumb, holder=None, lease_until=None)
-        if crumb != old:
-            draft.place(id, replace(crumb, updated_at=draft.now))
-            await moved(draft, id, was, crumb.state)
+        draft.place(id, crumb)
+        await moved(draft, id, was, crumb.state)
 
     async def _remove(self, draft: Draft, id: str) -> None:
         await remove_crumbs(draft, [id])
@@ -70,33 +73,12 @@ class Crumbs(Table[Crumb]):
         if any(states):
             chosen = states[0] & states[1] if all(states) else states[0] | states[1]
             where["state"] = {"$in": sorted(chosen)}
-        properties = dict(values.pop("properties", {}))
         if "owner" in values:
-            properties.setdefault("owner", values.pop("owner"))
+            values["properties"] = {"owner": values.pop("owner"), **values.get("properties", {})}
         for gone in ("trail_id", "parent_id"):
             values.pop(gone, None)
-        rest = Filter(values, None, 0)
-        where |= await super()._where(rest)
-        alternatives = []
-        for name_or_id, value in properties.items():
-            path, stored, is_default = self._property(name_or_id, value)
-            if is_default:
-                # What was made before the property was has no value of its own, and so the default.
-                alternatives.append({"$or": [{path: stored}, {path: {"$exists": False}}]})
-            else:
-                where[path] = stored
-        return where if not alternatives else {"$and": [*([where] if where else []), *alternatives]}
-
-    def _property(self, name_or_id: str, value: Any) -> tuple[tuple[str, str], Any, bool]:
-        defined = self._cupboard._definitions.find("crumb", name_or_id)
-        path = ("properties", defined.id)
-        if defined.value_type == "list" and isinstance(value, str):
-            return path, {"$contains": value}, False
-        try:
-            stored = defined.stored(value)
-        except (errors.TypeMismatch, errors.InvalidCategory) as error:
-            raise errors.InvalidFilter(error.message, hint=error.hint) from None
-        return path, stored, stored == defined.default()
+        rest = await super()._where(Filter(values, None, 0))
+        return {"$and": [where, rest]} if where and rest else where or rest
 
     async def _select(self, universe: Any, wanted: Filter) -> list[Crystal[Any]]:
         narrowed = await self._by_links(universe, wanted)
@@ -110,7 +92,7 @@ class Crumbs(Table[Crumb]):
         """Whether a crumb passes a filter, as a function."""
         if not filters:
             return lambda _found: True
-        wanted = read(filters, self.columns)
+        wanted = read(None, filters, self.columns)
         narrowed = await self._by_links(universe, wanted)
         query = await self._query(wanted)
         return lambda found: (narrowed is None or found.id in narrowed) and query.matches(found.datum)
@@ -154,16 +136,19 @@ async def remove_crumbs(draft: Draft, wanted: list[str]) -> list[str]:
         draft.drop(entry.id)
     freed = []
     going = set(wanted)
+    await leasing.forget(draft, [id for id in wanted if getattr(draft.record(id), "token", 0)])
     for id in wanted:
         crumb = draft.record(id)
+        open_until_now = crumb is not None and crumb.state != "pebble"
         touching = {**await draft.links("from_id", id), **await draft.links("to_id", id)}
         for link_id, link in touching.items():
-            if link.link_type == "child_of" and link.to_id == id and link.from_id not in going:
+            waits = link.link_type == "child_of" and link.to_id == id and open_until_now
+            if waits and link.from_id not in going:
                 freed.append(link.from_id)
-                await draft.shift(link.from_id, -1 if crumb.state != "pebble" else 0)
+                await draft.shift(link.from_id, -1)
             draft.drop(link_id)
         draft.drop(id)
-    return freed
+    return list(dict.fromkeys(freed))
 
 
 def ids_of(links: Mapping[str, LinkRecord], end: str) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from dgent import ids
 from dgent.cupboard import builtin, errors, readiness
@@ -19,7 +20,6 @@ from dgent.cupboard.crumbs import Crumbs
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.draft import Draft, check_entity_id
 from dgent.cupboard.graph import Graph, graph
-from dgent.cupboard.kind import ENDED
 from dgent.cupboard.leasing import LEASE_S
 from dgent.cupboard.link import Link
 from dgent.cupboard.links import Links, add_link, add_links
@@ -39,11 +39,11 @@ from dgent.cupboard.record import (
     TrailRecord,
 )
 from dgent.cupboard.stashes import Stashes
-from dgent.cupboard.table import Table
+from dgent.cupboard.table import RESERVED, Table
 from dgent.cupboard.trail import Trail
 from dgent.cupboard.trails import Trails
 from dgent.cupboard.undoing import Undoing
-from dgent.errors import InputError
+from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
@@ -80,6 +80,7 @@ class Cupboard:
         self._own: Universe | None = None  # a store that this opened, and closes
         self._definitions = Definitions(builtin.PROPERTIES, builtin.CATEGORIES)
         self._catalog_rev: int | None = None
+        self._learned = False
         self._indexed: frozenset[str] = frozenset()
         self._room: Universe | None = None
         if universe is not None:
@@ -101,7 +102,7 @@ class Cupboard:
         self._own = await opened(config)
         try:
             self._enter(self._own)
-            await self._seed()
+            await self.seed()
             await self._ready()
         except BaseException:
             await self.detach()
@@ -133,9 +134,14 @@ class Cupboard:
                 f"a cupboard is on a universe, not on a {type(universe).__name__}",
                 hint="use what dgent.open gives; for dgent.sync there is dgent.sync.cupboard",
             )
-        universe.register(*SCHEMAS)
         universe.keepers[ROOM] = Undoing(self)
         self._room = universe.for_room(ROOM)
+        self._home = ids.new_id()
+        self._learned, self._catalog_rev, self._indexed = False, None, frozenset()
+
+    def _check(self) -> None:
+        if self._room is None:
+            raise errors.Detached("the cupboard is not attached")
 
     @property
     def _universe(self) -> Universe:
@@ -160,6 +166,8 @@ class Cupboard:
             raise errors.TableNotFound(f"there is no table {name!r}", hint=f"there are {known}")
         return found
 
+    get_table = table
+
     # -- how tables read and write --------------------------------------------------------
 
     async def _ready(self) -> Universe:
@@ -169,9 +177,17 @@ class Cupboard:
             rev = await _catalog_rev(universe)
             if rev == self._catalog_rev:
                 return universe
+            if rev:
+                self._learn()
             definitions = await self._load(universe)
             if rev == await _catalog_rev(universe):  # else they were being changed while they were read
                 await self._define(definitions, rev)
+
+    def _learn(self) -> None:
+        """Tell the store of the schemas; one without a cupboard is not told by whoever only looks."""
+        if not self._learned:
+            self._universe.register(*SCHEMAS)
+            self._learned = True
 
     async def _load(self, reader: Universe | Transaction) -> Definitions:
         records = []
@@ -184,10 +200,16 @@ class Cupboard:
 
     async def _define(self, definitions: Definitions, rev: int) -> None:
         self._definitions = definitions
-        self._indexed = declare(self._universe, definitions, self._indexed)
+        if rev:
+            self._indexed = declare(self._universe, definitions, self._indexed)
         self._catalog_rev = rev
 
-    async def _seed(self) -> None:
+    async def definitions(self) -> Definitions:
+        """The defined properties and their categories, as they are now."""
+        await self._ready()
+        return self._definitions
+
+    async def seed(self) -> None:
         """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
         async def work(tx: Transaction) -> None:
@@ -196,6 +218,7 @@ class Cupboard:
                 await _put_builtins(draft)
                 await draft.flush()
 
+        self._learn()
         await self._universe.transact(work, attempts=ATTEMPTS, note="cupboard")
 
     async def _change(
@@ -225,8 +248,10 @@ class Cupboard:
             await tx.commit()
             return result, draft
 
-        if not self._catalog_rev and not await _catalog_rev(self._universe):
-            await self._seed()
+        if not self._catalog_rev:
+            self._learn()
+            if not await _catalog_rev(self._universe):
+                await self.seed()
         return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
 
     # -- crumbs -----------------------------------------------------------------------------
@@ -237,20 +262,24 @@ class Cupboard:
         *,
         state: str = "",
         trail: Trail | str | None = None,
-        parents: Iterable[Crumb | str] = (),
+        parents: Iterable[Crumb | str] | Crumb | str = (),
         properties: Mapping[str, Any] | None = None,
         defer_until: datetime | None = None,
     ) -> Crumb:
         """Make a crumb, put it on a trail and have it wait for others, all in one commit."""
-        made = crumb if isinstance(crumb, Crumb) else Crumb(crumb, state, defer_until)
-        if isinstance(crumb, Crumb):
-            made.state, made.defer_until = state or made.state, defer_until or made.defer_until
+        self._check()
+        given = crumb if isinstance(crumb, Crumb) else Crumb(crumb)
+        made = copy.copy(given)  # what the caller has stays as it is unless this succeeds
+        made.properties = copy.copy(given.properties)
+        made.state, made.defer_until = state or given.state, defer_until or given.defer_until
         for name, value in (properties or {}).items():
             made.set_property(name, value)
         links: list[Link] = [] if trail is None else [Link("belongs_to", "", _id(trail))]
-        links += [Link("child_of", "", _id(parent)) for parent in parents]
-        await self._add([made], [(0, link) for link in links], f"crumb {made.name}"[:200])
-        return made
+        some = [parents] if isinstance(parents, str | Crumb) else parents
+        links += [Link("child_of", "", _id(parent)) for parent in some]
+        draft = await self._add([made], [(0, link) for link in links], f"crumb {made.name}"[:200])
+        self.crumbs._write_back(given, made.id, draft)
+        return given
 
     async def add_many(
         self,
@@ -280,7 +309,7 @@ class Cupboard:
         links: Iterable[tuple[int | None, Link]],
         note: str,
         given: Sequence[str] | None = None,
-    ) -> None:
+    ) -> Draft:
         for crumb in crumbs:
             if not isinstance(crumb, Crumb):
                 raise errors.InvalidData(f"a crumb is needed, not a {type(crumb).__name__}")
@@ -289,9 +318,9 @@ class Cupboard:
         wanted = list(links)
 
         async def work(draft: Draft) -> None:
-            await draft.load(id for id in chosen if id not in fresh)
+            await draft.load(check_entity_id(id) for id in chosen if id not in fresh)
             for id, crumb in zip(chosen, crumbs, strict=True):
-                if id not in fresh and draft.stored(id) is not None:
+                if id not in fresh and (id.startswith(RESERVED) or await draft.exists(id)):
                     raise errors.InvalidID(f"there is something with the id {id!r} already", id=id)
                 await self.crumbs._write(draft, id, crumb, None)
             links = [
@@ -303,6 +332,7 @@ class Cupboard:
         _, draft = await self._change(work, note)
         for id, crumb in zip(chosen, crumbs, strict=True):
             self.crumbs._write_back(crumb, id, draft)
+        return draft
 
     async def comment(self, crumb: Crumb | str, text: str) -> Metadata:
         """Say something about a crumb."""
@@ -377,8 +407,14 @@ class Cupboard:
                 raise errors.NotLockHolder(
                     f"{wanted!r} is {crumb.state} with token {crumb.token}, not taken with {token}", id=wanted
                 )
-            entity = Crumb(crumb.name, state, crumb.defer_until, properties=dict(crumb.properties))
-            entity.extra = crumb.extra
+            if state == "ready" and crumb.state not in ("taken", "ready"):
+                raise errors.InvalidTransition(
+                    f"{wanted!r} is {crumb.state}, and only what is taken is given back",
+                    hint="use set_state",
+                    id=wanted,
+                )
+            entity = self.crumbs._made(cast(Crystal[Any], draft.stored(wanted)))
+            entity.state = state
             await self.crumbs._write(draft, wanted, entity, crumb)
 
         _, draft = await self._change(work, f"crumb {wanted} is {state}")
@@ -424,8 +460,11 @@ class Cupboard:
 
         async def work(draft: Draft) -> Trail:
             old = await draft.get(TrailRecord, id, "trail")
-            found = Trail()
-            self.trails._fill(found, old)
+            found = self.trails._made(cast(Crystal[Any], draft.stored(id)))
+            if isinstance(trail, Trail):  # with what was changed in memory, apart from how it goes on
+                for name, value in self.trails._merged(draft, id, trail, old).items():
+                    if name not in ("state", "completed_at"):
+                        setattr(found, name, value)
             how(found)
             await self.trails._write(draft, id, found, old)
             return found
@@ -439,21 +478,27 @@ class Cupboard:
     async def explore(self, name: str, goal: str = "", **options: Any) -> AsyncIterator[Trail]:
         """Try something out: `async with cupboard.explore("try redis") as trail`.
 
-        The trail is completed at the end, and abandoned when an exception leaves the block; that is the
-        reason, and `trail.lesson` the lesson if the block has set it.
+        The trail is completed at the end, or abandoned if the block says so by `trail.abandon(reason)`; and
+        abandoned when an exception leaves the block, which is the reason unless the block gave one. What the
+        block changed of the trail, such as `trail.lesson`, is stored with it.
         """
         trail = await self.start(name, goal, **options)
         try:
             yield trail
         except BaseException as error:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            await self._leave(trail, lambda found: found.abandon(text[:2000], trail.lesson))
+            try:
+                await self._leave(trail, lambda found: found.abandon(found.reason or text[:2000]))
+            except DgentError as problem:  # what went wrong first says more
+                error.add_note(f"the trail {trail.id} could not be abandoned: {problem}")
             raise
-        await self._leave(trail, lambda found: found.complete())
+        given_up = trail.state == "abandoned"
+        await self._leave(trail, lambda found: found.abandon() if given_up else found.complete())
 
     async def _leave(self, trail: Trail, how: Callable[[Trail], None]) -> None:
-        """End an explored trail, unless that was done in the block."""
-        if (await self.trails.get(trail.id)).state not in ENDED:
+        """End an explored trail, unless that was done in the block, or it was deleted there."""
+        stored = await self.trails.fetch(id=trail.id)
+        if stored and not stored[0].ended:
             await self._end(trail, how)
 
     async def origin(self, crumb: Crumb | str) -> Trail | None:
@@ -494,8 +539,8 @@ class Cupboard:
 
 
 async def _catalog_rev(universe: Universe) -> int:
-    catalog = await universe.get(CATALOG_ID)
-    return catalog.rev or 0 if isinstance(catalog, Crystal) else 0
+    catalog = await universe.get(CATALOG_ID, raw=True)
+    return 0 if catalog is None else catalog.rev or 0
 
 
 async def _put_builtins(draft: Draft) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -83,6 +83,9 @@ class Definitions:
         for id, found in properties.items():
             mine = sorted(choices.get(id, ()), key=lambda choice: (choice.ordinal, choice.name))
             self.by_id[id] = Defined(id, found.name, found.value_type, found.scope, tuple(mine))
+        self._index()
+
+    def _index(self) -> None:
         self._by_name = {defined.name: defined for defined in self.by_id.values()}
         self._of: dict[str, list[Defined]] = {}
         for defined in self.by_id.values():
@@ -90,6 +93,16 @@ class Definitions:
         self._names = {
             scope: {defined.name: defined.id for defined in some} for scope, some in self._of.items()
         }
+
+    def extended(self, property_id: str, choices: Iterable[Choice]) -> Definitions:
+        """The same with more categories of one property."""
+        more = Definitions({}, {})
+        more.by_id = dict(self.by_id)
+        old = more.by_id[property_id]
+        both = sorted((*old.choices, *choices), key=lambda choice: (choice.ordinal, choice.name))
+        more.by_id[property_id] = old._replace(choices=tuple(both))
+        more._index()
+        return more
 
     def of(self, scope: str) -> Sequence[Defined]:
         """The properties of crumbs, of trails or of stashes."""
@@ -111,6 +124,8 @@ class Definitions:
 
     def any(self, name_or_id: str) -> Defined:
         """The property of an id, or else of a name, whatever has it."""
+        if not isinstance(name_or_id, str):
+            raise errors.PropertyNotFound(f"a property has a name, not {name_or_id!r:.80}")
         defined = self.by_id.get(name_or_id) or self._by_name.get(name_or_id)
         if defined is None:
             raise errors.PropertyNotFound(f"there is no property {name_or_id!r}")

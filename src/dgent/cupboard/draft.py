@@ -7,7 +7,7 @@ anything read here makes it start again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -26,9 +26,10 @@ from dgent.cupboard.record import (
     CrumbRecord,
     LinkRecord,
 )
-from dgent.errors import Unreadable
+from dgent.errors import InputError, Unreadable
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
+from dgent.model.order import same
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
@@ -50,6 +51,7 @@ class Draft:
         self._links: dict[tuple[str, str], dict[str, LinkRecord]] = {}  # all at one end, by (field, id)
         self._loose: dict[tuple[str, str], dict[str, LinkRecord]] = {}  # written, at ends not looked at yet
         self._redefined = False
+        self.foreign: set[str] = set()  # ids that were asked for, and that something else has
         self.freed: list[str] = []  # crumbs that no longer wait, because what they waited for was removed
 
     # -- records --------------------------------------------------------------------------
@@ -76,6 +78,8 @@ class Draft:
         for id, found in zip(missing, await self.tx.get_many(missing), strict=True):
             if isinstance(found, Datum) and (found.schema or "").startswith("cupboard."):
                 raise Unreadable(f"{id!r} cannot be read: {found.problem}", id=id)
+            if isinstance(found, Datum):
+                self.foreign.add(id)
             self._note(id, found if isinstance(found, Crystal) else None)
 
     def hold(self, crystal: Crystal[Any]) -> None:
@@ -105,7 +109,7 @@ class Draft:
     def seq(self, id: str) -> int | None:
         """The commit that wrote a record as it is now: this one, unless it left it alone."""
         stored = self._found.get(id)
-        if stored is not None and stored.value == self._records[id]:
+        if stored is not None and alike(stored.value, self._records[id]):
             return stored.seq
         return None if self.tx.committed is None else self.tx.committed.seq
 
@@ -132,6 +136,14 @@ class Draft:
             self._unlink(id, old)
         self._records[id] = None
         self._made.pop(id, None)
+
+    def changes(self) -> Iterator[tuple[str, Any, Any]]:
+        """What this change writes so far: ids, what they shall be (None is deleted), what they are."""
+        for id, record in self._records.items():
+            stored = self._found.get(id)
+            old = None if stored is None else stored.value
+            if record is not old and record != old:
+                yield id, record, old
 
     def redefine(self) -> None:
         """The definitions are changed by this: whoever relies on them must read them again."""
@@ -181,9 +193,11 @@ class Draft:
         """The ids of the records of a kind that have a name, as this change sees them."""
         for crystal in await self.select(schema, "name", [name]):
             self.hold(crystal)
-        return [
-            id for id, record in self._records.items() if isinstance(record, kind) and record.name == name
-        ]
+        return [id for id, record in self.each(kind) if record.name == name]
+
+    def each(self, kind: type[R]) -> list[tuple[str, R]]:
+        """The records of a kind that this change has read or made, by their ids."""
+        return [(id, record) for id, record in self._records.items() if isinstance(record, kind)]
 
     def _link(self, id: str, link: LinkRecord) -> None:
         for key in _ends(link):
@@ -234,11 +248,16 @@ class Draft:
             elif stored is None:
                 tags = (record.link_type,) if isinstance(record, LinkRecord) else ()
                 await self.tx.remember(record, id=id, tags=tags, created_at=self._made[id])
-            elif record is not stored.value and record != stored.value:
+            elif not alike(record, stored.value):
                 changed = stored.replace(value=record)
                 if isinstance(record, LinkRecord):
                     changed = changed.replace(tags=(record.link_type,))
                 await self.tx.store(changed)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two records of a kind say the same; true is not 1 here."""
+    return one is other or same(vars(one), vars(other))
 
 
 def _ends(link: LinkRecord) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -249,4 +268,7 @@ def check_entity_id(id: object) -> str:
     """An id that a caller gave for an entity that shall be there."""
     if not isinstance(id, str) or not id:
         raise errors.InvalidID("an id is needed here, and it is empty" if id == "" else f"{id!r} is no id")
-    return ids.check_id(id)
+    try:
+        return ids.check_id(id)
+    except InputError as error:
+        raise errors.InvalidID(error.message, hint=error.hint) from None

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
+from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.definition import Definitions
+from dgent.errors import InputError
 
 _SHARED = frozenset((str, int, float, bool, type(None), datetime))
 
@@ -43,12 +45,32 @@ class Values(dict[str, Any]):
     def __setitem__(self, name_or_id: str, value: Any) -> None:
         super().__setitem__(self.key(name_or_id), value)
 
+    def __delitem__(self, name_or_id: str) -> None:
+        super().__delitem__(self.key(name_or_id))
+
     def __contains__(self, name_or_id: object) -> bool:
         return isinstance(name_or_id, str) and super().__contains__(self.key(name_or_id))
 
     def get(self, name_or_id: str, default: Any = None) -> Any:
         """The value of a property, or the default."""
         return super().get(self.key(name_or_id), default)
+
+    def pop(self, name_or_id: str, *default: Any) -> Any:
+        """Take a value out: when it is stored, the property has its default again."""
+        return super().pop(self.key(name_or_id), *default)
+
+    def update(self, *values: Any, **named: Any) -> None:
+        """Give several properties values."""
+        for name_or_id, value in dict(*values, **named).items():
+            self[name_or_id] = value
+
+
+def moment(field: str, given: Any) -> datetime:
+    """A time that a caller gave, in UTC, or what is wrong with it."""
+    try:
+        return clock.from_us(clock.to_us(given))
+    except (InputError, TypeError, AttributeError):
+        raise errors.InvalidData(f"{field} is an aware datetime, not {given!r:.80}", field=field) from None
 
 
 @dataclass
@@ -63,12 +85,18 @@ class Entity:
     extra: dict[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
     seq: int | None = field(default=None, init=False, repr=False, compare=False)
     _base: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+    _home: str = field(default="", init=False, repr=False, compare=False)
 
     OWN: ClassVar[tuple[str, ...]] = ()
     """The fields that the caller may change; the store keeps the rest."""
 
-    def _remember(self) -> None:
-        """Note what it is now, so that `table.set` can tell what was changed since."""
+    def _moment(self, now: datetime) -> datetime:
+        """When it was made: now, unless it comes from elsewhere with a time."""
+        return now if self.created_at is None else moment("created_at", self.created_at)
+
+    def _remember(self, home: str) -> None:
+        """Note what it is now, and through which cupboard: `table.set` can tell what was changed since."""
+        self._home = home
         self._base = {name: duplicate(getattr(self, name)) for name in self.OWN}
 
 
@@ -83,6 +111,8 @@ class Propertied(Entity):
 
     def set_property(self, name_or_id: str, value: Any) -> None:
         """Give a property a value; categories by name or id. `table.set` stores it."""
+        if not isinstance(name_or_id, str):
+            raise errors.PropertyNotFound(f"a property has a name, not {name_or_id!r:.80}")
         if self._definitions is None:
             self.properties[name_or_id] = value  # judged when it is stored
         else:
@@ -92,7 +122,7 @@ class Propertied(Entity):
 
     def get_property(self, name_or_id: str) -> Any:
         """The value of a property."""
-        if name_or_id not in self.properties:
+        if not isinstance(name_or_id, str) or name_or_id not in self.properties:
             raise errors.PropertyNotFound(f"this {self.SCOPE} has no property {name_or_id!r}")
         return self.properties[name_or_id]
 
@@ -102,6 +132,8 @@ class Propertied(Entity):
 
     def clear_property(self, name_or_id: str) -> None:
         """Give a property the default of its type again."""
+        if not isinstance(name_or_id, str):
+            raise errors.PropertyNotFound(f"a property has a name, not {name_or_id!r:.80}")
         if self._definitions is not None:
             defined = self._definitions.find(self.SCOPE, name_or_id)
             self.properties[defined.id] = defined.default()

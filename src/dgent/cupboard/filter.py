@@ -23,10 +23,10 @@ def plain(key: str) -> str:
     return key.replace("_", "").replace("-", "").lower()
 
 
-def read(given: Mapping[str, Any] | None, known: Mapping[str, str]) -> Filter:
-    """A filter as the caller gave it; `known` maps each column to the kind of its values.
+def read(given: Mapping[str, Any] | None, more: Mapping[str, Any], known: Mapping[str, str]) -> Filter:
+    """A filter as the caller gave it, as a map and by keywords; `known` has each column's kind of values.
 
-    Kinds: `text`, `texts` (one or a list of them), `whole` (a whole number), `time`, `map`, `any`.
+    Kinds: `text`, `texts` (one or a list of them), `list`, `whole` (a whole number), `time`, `map`, `any`.
     """
     if given is not None and not isinstance(given, Mapping):
         raise errors.InvalidFilter(f"a filter maps keys to values; it is no {type(given).__name__}")
@@ -34,14 +34,14 @@ def read(given: Mapping[str, Any] | None, known: Mapping[str, str]) -> Filter:
     values: dict[str, Any] = {}
     limit: int | None = None
     offset = 0
-    for key, value in (given or {}).items():
+    for key, value in (*(given or {}).items(), *more.items()):
         if not isinstance(key, str):
             raise errors.InvalidFilter(f"a filter's keys are texts, not {key!r}")
         name = plain(key)
         if name == "limit":
-            limit = _count(key, value) or None
+            limit = None if value is None else _count(key, value) or None
         elif name == "offset":
-            offset = _count(key, value)
+            offset = 0 if value is None else _count(key, value)
         elif name in columns:
             column = columns[name]
             values[column] = _KINDS[known[column]](key, value)
@@ -79,6 +79,12 @@ def _texts(key: str, value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
+def _list(key: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise _wrong(key, "a list of texts", value)
+    return _texts(key, value)
+
+
 def _whole(key: str, value: Any) -> int:
     if type(value) is not int:
         raise _wrong(key, "a whole number", value)
@@ -106,6 +112,7 @@ def _any(_key: str, value: Any) -> Any:
 _KINDS: dict[str, Any] = {
     "text": _text,
     "texts": _texts,
+    "list": _list,
     "whole": _whole,
     "time": _time,
     "map": _map,

@@ -8,7 +8,7 @@ whoever comes later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -52,6 +52,14 @@ def extend(draft: Draft, target: str, holder: str, token: int, lease_s: float) -
     until = draft.now + check_lease(lease_s)
     draft.put(lease_id(target), LeaseRecord(target, holder, token, until))
     return until
+
+
+async def forget(draft: Draft, targets: Iterable[str]) -> None:
+    """Signs of life end with what they are about: who comes later under the same id starts anew."""
+    wanted = [lease_id(target) for target in targets]
+    await draft.load(wanted)
+    for id in wanted:
+        draft.drop(id)
 
 
 @asynccontextmanager

@@ -38,12 +38,14 @@ class Links(Table[Link]):
     }
 
     async def _write(self, draft: Draft, id: str, entity: Link, old: LinkRecord | None) -> None:
-        link = LinkRecord(**self._merged(entity, old))
+        link = LinkRecord(**self._merged(draft, id, entity, old))
         if old is not None:
             if link == old:
                 return
-            await remove_link(draft, id)
-        await add_link(draft, id, link, created_at=entity.created_at)
+            await remove_link(draft, id, named=False)
+        await add_link(draft, id, link, created_at=entity._moment(draft.now))
+        if old is not None and old.link_type == "scoped_to" and old.from_id != link.from_id:
+            await check_stash_name(draft, old.from_id, None)
 
     async def _remove(self, draft: Draft, id: str) -> None:
         await remove_link(draft, id)
@@ -79,14 +81,17 @@ async def add_links(draft: Draft, links: Iterable[tuple[str, LinkRecord, datetim
     await check_acyclic(draft, [link for _, link, _ in wanted if link.link_type == "child_of"])
 
 
-async def remove_link(draft: Draft, id: str) -> None:
-    """Take a link out of a draft; whoever waited by it waits no longer."""
+async def remove_link(draft: Draft, id: str, *, named: bool = True) -> None:
+    """Take a link out of a draft; whoever waited by it waits no longer.
+
+    A stash that loses its scope must have a name among those of no trail, unless the caller sees to that.
+    """
     link = draft.record(id)
     draft.drop(id)
     if link.link_type == "child_of":
         parent = await draft.find(CrumbRecord, link.to_id)
         await draft.shift(link.from_id, -int(parent is not None and parent.state != "pebble"))
-    elif link.link_type == "scoped_to" and await draft.find(StashRecord, link.from_id) is not None:
+    elif named and link.link_type == "scoped_to" and await draft.find(StashRecord, link.from_id) is not None:
         await check_stash_name(draft, link.from_id, None)
 
 

@@ -16,6 +16,7 @@ from dgent.cupboard.record import METADATA, SCHEMA, CrumbRecord, MetadataRecord,
 from dgent.cupboard.table import Table
 from dgent.model.crystal import Crystal
 
+MAX_NAME = 256
 _NAME = re.compile(r"[a-z0-9_]+")
 
 
@@ -40,7 +41,7 @@ class Metadatas(Table[Metadata]):
     }
 
     async def _write(self, draft: Draft, id: str, entity: Metadata, old: MetadataRecord | None) -> None:
-        record = MetadataRecord(**self._merged(entity, old))
+        record = MetadataRecord(**self._merged(draft, id, entity, old))
         if await draft.find(SchemaRecord, schema_id(str(record.table_name) or "-")) is None:
             raise errors.SchemaNotFound(
                 f"no metadata schema {record.table_name!r} is registered",
@@ -54,7 +55,7 @@ class Metadatas(Table[Metadata]):
         if record.property_id is not None and await draft.find(PropertyRecord, record.property_id) is None:
             raise errors.PropertyNotFound(f"there is no property {record.property_id!r}")
         if old != record:
-            draft.put(id, record, created_at=entity.created_at)
+            draft.put(id, record, created_at=entity._moment(draft.now))
 
     async def _where(self, wanted: Filter) -> dict[str, Any]:
         values = dict(wanted.values)
@@ -82,12 +83,13 @@ class Schemas(Table[MetadataSchema]):
     alias = "schema_name"
     entity = MetadataSchema
     schema = SCHEMA
+    built_in = METADATA_SCHEMAS
     columns: ClassVar[Mapping[str, str]] = {"id": "texts", "name": "texts", "content_type": "texts"}
 
     async def _set(self, draft: Draft, id: str | None, entity: Any, expected: int | None) -> str:
-        if not isinstance(entity.name, str) or not _NAME.fullmatch(entity.name):
+        if not is_schema_name(entity.name):
             raise errors.InvalidName(
-                f"{entity.name!r} is no name for a metadata schema",
+                f"{entity.name!r:.80} is no name for a metadata schema",
                 hint="use small letters, digits and _",
                 field="name",
             )
@@ -96,10 +98,14 @@ class Schemas(Table[MetadataSchema]):
             raise errors.DuplicateName(f"there is a metadata schema {entity.name!r} already")
         if id is not None and id != wanted:
             raise errors.InvalidData("a metadata schema keeps its name", field="name")
-        return await super()._set(draft, wanted, entity, expected)
+        old = await draft.find(SchemaRecord, wanted)
+        if expected is not None:
+            self._check_version(draft, wanted, old, expected)
+        await self._write(draft, wanted, entity, old)
+        return wanted
 
     async def _write(self, draft: Draft, id: str, entity: MetadataSchema, old: SchemaRecord | None) -> None:
-        record = SchemaRecord(**self._merged(entity, old))
+        record = SchemaRecord(**self._merged(draft, id, entity, old))
         if record.content_type not in CONTENT_TYPES:
             raise errors.InvalidData(
                 f"{record.content_type!r} is no type of content",
@@ -109,7 +115,12 @@ class Schemas(Table[MetadataSchema]):
         if id in METADATA_SCHEMAS and record != METADATA_SCHEMAS[id]:
             raise errors.InvalidData(f"{record.name} is built in, and stays as it is", id=id)
         if old != record:
-            draft.put(id, record, created_at=entity.created_at)
+            draft.put(id, record, created_at=entity._moment(draft.now))
 
     async def _remove(self, draft: Draft, id: str) -> None:
         raise errors.InvalidData("a metadata schema cannot be unregistered", id=id)
+
+
+def is_schema_name(name: object) -> bool:
+    """Whether a metadata schema can be called this."""
+    return isinstance(name, str) and len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None

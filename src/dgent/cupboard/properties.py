@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from dgent import ids
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import CATEGORIES, PRIORITY, PROPERTIES
 from dgent.cupboard.draft import Draft
@@ -37,6 +38,7 @@ class Properties(Table[Property]):
     alias = "property_id"
     entity = Property
     schema = PROPERTY
+    built_in = PROPERTIES
     columns: ClassVar[Mapping[str, str]] = {
         "id": "texts",
         "property_id": "texts",
@@ -49,7 +51,7 @@ class Properties(Table[Property]):
 
     async def _write(self, draft: Draft, id: str, entity: Property, old: PropertyRecord | None) -> None:
         """From the commit that defines it on, whoever has no value of its own has the default."""
-        record = PropertyRecord(**self._merged(entity, old))
+        record = PropertyRecord(**self._merged(draft, id, entity, old))
         _check_property(record)
         if id in PROPERTIES and (record.name, record.value_type, record.scope) != _fixed(id):
             raise errors.InvalidData(f"{_fixed(id)[0]} is built in, and stays as it is", id=id)
@@ -63,33 +65,63 @@ class Properties(Table[Property]):
         for other in await draft.named(PROPERTY.name, PropertyRecord, record.name):
             if other != id:
                 raise errors.DuplicateName(f"there is a property {record.name!r} already", id=other)
-        draft.put(id, record, created_at=entity.created_at)
+        draft.put(id, record, created_at=entity._moment(draft.now))
         draft.redefine()
 
     async def _remove(self, draft: Draft, id: str) -> None:
-        """Its categories go with it; values that are stored are no longer read."""
+        """Its categories go with it, and whatever has a value of it loses that."""
         if id in PROPERTIES:
             raise errors.InvalidData(f"{_fixed(id)[0]} is built in, and stays", id=id)
+        schema, path = _SCOPED[draft.record(id).scope], ("properties", id)
+        query = Query(schema=schema.name, where={path: {"$exists": True}}, limit=None)
+        for crystal in await draft.tx.recall(query):
+            draft.hold(crystal)
+            record = draft.record(crystal.id)
+            values = {key: value for key, value in record.properties.items() if key != id}
+            draft.put(crystal.id, replace(record, properties=values))
         for category in await draft.select(CATEGORY.name, "property_id", [id]):
             draft.hold(category)
             draft.drop(category.id)
         draft.drop(id)
         draft.redefine()
 
-    async def define_category(self, property_id: str, name: str, ordinal: int = 0) -> Category:
+    async def define(
+        self,
+        name: str,
+        value_type: str,
+        description: str = "",
+        *,
+        scope: str = "crumb",
+        categories: Iterable[str] = (),
+    ) -> Property:
+        """Define a property, with its categories in their order, in one commit."""
+        made = Property(name, value_type, description, scope)
+        id, names = ids.new_id(), list(categories)
+
+        async def work(draft: Draft) -> None:
+            await self._write(draft, id, made, None)
+            for place, each in enumerate(names):
+                category = Category(id, each, place)
+                await self._cupboard.categories._write(draft, ids.new_id(), category, None)
+
+        _, draft = await self._cupboard._change(work, f"property {name}"[:200])
+        self._write_back(made, id, draft)
+        return made
+
+    async def define_category(self, property_id: str | Property, name: str, ordinal: int = 0) -> Category:
         """Add a category to a property, given by its id or name."""
         found = await self._categorical(property_id)
         category = Category(found, name, ordinal)
         await self._cupboard.categories.set(None, category)
         return category
 
-    async def get_categories(self, property_id: str) -> list[Category]:
+    async def get_categories(self, property_id: str | Property) -> list[Category]:
         """The categories of a property, given by its id or name; lowest ordinal first."""
         return await self._cupboard.categories.fetch(property_id=await self._categorical(property_id))
 
-    async def _categorical(self, name_or_id: str) -> str:
+    async def _categorical(self, named: str | Property) -> str:
         await self._cupboard._ready()
-        defined = self._cupboard._definitions.any(name_or_id)
+        defined = self._cupboard._definitions.any(named.id if isinstance(named, Property) else named)
         if defined.value_type != "categorical":
             raise errors.InvalidValueType(f"{defined.name} is {defined.value_type}, and has no categories")
         return defined.id
@@ -103,6 +135,7 @@ class Categories(Table[Category]):
     alias = "category_id"
     entity = Category
     schema = CATEGORY
+    built_in = CATEGORIES
     columns: ClassVar[Mapping[str, str]] = {
         "id": "texts",
         "category_id": "texts",
@@ -113,7 +146,7 @@ class Categories(Table[Category]):
     }
 
     async def _write(self, draft: Draft, id: str, entity: Category, old: CategoryRecord | None) -> None:
-        record = CategoryRecord(**self._merged(entity, old))
+        record = CategoryRecord(**self._merged(draft, id, entity, old))
         if not isinstance(record.name, str) or not record.name:
             raise errors.InvalidName("a category needs a name", field="name")
         if type(record.ordinal) is not int or not -(2**53) < record.ordinal < 2**53:
@@ -123,14 +156,14 @@ class Categories(Table[Category]):
         found = await draft.get(PropertyRecord, record.property_id, "property")
         if found.value_type != "categorical":
             raise errors.InvalidValueType(f"{found.name} is {found.value_type}, and has no categories")
-        for other in await draft.select(CATEGORY.name, "property_id", [record.property_id]):
-            if other.id != id and other.value.name == record.name:
-                raise errors.DuplicateName(
-                    f"{found.name} has a category {record.name!r} already", id=other.id
-                )
+        for stored in await draft.select(CATEGORY.name, "property_id", [record.property_id]):
+            draft.hold(stored)
+        for other, known in draft.each(CategoryRecord):
+            if other != id and (known.property_id, known.name) == (record.property_id, record.name):
+                raise errors.DuplicateName(f"{found.name} has a category {record.name!r} already", id=other)
         if old == record:
             return
-        draft.put(id, record, created_at=entity.created_at)
+        draft.put(id, record, created_at=entity._moment(draft.now))
         draft.redefine()
         if record.property_id == PRIORITY and old is not None and old.ordinal != record.ordinal:
             await _requeue(draft, id, record.ordinal)

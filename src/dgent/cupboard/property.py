@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dgent.cupboard.entity import Entity
+
+if TYPE_CHECKING:
+    from dgent.cupboard.cupboard import Cupboard
 
 
 @dataclass
@@ -23,6 +26,14 @@ class Property(Entity):
     def property_id(self) -> str:
         """Its id."""
         return self.id
+
+    async def define_category(self, cupboard: Cupboard, name: str, ordinal: int = 0) -> Category:
+        """Add a category to this property, which is stored at once."""
+        return await cupboard.properties.define_category(self, name, ordinal)
+
+    async def get_categories(self, cupboard: Cupboard) -> list[Category]:
+        """Its categories, lowest ordinal first."""
+        return await cupboard.properties.get_categories(self)
 
 
 @dataclass

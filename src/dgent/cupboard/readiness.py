@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dgent import clock
@@ -14,9 +14,11 @@ from dgent.cupboard.crumb import Crumb
 from dgent.cupboard.crumbs import loaded
 from dgent.cupboard.definition import UNRANKED
 from dgent.cupboard.draft import CHUNK, Draft, check_entity_id
+from dgent.cupboard.filter import page as page_of
+from dgent.cupboard.filter import read
 from dgent.cupboard.leasing import lease_id, moved
 from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
-from dgent.errors import VersionConflict
+from dgent.errors import TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 
@@ -44,12 +46,13 @@ class Readiness:
 async def ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[Crystal[CrumbRecord]]:
     """The crumbs that can be taken now, by priority and then by age."""
     universe = await cupboard._ready()
+    part = read({"limit": limit}, filters, {})
     test = await cupboard.crumbs._condition(universe, filters)
     now = clock.now()
-    given_up = await expired(cupboard, now)
-    found = [each for each in given_up if test(each)]
-    query = _queue(PAGE if limit is None else max(1, min(limit + len(given_up), PAGE)))
-    while limit is None or len(found) < limit + len(given_up):
+    found = [each for each in await expired(cupboard, now) if test(each)]
+    enough = None if part.limit is None else part.offset + part.limit + len(found)
+    query = _queue(PAGE if enough is None else max(1, min(enough, PAGE)))
+    while enough is None or len(found) < enough:
         page = await universe.page(query)
         found += [
             each
@@ -58,9 +61,9 @@ async def ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[C
         ]
         if page.cursor is None:
             break
-        query = query.replace(cursor=page.cursor)
+        query = query.replace(cursor=page.cursor, limit=PAGE)  # few of the first ones were wanted
     ranked = sorted(found, key=lambda each: (_rank(cupboard, each.value), each.created_at, each.id))
-    return ranked if limit is None else ranked[:limit]
+    return page_of(ranked, part)
 
 
 def _queue(limit: int) -> Query:
@@ -88,7 +91,9 @@ async def expired(cupboard: Cupboard, now: datetime) -> list[Crystal[CrumbRecord
     return [
         each
         for each, lease in zip(old, leases, strict=True)
-        if not _alive(each.value, getattr(lease, "value", None), now) and not each.value.open_parents
+        if not _alive(each.value, getattr(lease, "value", None), now)
+        and not each.value.open_parents
+        and not _deferred(each.value, now)
     ]
 
 
@@ -112,23 +117,40 @@ async def take(cupboard: Cupboard, agent: str, lease_s: float, filters: dict[str
         first = _rank(cupboard, some[0].value)
         alike = [each for each in some if _rank(cupboard, each.value) == first]
         for each in (some[0], *random.sample(alike, len(alike))):
-            crumb = each.value
-            claimed = replace(
-                crumb,
-                state="taken",
-                holder=agent,
-                lease_until=clock.now() + length,
-                token=crumb.token + 1,
-                queue=None,
-                updated_at=clock.now(),
-            )
             try:
-                stored = await cupboard._universe.store(
-                    each.replace(value=claimed), expect=each.rev, note=f"{agent} takes {crumb.name}"[:200]
-                )
+                return await _claim(cupboard, each, agent, length)
             except VersionConflict:
                 continue
-            return cupboard.crumbs._made(stored)
+
+
+async def _claim(cupboard: Cupboard, found: Crystal[CrumbRecord], agent: str, length: timedelta) -> Crumb:
+    """Take a crumb that is still as it was found; VersionConflict when somebody was faster."""
+    crumb, now = found.value, clock.now()
+    claimed = replace(
+        crumb,
+        state="taken",
+        holder=agent,
+        lease_until=now + length,
+        token=crumb.token + 1,
+        queue=None,
+        updated_at=max(now, crumb.updated_at),
+    )
+    changed, note = found.replace(value=claimed), f"{agent} takes {crumb.name}"[:200]
+    if crumb.state != "taken":
+        stored = await cupboard._universe.store(changed, expect=found.rev, note=note)
+        return cupboard.crumbs._made(stored)
+    # Whoever had it may give a sign of life at this very moment, which does not touch the crumb.
+    try:
+        async with cupboard._universe.transaction(note=note) as tx:
+            lease = await tx.get(lease_id(found.id))
+            if _alive(crumb, getattr(lease, "value", None), now):
+                raise VersionConflict(f"{crumb.holder!r} is alive", id=found.id)
+            stored = await tx.store(changed, expect=found.rev)
+    except TransactionConflict as error:
+        raise VersionConflict(error.message, id=found.id) from None
+    made = cupboard.crumbs._made(stored)
+    made.seq = None if tx.committed is None else tx.committed.seq
+    return made
 
 
 async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> datetime:
@@ -140,6 +162,9 @@ async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> 
         if crumb.state != "taken" or crumb.holder != agent:
             who = f"{crumb.state}" + (f" by {crumb.holder!r}" if crumb.holder else "")
             raise errors.NotLockHolder(f"{agent!r} has not got {wanted!r}, which is {who}")
+        end = await leasing.end(draft, wanted, crumb.token, crumb.lease_until)
+        if end is not None and end <= draft.now:
+            raise errors.NotLockHolder(f"the lease of {agent!r} on {wanted!r} is over")
         return leasing.extend(draft, wanted, agent, crumb.token, lease_s)
 
     until, _ = await cupboard._change(work, None)

@@ -123,6 +123,21 @@ class SchemaRecord:
 
 
 @dataclass(frozen=True)
+class LineRecord:
+    """A line of a file that was imported and that no record can hold; it is written out again as it is.
+
+    `text` is the line, or base64 where `binary` says that it is no text. `place` is its number in a file
+    whose lines keep their order.
+    """
+
+    file: str
+    text: str
+    reason: str
+    binary: bool = False
+    place: int = 0
+
+
+@dataclass(frozen=True)
 class LeaseRecord:
     """A sign of life: how long the holder of a crumb or a lock still wants it. It has no history."""
 
@@ -155,9 +170,10 @@ METADATA = Schema(
     "cupboard.metadata", contract=MetadataRecord, indexes=("crumb_id", "table_name"), owner=ROOM
 )
 SCHEMA = Schema("cupboard.schema", contract=SchemaRecord, indexes=("name",), owner=ROOM)
+LINE = Schema("cupboard.line", contract=LineRecord, indexes=("file",), owner=ROOM)
 LEASE = Schema(
     "cupboard.lease", contract=LeaseRecord, indexes=("target_id",), owner=ROOM, history="none", feed=False
 )
 CATALOG = Schema("cupboard.catalog", contract=CatalogRecord, owner=ROOM)
 
-SCHEMAS = (CRUMB, TRAIL, PROPERTY, CATEGORY, LINK, STASH, METADATA, SCHEMA, LEASE, CATALOG)
+SCHEMAS = (CRUMB, TRAIL, PROPERTY, CATEGORY, LINK, STASH, METADATA, SCHEMA, LINE, LEASE, CATALOG)

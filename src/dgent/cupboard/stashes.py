@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar
 
 from dgent import ids
 from dgent.cupboard import errors, leasing
-from dgent.cupboard.draft import Draft, check_entity_id
+from dgent.cupboard.draft import Draft, alike, check_entity_id
 from dgent.cupboard.kind import STASH_TYPES
 from dgent.cupboard.leasing import LEASE_S
-from dgent.cupboard.record import STASH, StashRecord
+from dgent.cupboard.links import add_link
+from dgent.cupboard.record import STASH, LinkRecord, StashRecord
 from dgent.cupboard.scoping import check_stash_name, scope_of
 from dgent.cupboard.stash import Stash, StashHistoryEntry, acquired, check_holder, incremented, lease_end
 from dgent.cupboard.table import Table
@@ -38,9 +39,34 @@ class Stashes(Table[Stash]):
         "version": "whole",
         "value": "any",
         "changed_by": "text",
+        "properties": "map",
         "created_at": "time",
         "updated_at": "time",
     }
+
+    async def create(
+        self,
+        name: str,
+        stash_type: str,
+        value: Any = None,
+        *,
+        trail: str | None = None,
+        changed_by: str | None = None,
+    ) -> Stash:
+        """Make a stash, of a trail if one is named, in one commit."""
+        made = Stash(name, stash_type, value, changed_by)
+        id = ids.new_id()
+
+        async def work(draft: Draft) -> None:
+            await self._judge(draft, id, made, None)
+            if trail is None:
+                await check_stash_name(draft, id, None)
+            else:
+                await add_link(draft, ids.new_id(), LinkRecord("scoped_to", id, check_entity_id(trail)))
+
+        _, draft = await self._cupboard._change(work, f"stash {name}"[:200])
+        self._write_back(made, id, draft)
+        return made
 
     # -- one step, whoever else is at it ------------------------------------------------------
 
@@ -131,16 +157,23 @@ class Stashes(Table[Stash]):
         async with beating:
             try:
                 yield token
-            finally:
-                await self.release(id, holder)
+            except BaseException:
+                with suppress(errors.NotLockHolder, errors.EntityNotFound):  # what went wrong says more
+                    await self.release(id, holder)
+                raise
+            await self.release(id, holder)
 
     async def history(self, id: str) -> list[StashHistoryEntry]:
         """The versions of a stash, oldest first; none when there is no such stash."""
+        return [_entry(id, record) for record in await self.records(id)]
+
+    async def records(self, id: str) -> list[StashRecord]:
+        """The records of a stash, one for each version, oldest first."""
         universe = await self._cupboard._ready()
         wanted = check_entity_id(id)
         if not await universe.exists(wanted):
             return []
-        entries: dict[int, StashHistoryEntry] = {}
+        entries: dict[int, StashRecord] = {}
         for version in reversed(await universe.history(wanted)):
             crystal = None if version.datum is None else universe.contracts.lenient(version.datum)
             record = getattr(crystal, "value", None)
@@ -148,10 +181,14 @@ class Stashes(Table[Stash]):
                 entries.clear()  # it was deleted, and is another one since
             elif isinstance(record, StashRecord):
                 entries.pop(record.version, None)
-                entries[record.version] = _entry(wanted, record)
+                entries[record.version] = record
         return list(entries.values())
 
     # -- storing ------------------------------------------------------------------------------
+
+    def _fill(self, entity: Stash, record: StashRecord) -> None:
+        super()._fill(entity, record)
+        entity.last_operation = record.operation
 
     async def _operate(
         self, id: str, operation: str, step: Step, changed_by: str | None, expected: int | None
@@ -184,9 +221,15 @@ class Stashes(Table[Stash]):
         draft.put(id, done)
 
     async def _write(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> None:
-        if old is not None and entity._base is not None:
-            self._check_version(draft, id, old, entity._base["version"])
-        fields = self._merged(entity, old)
+        if await self._judge(draft, id, entity, old):
+            await check_stash_name(draft, id, await scope_of(draft, id))
+
+    async def _judge(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> bool:
+        """Put a stash into a draft if nothing is wrong with it; whether its name is new there."""
+        base = self._base(draft, id, entity)
+        if old is not None and base is not None:
+            self._check_version(draft, id, old, base["version"])
+        fields = self._merged(draft, id, entity, old)
         if not isinstance(fields["name"], str) or not fields["name"]:
             raise errors.InvalidName("a stash needs a name", field="name")
         if fields["stash_type"] not in STASH_TYPES:
@@ -195,26 +238,28 @@ class Stashes(Table[Stash]):
             )
         fields["properties"] = draft.definitions.stored("stash", fields["properties"])
         version = fields.pop("version")
+        if type(version) is not int or version < 1:
+            raise errors.InvalidData(f"a version is a whole number from 1, not {version!r}", field="version")
         if old is None:
             fields["value"] = (
                 {"value": 0}
                 if fields["value"] is None and fields["stash_type"] == "counter"
                 else fields["value"]
             )
-            moment = entity.created_at or draft.now
-            made = StashRecord(**fields, updated_at=moment, history_id=ids.new_id())
-            draft.put(id, made, created_at=moment)
-            await check_stash_name(draft, id, None)
-            return
+            made_at = entity._moment(draft.now)
+            made = StashRecord(**fields, updated_at=made_at, history_id=ids.new_id())
+            draft.put(id, made, created_at=made_at)
+            return True
         if old.stash_type != fields["stash_type"]:
             raise errors.InvalidStashType(f"{old.name!r} stays a {old.stash_type}", hint="make another stash")
         changed = replace(old, **fields)
-        if changed == old:
-            return
-        operation = entity.last_operation or "set"
+        operated = base is not None and version > base["version"]  # also when the value is the same again
+        if alike(changed, old) and not operated:
+            return False
+        await _check_lock(draft, id, old, changed)
+        operation = entity.last_operation if operated and entity.last_operation else "set"
         self._put(draft, id, changed, operation, fields["changed_by"], max(version, old.version + 1))
-        if changed.name != old.name:
-            await check_stash_name(draft, id, await scope_of(draft, id))
+        return bool(changed.name != old.name)
 
     def _check_version(self, draft: Draft, id: str, old: Any, expected: int | None) -> None:
         version = 0 if old is None else old.version
@@ -236,7 +281,18 @@ class Stashes(Table[Stash]):
                 raise errors.LockHeld(f"{stash.name!r} is held by {held['holder']!r}", holder=held["holder"])
         for link_id in await draft.links("from_id", id):
             draft.drop(link_id)
+        await leasing.forget(draft, [id] if _token(stash) else [])
         draft.drop(id)
+
+
+async def _check_lock(draft: Draft, id: str, old: StashRecord, new: StashRecord) -> None:
+    """Refuse another holder for a lock whose holder was heard of, which who read it could not see."""
+    holder = _held(old).get("holder") if old.stash_type == "lock" else None
+    if not holder or _held(new).get("holder") in (None, holder):
+        return
+    until = await leasing.end(draft, id, _token(old), lease_end(_held(old)))
+    if until is None or until > draft.now:
+        raise errors.LockHeld(f"{old.name!r} is held by {holder!r}", holder=holder)
 
 
 def _held(stash: Any) -> dict[str, Any]:

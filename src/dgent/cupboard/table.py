@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from dgent import clock, ids
 from dgent.cupboard import errors
+from dgent.cupboard.builtin import BORN
 from dgent.cupboard.draft import Draft, check_entity_id
 from dgent.cupboard.entity import Entity, Propertied, Values, duplicate
 from dgent.cupboard.filter import Filter, page, read
+from dgent.cupboard.record import ROOM
 from dgent.errors import Conflict
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
+from dgent.model.order import same
 from dgent.model.query import MAX_OFFSET, Query
 from dgent.model.schema import Schema
 
@@ -21,6 +27,20 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Entity)
 
 ORDERED = {"created_at": "created_at", "id": "id"}
+RESERVED = f"{ROOM}/"  # how the ids begin under which the room itself keeps things
+MAPS = ("properties", "extra")  # fields of which every key is changed by itself
+
+
+@dataclass(frozen=True)
+class Edition(Generic[E]):
+    """One version of an entity, and the commit that made it; `entity` is None for a deletion."""
+
+    rev: int
+    seq: int
+    at: datetime
+    author: str | None
+    note: str | None
+    entity: E | None
 
 
 class Table(Generic[E]):
@@ -33,6 +53,7 @@ class Table(Generic[E]):
     columns: ClassVar[Mapping[str, str]]  # what `fetch` can filter by, and the kinds of the values
     alias: ClassVar[str]  # what the id is called among the columns, besides `id`
     newest_first: ClassVar[bool] = False
+    built_in: ClassVar[Mapping[str, Any]] = {}  # what is there before anything was written
 
     def __init__(self, cupboard: Cupboard) -> None:
         self._cupboard = cupboard
@@ -42,7 +63,7 @@ class Table(Generic[E]):
     async def get(self, id: str) -> E:
         """The entity of an id."""
         universe = await self._cupboard._ready()
-        found = await universe.get(check_entity_id(id))
+        found = self._born().get(check_entity_id(id)) or await universe.get(id)
         if not isinstance(found, Crystal) or found.schema_name != self.schema.name:
             raise self._missing(id)
         return self._made(found)
@@ -54,6 +75,7 @@ class Table(Generic[E]):
         meanwhile, that is a Conflict and nothing is written. `expected_version` is the version that the
         stored one must have: that of a stash, of others the rev.
         """
+        self._cupboard._check()
         if not isinstance(entity, self.entity):
             raise errors.InvalidData(
                 f"{self.name} holds {self.entity.__name__}s, not {type(entity).__name__}"
@@ -67,28 +89,47 @@ class Table(Generic[E]):
         self._write_back(entity, made, draft)
         return made
 
-    async def delete(self, id: str) -> None:
+    async def delete(self, id: str, *, expected_version: int | None = None) -> None:
         """Remove an entity, with all that goes with it."""
+        self._cupboard._check()
         wanted = check_entity_id(id)
 
         async def work(draft: Draft) -> None:
-            if await draft.find(self.schema.contract, wanted) is None:
+            old = await draft.find(self.schema.contract, wanted)
+            if old is None:
                 raise self._missing(wanted)
+            if expected_version is not None:
+                self._check_version(draft, wanted, old, expected_version)
             await self._remove(draft, wanted)
 
         await self._cupboard._change(work, f"delete {self.noun} {wanted}")
 
-    async def fetch(self, filter_: Mapping[str, Any] | None = None, /, **filters: Any) -> list[E]:
+    async def fetch(self, filter: Mapping[str, Any] | None = None, **filters: Any) -> list[E]:
         """The entities that match all of a filter; all of them without one.
 
         `fetch({"states": ["ready"]})` or `fetch(states=["ready"])`. Unknown keys are ignored.
         """
-        wanted = read({**(filter_ or {}), **filters} if filters else filter_, self.columns)
+        self._cupboard._check()
+        wanted = read(filter, filters, self.columns)
         if self.alias in wanted.values:
             named = wanted.values.pop(self.alias)
             wanted.values["id"] = tuple(id for id in named if id in wanted.values.get("id", named))
         universe = await self._cupboard._ready()
         return [self._made(found) for found in await self._select(universe, wanted)]
+
+    async def versions(self, id: str) -> list[Edition[E]]:
+        """Every kept version of an entity, oldest first; none when there never was such an entity."""
+        universe = await self._cupboard._ready()
+        editions: list[Edition[E]] = []
+        for version in reversed(await universe.history(check_entity_id(id))):
+            found = None if version.datum is None else universe.contracts.lenient(version.datum)
+            if found is not None and not (
+                isinstance(found, Crystal) and found.schema_name == self.schema.name
+            ):
+                continue  # it was something else then, or cannot be read
+            made = None if found is None else self._made(found)
+            editions.append(Edition(version.rev, version.seq, version.at, version.author, version.note, made))
+        return editions if any(each.entity is not None for each in editions) else []
 
     # -- what each kind of entity adds ------------------------------------------------------
 
@@ -100,14 +141,36 @@ class Table(Generic[E]):
         """Take a record out, with what goes with it."""
         draft.drop(id)
 
-    async def _where(self, wanted: Filter) -> dict[str, Any]:
+    async def _where(self, wanted: Filter) -> dict[Any, Any]:
         """The query's condition for a filter."""
-        where: dict[str, Any] = {}
+        where: dict[Any, Any] = {}
+        alternatives = []
         for column, value in wanted.values.items():
             if column in ORDERED:
                 continue
-            where[column] = {"$in": list(value)} if isinstance(value, tuple) else value
-        return where
+            if column != "properties":
+                where[column] = {"$in": list(value)} if isinstance(value, tuple) else {"$eq": value}
+                continue
+            for name_or_id, wish in value.items():
+                path, condition, is_default = self._property(name_or_id, wish)
+                if is_default:
+                    # What was made before the property was has no value of its own, and so the default.
+                    alternatives.append({"$or": [{path: condition}, {path: {"$exists": False}}]})
+                else:
+                    where[path] = condition
+        return where if not alternatives else {"$and": [*([where] if where else []), *alternatives]}
+
+    def _property(self, name_or_id: str, value: Any) -> tuple[tuple[str, str], Any, bool]:
+        """The path of a property's values, the condition for one, and whether it is the default."""
+        defined = self._cupboard._definitions.find(self.entity.SCOPE, name_or_id)
+        path = ("properties", defined.id)
+        if defined.value_type == "list" and isinstance(value, str):
+            return path, {"$contains": value}, False
+        try:
+            stored = defined.stored(value)
+        except (errors.TypeMismatch, errors.InvalidCategory) as error:
+            raise errors.InvalidFilter(error.message, hint=error.hint) from None
+        return path, {"$eq": stored}, stored == defined.default()
 
     # -- how it goes ------------------------------------------------------------------------
 
@@ -117,7 +180,7 @@ class Table(Generic[E]):
             id = ids.new_id()
         else:
             old = await draft.find(self.schema.contract, id)
-            if old is None and await draft.exists(id):
+            if old is None and (id.startswith(RESERVED) or await draft.exists(id)):
                 raise errors.InvalidID(f"{id!r} is the id of something else", id=id)
         if expected is not None:
             self._check_version(draft, id, old, expected)
@@ -130,35 +193,57 @@ class Table(Generic[E]):
         if rev != expected:
             raise Conflict(f"the {self.noun} {id!r} is at version {rev}, not {expected}", id=id, version=rev)
 
-    def _merged(self, entity: E, old: Any, names: Mapping[str, str] = {}) -> dict[str, Any]:
-        """The fields to store: those the caller changed, on top of what others changed meanwhile."""
-        base = entity._base
+    def _merged(self, draft: Draft, id: str, entity: E, old: Any) -> dict[str, Any]:
+        """The fields to store: those the caller changed, on top of what others changed meanwhile.
+
+        Of an entity that is not what was read under this id, everything counts as changed; only the values
+        that it does not mention stay as they are.
+        """
+        base = self._base(draft, id, entity)
         out: dict[str, Any] = {}
         for name in entity.OWN:
             mine = duplicate(getattr(entity, name))
-            field = names.get(name, name)
-            if old is None or base is None:
-                out[field] = mine
+            if name in MAPS:
+                mine = _map(name, mine)
+            if old is None:
+                out[name] = mine
                 continue
-            theirs = self._native(name, getattr(old, field))
-            if mine == base[name]:
-                out[field] = theirs
-            elif name in ("properties", "extra"):
-                out[field] = self._merged_map(entity, name, mine, base[name], theirs)
-            elif theirs in (base[name], mine):
-                out[field] = mine
+            theirs = self._native(draft, name, getattr(old, name))
+            if base is None:
+                out[name] = {**theirs, **mine} if name in MAPS else mine
+            elif name in MAPS:
+                out[name] = self._merged_map(entity, name, mine, base[name], theirs)
+            elif same(mine, base[name]):
+                out[name] = theirs
+            elif same(theirs, base[name]) or same(theirs, mine):
+                out[name] = mine
             else:
                 raise self._clash(entity, name, theirs)
         return out
 
+    def _base(self, draft: Draft, id: str, entity: E) -> dict[str, Any] | None:
+        """What an entity was when it was read as this one; None when it was not."""
+        stored = draft.stored(id)
+        if entity.id != id or stored is None:
+            return None
+        if entity._base is not None and entity._home != self._cupboard._home and entity.seq != stored.seq:
+            raise Conflict(
+                f"the {self.noun} {id!r} was read through another cupboard, and is not the same here",
+                hint="get it from this one, and change that",
+                id=id,
+            )
+        return entity._base
+
     def _merged_map(self, entity: E, name: str, mine: Any, base: Any, theirs: Any) -> dict[str, Any]:
-        out = dict(theirs)
+        out, base = dict(theirs), dict(base)
         for key in {**base, **mine}:
             was, want = base.get(key, _NOTHING), mine.get(key, _NOTHING)
-            if want == was:
+            if same(want, was):
                 continue
-            if out.get(key, _NOTHING) not in (was, want):
-                raise self._clash(entity, f"{name}.{key}", out.get(key))
+            now = out.get(key, _NOTHING)
+            gone = now is _NOTHING and name == "properties"  # its definition: that is said when it is judged
+            if not gone and not same(now, was) and not same(now, want):
+                raise self._clash(entity, f"{name}.{key}", now)
             if want is _NOTHING:
                 out.pop(key, None)
             else:
@@ -173,17 +258,17 @@ class Table(Generic[E]):
             field=field,
         )
 
-    def _native(self, name: str, value: Any) -> Any:
+    def _native(self, draft: Draft, name: str, value: Any) -> Any:
         """A stored field as the entity has it, for comparison."""
         if name == "properties" and issubclass(self.entity, Propertied):
-            return self._cupboard._definitions.filled(self.entity.SCOPE, value)
+            return draft.definitions.filled(self.entity.SCOPE, value)
         return value
 
     def _made(self, found: Crystal[Any]) -> E:
         entity: E = self.entity()
         self._fill(entity, found.value)
         entity.id, entity.created_at, entity.seq = found.id, found.created_at, found.seq
-        entity._remember()
+        entity._remember(self._cupboard._home)
         return entity
 
     def _fill(self, entity: E, record: Any) -> None:
@@ -202,10 +287,15 @@ class Table(Generic[E]):
         """Give an entity its id, times and defaults, as they were stored."""
         self._fill(entity, draft.record(id))
         entity.id, entity.created_at, entity.seq = id, draft.created_at(id), draft.seq(id)
-        entity._remember()
+        entity._remember(self._cupboard._home)
 
     async def _select(self, universe: Any, wanted: Filter) -> list[Crystal[Any]]:
         """The records that match, in order."""
+        if born := self._born():
+            named = wanted.values.get("id", born)
+            test = await self._query(wanted)
+            kept = [each for id, each in born.items() if id in named and test.matches(each.datum)]
+            return page(self._sorted(kept), wanted)
         if "id" in wanted.values:
             found = await universe.get_many(list(wanted.values["id"]))
             rest = Filter({k: v for k, v in wanted.values.items() if k != "id"}, None, 0)
@@ -241,11 +331,30 @@ class Table(Generic[E]):
     def _sorted(self, found: list[Crystal[Any]]) -> list[Crystal[Any]]:
         return sorted(found, key=lambda each: (each.created_at, each.id), reverse=self.newest_first)
 
+    def _born(self) -> dict[str, Crystal[Any]]:
+        """What is built in, as long as the first change has not written it."""
+        if not self.built_in or self._cupboard._catalog_rev:
+            return {}
+        return {id: _crystal(self.schema, id, record) for id, record in self.built_in.items()}
+
     def _missing(self, id: str) -> errors.EntityNotFound:
         return errors.EntityNotFound(f"there is no {self.noun} {id!r}", id=id)
 
 
 _NOTHING = object()
+
+
+def _map(name: str, value: Any) -> dict[str, Any]:
+    """A field that maps texts to values, as a plain map."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise errors.InvalidData(f"{name} maps texts to values; {value!r:.80} does not", field=name)
+    return dict(value)
+
+
+def _crystal(schema: Schema[Any], id: str, record: Any) -> Crystal[Any]:
+    data, value = schema.shape.settle(record)
+    datum = Datum(id, data=data, created_at=BORN, schema=schema.name, schema_version=schema.version)
+    return Crystal(datum, value, schema.name, schema.version)
 
 
 def entity_name(entity: Any) -> str:

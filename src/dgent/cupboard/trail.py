@@ -63,8 +63,9 @@ class Trail(Propertied):
     def set_state(self, state: str) -> None:
         """Go on to another state, as the life of a trail allows."""
         check_state(state)
-        if state not in FOLLOWS[self.state]:
-            allowed = ", ".join(FOLLOWS[self.state]) or "nothing"
+        follows = FOLLOWS.get(self.state, ())
+        if state not in follows:
+            allowed = ", ".join(follows) or "nothing"
             raise errors.InvalidState(
                 f"a trail that is {self.state} cannot become {state}", hint=f"{allowed} can follow"
             )

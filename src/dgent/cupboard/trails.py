@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from dgent.cupboard import leasing
 from dgent.cupboard.crumbs import remove_crumbs
 from dgent.cupboard.draft import Draft
+from dgent.cupboard.entity import moment
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.record import TRAIL, TrailRecord
+from dgent.cupboard.scoping import check_stash_name
 from dgent.cupboard.table import Table
 from dgent.cupboard.trail import Trail, check_state
 from dgent.model.ref import Ref
@@ -29,28 +32,32 @@ class Trails(Table[Trail]):
         "trail_id": "texts",
         "name": "texts",
         "state": "texts",
-        "states": "texts",
+        "states": "list",
+        "properties": "map",
         "created_at": "time",
         "updated_at": "time",
         "completed_at": "time",
     }
 
     async def _write(self, draft: Draft, id: str, entity: Trail, old: TrailRecord | None) -> None:
-        fields = self._merged(entity, old)
+        fields = self._merged(draft, id, entity, old)
+        if old is not None and self._base(draft, id, entity) is None:
+            fields["name"] = fields["name"] or old.name
         was = "" if old is None else old.state
         fields["state"] = check_state(fields["state"] or was or "draft")
         fields["properties"] = draft.definitions.stored("trail", fields["properties"])
-        if fields["state"] in ENDED and fields["completed_at"] is None:
-            fields["completed_at"] = draft.now
+        ended = fields["completed_at"]
+        if fields["state"] in ENDED:
+            fields["completed_at"] = draft.now if ended is None else moment("completed_at", ended)
+        else:
+            fields["completed_at"] = None
         if old is None:
-            moment = entity.created_at or draft.now
-            made = TrailRecord(**fields, updated_at=max(entity.updated_at or moment, moment))
-            draft.put(id, made, created_at=moment)
+            made_at = entity._moment(draft.now)
+            touched = made_at if entity.updated_at is None else moment("updated_at", entity.updated_at)
+            made = TrailRecord(**fields, updated_at=max(touched, made_at))
+            draft.put(id, made, created_at=made_at)
             return
-        trail = replace(old, **fields)
-        if trail == old:
-            return
-        trail = replace(trail, updated_at=draft.now)
+        trail = replace(old, **fields, updated_at=max(draft.now, old.updated_at))
         if trail.state != was and trail.state in ENDED:
             trail = await end_trail(draft, id, trail)
         draft.put(id, trail)
@@ -60,19 +67,24 @@ class Trails(Table[Trail]):
         entity.crumbs = tuple(ref.id for ref in record.crumbs)
 
     async def _remove(self, draft: Draft, id: str) -> None:
-        """A trail's crumbs and stashes stay; every link to it goes."""
+        """A trail's crumbs and stashes stay; every link to it goes.
+
+        Its stashes are then of no trail: refused where another of those has the name.
+        """
+        stashes = [link.from_id for link in (await draft.links("to_id", id, "scoped_to")).values()]
         for end in ("from_id", "to_id"):
             for link_id in await draft.links(end, id):
                 draft.drop(link_id)
+        for stash in stashes:
+            await check_stash_name(draft, stash, None)
         draft.drop(id)
 
     async def _where(self, wanted: Any) -> dict[str, Any]:
         values = dict(wanted.values)
         chosen = [set(values.pop(column)) for column in ("state", "states") if column in values]
         where = await super()._where(wanted._replace(values=values))
-        if chosen:
-            where["state"] = {"$in": sorted(set.intersection(*chosen))}
-        return where
+        states = {"state": {"$in": sorted(set.intersection(*chosen))}} if chosen else {}
+        return {"$and": [states, where]} if states and where else states or where
 
 
 async def end_trail(draft: Draft, id: str, trail: TrailRecord) -> TrailRecord:
@@ -85,7 +97,9 @@ async def end_trail(draft: Draft, id: str, trail: TrailRecord) -> TrailRecord:
     else:
         draft.freed += await remove_crumbs(draft, crumbs)
         await _remove_stashes(draft, id)
-    return replace(trail, crumbs=tuple(Ref(crumb) for crumb in crumbs))
+    # One that was opened again and ends once more still tells what it had the first time.
+    known = dict.fromkeys([*(ref.id for ref in trail.crumbs), *crumbs])
+    return replace(trail, crumbs=tuple(Ref(crumb) for crumb in known))
 
 
 async def _remove_stashes(draft: Draft, id: str) -> None:
@@ -93,4 +107,5 @@ async def _remove_stashes(draft: Draft, id: str) -> None:
     for link_id, link in (await draft.links("to_id", id, "scoped_to")).items():
         draft.drop(link_id)
         await draft.load([link.from_id])
+        await leasing.forget(draft, [link.from_id])
         draft.drop(link.from_id)

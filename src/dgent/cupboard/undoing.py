@@ -46,6 +46,10 @@ class Undoing:
     def __init__(self, cupboard: Cupboard) -> None:
         self._cupboard = cupboard
 
+    async def prepare(self) -> None:
+        """Have the cupboard's schemas known here, if the store has one."""
+        await self._cupboard._ready()
+
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
         """Put back what a commit changed; UndoConflict where somebody built on it since."""
         await self._cupboard._ready()

@@ -12,6 +12,7 @@ import hashlib
 import os
 import stat
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -20,6 +21,7 @@ import msgspec
 from dgent import codec
 from dgent.errors import Conflict, Corrupt, Denied, InputError, NotFound, Unsupported
 from dgent.exchange import lines, place
+from dgent.exchange.moment import Moment
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Put
@@ -65,23 +67,26 @@ async def export(
     query: Query | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write every live record, or those that match, as of one moment; `write` gets whole lines."""
+    """Write every live record, or those that match, as of one moment; `write` gets whole lines.
+
+    A record that changes meanwhile, and keeps no version of that moment, is written as it is now.
+    """
     # Content is part of a record, also where a query of other uses leaves it out.
     wanted = Query(limit=None, descending=False) if query is None else query.replace(content=True)
+    await universe._ready()
     seq = await universe.seq()
-    total = None if progress is None else await universe.count(wanted, as_of=seq)
-    if total is not None and wanted.limit is not None:
-        total = min(total, wanted.limit)
-    pace = Pace(progress, total)
+    moment = Moment(universe, seq)
+    pace = Pace(progress, None if progress is None else await moment.size(wanted))
     out = _Out(write)
     out.add(lines.header(await _universe_id(universe), seq))
     records = 0
-    async for datum in universe.iterate(wanted, as_of=seq, raw=True):
-        if datum.problem is not None:
-            raise Corrupt(datum.problem, hint="leave it out by a query, or restore it from a backup")
-        out.add(lines.line_of(datum))
-        records += 1
-        pace.at(records)
+    async with aclosing(moment.records(wanted)) as found:
+        async for datum in found:
+            if datum.problem is not None:
+                raise Corrupt(datum.problem, hint="leave it out by a query, or restore it from a backup")
+            out.add(lines.line_of(datum))
+            records += 1
+            pace.at(records)
     sha256 = out.digest()
     out.add(lines.footer(records, sha256))
     out.flush()

@@ -193,13 +193,18 @@ def _problem(line: bytes, seen: set[bytes], schemas: dict[str, int], number: int
         return error.message
     except _DAMAGE as error:
         return f"it is no record: {error}"
-    mark = hashlib.blake2b(datum.id.encode(), digest_size=16).digest()
+    mark = mark_of(datum.id)
     if mark in seen:
         return f"the id {datum.id!r} is there twice"
     seen.add(mark)
     if datum.schema is not None:
         schemas.setdefault(datum.schema, number)
     return None
+
+
+def mark_of(id: str) -> bytes:
+    """What is remembered of an id to find out whether it comes twice."""
+    return hashlib.blake2b(id.encode(), digest_size=16).digest()
 
 
 def _datum(line: bytes) -> Datum:

@@ -20,11 +20,9 @@ from pathlib import Path
 
 from dgent import clock
 from dgent.errors import Busy, Conflict, Corrupt, DgentError, InputError
+from dgent.store import file
 from dgent.store.sqlite.upkeep import Stopped, disk_errors, in_use_here, sync
 from dgent.store.upkeep import Pace
-
-if sys.platform != "win32":
-    import fcntl
 
 MARKER, FINISHED = ".dgent-unfinished", ".dgent-finished"
 PARTIAL, RESTORING, MAKING, DELETING = ".partial", ".restoring", ".making", ".deleting"
@@ -80,7 +78,7 @@ def unfinished(place: Path, taken: type[DgentError] = Busy) -> Iterator[Path]:
     try:
         yield place
     finally:
-        if _is(handle, place / MARKER) or _is(handle, place / FINISHED):
+        if file.is_at(handle, place / MARKER) or file.is_at(handle, place / FINISHED):
             _remove(place)
         os.close(handle)
 
@@ -97,7 +95,7 @@ def _begin(place: Path, taken: type[DgentError]) -> int:
     try:
         handle = os.open(place / MARKER, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         # Until it is locked, it looks like one that a crash left, and may be removed as such.
-        if _lock(handle) and _is(handle, place / MARKER):
+        if file.try_lock(handle) and file.is_at(handle, place / MARKER):
             return handle
     except (FileNotFoundError, FileExistsError):
         pass
@@ -185,27 +183,10 @@ def _owned(place: Path) -> Iterator[bool]:
             with suppress(FileNotFoundError):
                 handle = os.open(place / name, os.O_RDWR)
                 held.callback(os.close, handle)
-                if not (_lock(handle) and _is(handle, place / name)):
+                if not (file.try_lock(handle) and file.is_at(handle, place / name)):
                     yield False
                     return
         yield True
-
-
-def _lock(handle: int) -> bool:
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def _is(handle: int, path: Path) -> bool:
-    """Whether a path leads to the file that is open."""
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except OSError:
-        return False
 
 
 def _remove(place: Path) -> None:

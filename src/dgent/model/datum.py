@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, final
 
 from dgent import clock, codec, ids
@@ -222,10 +222,11 @@ class Datum(Blank):
 
         `plain` says that data and tags went through this before and need no second look.
         """
-        id = ids.check_id(self.id)
-        if not isinstance(self.created_at, datetime):
+        id, made = ids.check_id(self.id), self.created_at
+        if not isinstance(made, datetime):
             raise InputError("created_at must be a datetime", field="created_at")
-        clock.to_us(self.created_at)
+        if made.tzinfo is not UTC:
+            clock.to_us(made)
         if not isinstance(self.data, dict):
             raise InputError(f"data must be a dict, not {type(self.data).__name__}", field="data")
         if not isinstance(self.content, bytes):
@@ -240,8 +241,7 @@ class Datum(Blank):
     def _check_names(self) -> dict[str, Any]:
         """The names that are not plain texts, such as members of an enum, as the texts they hold."""
         inexact: dict[str, Any] = {}
-        for field in ("author", "source", "schema"):
-            value = getattr(self, field)
+        for field, value in (("author", self.author), ("source", self.source), ("schema", self.schema)):
             if value is not None and (text := ids.check_name(value, field)) is not value:
                 inexact[field] = text
         parent = self.parent_id

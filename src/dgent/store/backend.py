@@ -121,7 +121,10 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One version of a record; `datum` is None for a deletion."""
+    """One version of a record; `datum` is None for a deletion.
+
+    `author` and `note` are the commit's. Where that was compacted away, `author` is the record's own.
+    """
 
     id: str
     rev: int
@@ -301,6 +304,18 @@ class StoredView:
 
 
 STORED = StoredView()
+
+
+class PartView:
+    """A caller's view of an earlier moment that does not fail where versions of then are gone.
+
+    It leaves such records out; with `gone` it sees those alone, each in the next version that is kept.
+    """
+
+    lazy = False
+
+    def __init__(self, view: View, gone: bool = False) -> None:
+        self.version, self.shape, self.gone = view.version, view.shape, gone
 
 
 @runtime_checkable

@@ -15,7 +15,8 @@ Field streams describe records in the shape of the schema's newest registered ve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -102,6 +103,27 @@ class Catalog:
         self.dk_floor = 0
         self.forgot = 0
         self.salt = b""
+
+    def hash(self, id: str) -> bytes:
+        """What is kept of a forgotten id."""
+        return hashlib.blake2b(id.encode(), key=self.salt, digest_size=20).digest()
+
+    def seq_at(self, at: int, newest: int, time_by: Callable[[int], int | None]) -> int:
+        """The newest seq committed at or before a time.
+
+        `time_by` gives the time of the last commit up to a seq, or None when none of them is left.
+        """
+        if at < self.floor_at:
+            return self.floor - 1
+        first, last = self.floor, newest
+        while first < last:
+            middle = (first + last + 1) // 2
+            time = time_by(middle)
+            if time is None or time <= at:
+                first = middle
+            else:
+                last = middle - 1
+        return first
 
     def copy(self) -> Catalog:
         """Another one that knows the same, and may learn what this one must not."""
@@ -192,6 +214,15 @@ def low(key: bytes) -> Position:
 def high(key: bytes) -> Position:
     """The position after the last one that has a key."""
     return (key + b"\x00", T_MIN, T_MIN)
+
+
+def after_text(prefix: str) -> str | None:
+    """The smallest text, by code points, above all that start with a prefix; None when there is none."""
+    trimmed = prefix.rstrip("\U0010ffff")
+    if not trimmed:
+        return None
+    following = ord(trimmed[-1]) + 1
+    return trimmed[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

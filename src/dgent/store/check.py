@@ -74,7 +74,9 @@ def check_op(op: Op) -> None:
 def check_commit(commit: Commit) -> None:
     """What a commit says besides its ops."""
     ids.check_name(commit.author, "author")
-    if not isinstance(commit.ops, Sequence) or isinstance(commit.ops, str | bytes):
+    kind = type(commit.ops)
+    listed = kind is tuple or kind is list  # quicker than asking what a sequence is
+    if not listed and (not isinstance(commit.ops, Sequence) or isinstance(commit.ops, str | bytes)):
         raise InputError(f"ops must be a list, not {type(commit.ops).__name__}", field="ops")
     if commit.kind not in KINDS:
         raise InputError(f"{commit.kind!r} is not a kind of commit", field="kind")

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
+from dgent.errors import Corrupt
 from dgent.store.catalog import Entry, Position, SchemaState, StreamName
 from dgent.store.row import Row
 
@@ -31,6 +34,17 @@ class Logged(NamedTuple):
     ops: Sequence[LoggedOp]
     key: bytes | None
     digest: bytes | None
+
+
+_ops_decoder = msgspec.msgpack.Decoder(list[LoggedOp])
+
+
+def ops_of(seq: int, raw: bytes) -> list[LoggedOp]:
+    """What a commit did, from the bytes that an engine keeps of it."""
+    try:
+        return _ops_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"the log entry {seq} is damaged: {error}") from None
 
 
 class Tip:

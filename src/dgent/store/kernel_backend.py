@@ -138,7 +138,12 @@ class KernelBackend(ABC):
         """The kept versions of a record, newest first."""
         ids_.check_id(id)
         check_limit(limit)
-        return await self._read(lambda reading: select.history(reading, id, limit))
+
+        def work(reading: Reading) -> list[Version]:
+            reading.refresh()
+            return select.history(reading, id, limit)
+
+        return await self._read(work)
 
     async def changes(self, since: int, limit: int) -> list[Change]:
         """Commits after a seq, in order; HistoryGone if some were compacted away."""

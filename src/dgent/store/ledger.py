@@ -58,6 +58,7 @@ from dgent.store.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writi
 from dgent.store.row import Draft, Row
 
 MAX_OPS = 1_000_000
+_NEW = (None, 0)  # what an op may expect that creates a record
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
@@ -157,12 +158,47 @@ class Ledger:
             earlier = kernel.keyed(prepared.key)
             if earlier is not None:
                 return self._repeat(earlier, prepared)
+        elif commit.guard is None and len(prepared.drafts) == 1:
+            done = self._put_new(commit, prepared.drafts[0])
+            if done is not None:
+                return done
         verdicts = [
             self._judge(op, made, commit) for op, made in zip(commit.ops, prepared.drafts, strict=True)
         ]
         if commit.guard is not None:
             check_guard(kernel, commit.guard, view)
         return self._write(prepared, verdicts)
+
+    def _put_new(self, commit: Commit, made: Draft | None) -> Committed | None:
+        """One new record of a schema that is known as it is: what most commits are, in few steps.
+
+        None when it is anything else, or is to be refused; nothing is written then.
+        """
+        kernel, op = self.kernel, commit.ops[0]
+        if made is None or op.expect not in _NEW or kernel.head(op.id) is not None:
+            return None
+        state = kernel.state(made.schema)
+        if state is None or made.sv not in state.seen or (state.owner or commit.room) != commit.room:
+            return None
+        if made.sv == state.iv:
+            keys = field_keys(state, made.plain)
+        elif state.paths or state.refs:
+            return None
+        else:
+            keys = {}
+        tip = kernel.tip
+        seq = tip.seq = tip.seq + 1
+        at = tip.at = max(clock.now_us(), tip.at)
+        tip.dk += 1
+        row = self._row(made, state, tip.dk, kernel.forgotten_rev(made.id) + 1, made.t, None)
+        entries = self._entries(row, made.tag_list, state, keys)
+        author = row.author if commit.author == made.author else kernel.make_number(commit.author)
+        kernel.insert((row,))
+        kernel.add_entries(entries)
+        ops = ((PUT if state.feed else PUT | QUIET, row.dk, row.rev),)
+        kind = KINDS.index(commit.kind)
+        kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
+        return Committed(seq, (Written(row.id, row.rev, seq, True),))
 
     def _notice_changes(self) -> None:
         """Forget which streams records stand in when declarations or streams have changed."""
@@ -305,7 +341,11 @@ class Ledger:
         else:
             # The time of creation belongs to the record, not to the version.
             dk, rev, t = head.dk, head.rev + 1, head.t if head.live else made.t
-        row = Row(
+        return self._row(made, state, dk, rev, t, fk), keys
+
+    def _row(self, made: Draft, state: SchemaState, dk: int, rev: int, t: int, fk: bytes | None) -> Row:
+        kernel, tip = self.kernel, self.kernel.tip
+        return Row(
             dk,
             made.id,
             rev,
@@ -325,7 +365,6 @@ class Ledger:
             made.data,
             made.content,
         )
-        return row, keys
 
     def _replace(
         self, head: Row, row: Row, state: SchemaState, keys: FieldKeys, tags: tuple[str, ...]

@@ -122,7 +122,8 @@ def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
             f"the record {datum.id!r} is larger than {MAX_RECORD_BYTES} bytes",
             hint="keep large bytes in a blob and store its name",
         )
-    tags = tuple(sorted(datum.tags)) if datum.tags else ()
+    given = datum.tags if type(datum.tags) is frozenset else frozenset(datum.tags or ())
+    tags, text = _tag_texts.get(given) or _tag_text(given)
     return Draft(
         datum.id,
         t,
@@ -131,13 +132,25 @@ def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
         datum.author or author,
         datum.source,
         datum.parent_id,
-        codec.encode(tags).decode() if tags else "[]",
+        text,
         codec.encode(codec.plain(datum.extra)) if datum.extra else None,
         data,
         datum.content or None,
         datum.data,
         tags,
     )
+
+
+_tag_texts: dict[frozenset[str], tuple[tuple[str, ...], str]] = {}
+
+
+def _tag_text(tags: frozenset[str]) -> tuple[tuple[str, ...], str]:
+    """Tags sorted, and as the row has them; few sets serve many records, so they are encoded once."""
+    if len(_tag_texts) > 4096:
+        _tag_texts.clear()
+    text = codec.encode(sorted(tags)).decode()
+    found = _tag_texts[tags] = tuple(_tags_decoder.decode(text)), text
+    return found
 
 
 def tags_of(row: Row) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
+from typing import Literal
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, HistoryGone, QueryError
@@ -12,7 +13,7 @@ from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store import cursor as cursors
-from dgent.store.backend import KINDS, Change, Item, Page, Version, View
+from dgent.store.backend import KINDS, Change, Item, Page, PartView, Version, View
 from dgent.store.body import DELTA
 from dgent.store.catalog import REF, SchemaState, StreamName, high, low, referred, unpack_keys
 from dgent.store.cursor import Cursor
@@ -115,17 +116,15 @@ def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
 
 
 def _version(reading: Reading, row: Row) -> Version:
-    logged = reading.logged(row.seq)
-    return Version(
-        row.id,
-        row.rev,
-        row.seq,
-        clock.from_us(row.at),
-        "put" if row.live else "delete",
-        datum_of(row, reading.name) if row.live else None,
-        None if logged is None else reading.name(logged.author),
-        None if logged is None else logged.note,
-    )
+    datum = datum_of(row, reading.name) if row.live else None
+    # Commits that are left below the floor say where the log stands, or know a retry, and nothing else.
+    logged = reading.logged(row.seq) if row.seq > reading.floor() else None
+    author = None if datum is None else datum.author
+    note = None
+    if logged is not None:
+        author, note = reading.name(logged.author), logged.note
+    op: Literal["put", "delete"] = "put" if row.live else "delete"
+    return Version(row.id, row.rev, row.seq, clock.from_us(row.at), op, datum, author, note)
 
 
 # -- the log ------------------------------------------------------------------------------
@@ -277,7 +276,10 @@ def find(
     if as_of is not None:
         check_floor(reading, as_of)
         sources = [_until(source, as_of) for source in sources]
-        extra = [row for row in extra if row.seq <= as_of] + _rows_at(reading, q, as_of)
+        extra = [row for row in extra if row.seq <= as_of]
+        if isinstance(view, PartView) and view.gone:
+            sources, extra = [], []
+        extra += _rows_at(reading, q, view, as_of)
     if not q.content:
         extra = [row._replace(content=None) for row in extra]
     if plan.ordered and extra:
@@ -388,7 +390,7 @@ def _until(source: Iterator[Found], as_of: int) -> Iterator[Found]:
     return (found for found in source if found[3].seq <= as_of)
 
 
-def _rows_at(reading: Reading, q: Query, as_of: int) -> list[Row]:
+def _rows_at(reading: Reading, q: Query, view: View, as_of: int) -> list[Row]:
     """The rows, as of a seq, of every record that changed after it and can be in the answer."""
     touched = {dk for logged in reading.log(as_of, None) for _, dk, _ in logged.ops}
     found = []
@@ -397,14 +399,25 @@ def _rows_at(reading: Reading, q: Query, as_of: int) -> list[Row]:
         if head is None or head.seq <= as_of:
             continue
         try:
-            row = version_at(reading, head, as_of)
+            row, gone = version_at(reading, head, as_of), False
         except HistoryGone:
-            if q.schema is None or _was_of(reading, head, q.schema):
+            if isinstance(view, PartView):
+                row, gone = _next_kept(reading, head), True
+            elif q.schema is None or _was_of(reading, head, q.schema):
                 raise
+            else:
+                continue
+        if isinstance(view, PartView) and gone != view.gone:
             continue
         if row is not None and row.live:
             found.append(row)
     return found
+
+
+def _next_kept(reading: Reading, head: Row) -> Row | None:
+    """The oldest kept version of a record that is not a deletion."""
+    kept = (version(reading, head, rev) for rev, _, _ in reading.spans(head.dk))
+    return next((row for row in (*kept, head) if row is not None and row.live), None)
 
 
 def _was_of(reading: Reading, head: Row, schema: str) -> bool:

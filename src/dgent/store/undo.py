@@ -11,9 +11,9 @@ from dgent.store.row import datum_of
 
 def reverted(reading: Reading, seq: int) -> list[Reverted]:
     """For each record that a commit changed: what it was before, and where it stands now."""
+    select.check_floor(reading, max(seq - 1, 0))
     logged = reading.logged(seq)
     if logged is None:
-        select.check_floor(reading, max(seq - 1, 0))
         raise NotFound(f"there is no commit {seq}", seq=seq)
     if any(code & ~QUIET == FORGET for code, _, _ in logged.ops):
         raise Unsupported(f"commit {seq} forgot records for good", hint=f"it is of kind {KINDS[logged.kind]}")

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from dgent.errors import HistoryGone
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Declaration, Keep
-from dgent.testing.contract import STORED, Contract, delete, found, put, record, refused, typed
+from dgent.store.backend import Backend, Declaration, Delete, Keep, PartView, Put
+from dgent.testing.contract import (
+    STORED,
+    Contract,
+    Factory,
+    commit,
+    delete,
+    found,
+    opened,
+    put,
+    record,
+    refused,
+    typed,
+)
 
 
 async def _revs(store: Backend, id: str) -> list[int]:
     return [version.rev for version in await store.history(id, None)]
+
+
+async def _told(store: Backend, id: str) -> list[tuple[str | None, str | None]]:
+    """Who made each version of a record, and why."""
+    return [(version.author, version.note) for version in await store.history(id, None)]
 
 
 async def _series(store: Backend, id: str, schema: str, count: int) -> list[int]:
@@ -62,6 +80,41 @@ class RetentionContract(Contract):
         assert await store.count(query, STORED, first.seq) == 1
         await refused("history_gone", store.query(Query(schema="tick"), STORED, first.seq))
         await refused("history_gone", store.query(Query(), STORED, first.seq))
+
+    async def test_a_view_may_part_what_is_kept_from_what_went(self, store: Backend) -> None:
+        await store.declare(Declaration("tick", 1, history="none"))
+        await store.declare(Declaration("few", 1, history=1))
+        names = ("beat", "still", "went")
+        first = await put(
+            store,
+            typed("a", 0),
+            *(typed(name, 0, schema="tick") for name in names),
+            *(typed(name, 0, schema="few") for name in ("f", "g")),
+        )
+        await put(store, typed("a", 1), typed("born", 1))
+        for n in range(1, 4):
+            await put(store, typed("beat", n, schema="tick"), typed("f", n, schema="few"))
+        await delete(store, "went", "g")
+        await put(store, typed("g", 9, schema="few"))
+        await refused("history_gone", store.query(Query(), STORED, first.seq))
+
+        async def seen(gone: bool, **fields: Any) -> list[tuple[str, int]]:
+            view, query = PartView(STORED, gone), Query(limit=2, descending=False, **fields)
+            page = await store.query(query, view, first.seq)
+            items = list(page.items)
+            while page.cursor is not None:
+                page = await store.query(query.replace(cursor=page.cursor), view, first.seq)
+                items += page.items
+            assert await store.count(query, view, first.seq) == len(items)
+            return sorted((datum.id, datum.data["n"]) for datum in items)
+
+        went = [("beat", 3), ("f", 2), ("g", 9)]
+        assert await seen(False) == [("a", 0), ("still", 0)]
+        assert await seen(True) == went
+        assert await seen(True, schema="few") == went[1:]
+        assert await seen(False, schema="tick") == [("still", 0)]
+        assert await seen(True, schema="few", where={"n": 9}) == [("g", 9)]
+        assert await seen(True, schema="note") == []
 
     async def test_compact_by_number(self, store: Backend) -> None:
         await _series(store, "a", "note", 6)
@@ -155,6 +208,41 @@ class RetentionContract(Contract):
         answer = await put(store, record("b"))
         assert answer.seq == seqs[-1] + 1
         assert [change.seq for change in await store.changes(seqs[-1], 10)] == [answer.seq]
+
+    async def test_history_still_says_who_wrote_what_is_kept(self, store: Backend) -> None:
+        """The commit went with its author and note; the record has an author of its own, and a time."""
+        await commit(store, Put(record("a", 1)), author="ann", note="first")
+        await commit(store, Put(record("a", 2, author="bob")), author="ann", note="second")
+        before = await store.history("a", 1)
+        await commit(store, Put(record("b")), author="cat", note="third")
+        await commit(store, Delete("b"), author="dan", note="fourth")
+        assert await _told(store, "a") == [("ann", "second"), ("ann", "first")]
+        await store.compact(Keep(versions=0))
+        assert await _told(store, "a") == [("bob", None)]
+        assert [version.at for version in await store.history("a", None)] == [before[0].at]
+        assert await _told(store, "b") == [(None, None)], "who deleted it was the commit's to say"
+
+    async def test_nothing_is_told_of_commits_that_only_happen_to_be_left(
+        self, store: Backend, backend: Factory
+    ) -> None:
+        """The newest commit stays to say where the log stands, and those with a key for their retries."""
+        await commit(store, Put(record("k")), author="ann", note="with a key", key="k")
+        newest = await commit(store, Put(record("a")), author="ann", note="the newest")
+        async with opened(backend) as other:
+            stores = [store, other] if self.persistent else [store]
+            for each in stores:
+                assert await _told(each, "a") == [("ann", "the newest")]
+                assert len(await each.reverted(newest.seq)) == 1
+            done = await store.compact(Keep(after=datetime.now(UTC) + timedelta(days=1)))
+            assert done.first_seq == newest.seq + 1
+            for each in stores:
+                assert await _told(each, "a") == await _told(each, "k") == [("ann", None)]
+                await refused("history_gone", each.reverted(newest.seq))
+                await refused("history_gone", each.reverted(newest.seq - 1))
+        later = await commit(store, Put(record("a", 2)), author="bob", note="later")
+        assert await _told(store, "a") == [("bob", "later"), ("ann", None)]
+        assert (await commit(store, Put(record("k")), author="ann", note="with a key", key="k")).repeated
+        assert [each.id for each in await store.reverted(later.seq)] == ["a"]
 
     async def test_a_rule_that_says_nothing_removes_nothing(self, store: Backend) -> None:
         await _series(store, "a", "note", 3)

@@ -55,6 +55,9 @@ class Contracts:
 
     def of_type(self, kind: type[T]) -> Schema[T]:
         """The schema of a contract type."""
+        known = self._by_type.get(kind) if type(kind) is type else None
+        if known is not None:
+            return known
         made = made_by(kind)
         if not isinstance(made, type):
             raise InputError(f"a contract is a class, not {kind!r}", field="contract")

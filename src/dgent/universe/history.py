@@ -20,6 +20,10 @@ ATTEMPTS = 8
 class Keeper(Protocol):
     """A room that sees to it that undoing its commits leaves its rules whole."""
 
+    async def prepare(self) -> None:
+        """Have the room's schemas known here, if the store has anything of it."""
+        ...
+
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
         """Put records back, and what follows from them; refused where the rules do not allow it."""
         ...
@@ -68,13 +72,20 @@ def _revertible(seq: int, records: list[Reverted], force: bool) -> list[Reverted
 
 async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
     """The room whose records these are, if all are of one room and it is in use here."""
+    for keeper in universe.keepers.values():
+        await keeper.prepare()
     if not universe.keepers:
         return None
     now = await universe.backend.get_many([record.id for record in records if record.before is None])
     datums = [record.before for record in records if record.before is not None] + now
-    schemas = {datum.schema for datum in datums if datum is not None}
-    owners = {schema.owner if (schema := universe.contracts.named(name)) else None for name in schemas}
-    return universe.keepers.get(owners.pop() or "") if len(owners) == 1 else None
+    owners = {_owner(universe, datum.schema or "") for datum in datums if datum is not None}
+    return universe.keepers.get(owners.pop()) if len(owners) == 1 else None
+
+
+def _owner(universe: Universe, schema: str) -> str:
+    """The room of a schema; one that was not used here yet is known by the name of its schemas."""
+    known = universe.contracts.named(schema)
+    return schema.partition(".")[0] if known is None else known.owner or ""
 
 
 async def _picked(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:

@@ -57,6 +57,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PAGE = 500
+LONGEST_PAUSE_S = 0.25  # between two attempts of `transact`, however many there were
 _LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
 
 
@@ -330,7 +331,7 @@ class Universe:
             except TransactionConflict:
                 if attempt == attempts - 1:
                     raise
-                await asyncio.sleep(random.uniform(0, 0.002 * 2**attempt))
+                await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, LONGEST_PAUSE_S)))
         raise InputError("attempts must be at least 1", field="attempts")
 
     # -- reading --------------------------------------------------------------------------

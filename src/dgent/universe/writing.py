@@ -14,6 +14,8 @@ from dgent.model.datum import Datum, tagged
 from dgent.store.backend import Backend, Expect, Put, Written
 from dgent.universe.contracts import Contracts
 
+_STORED = (Crystal, Datum)
+
 
 def new_datum(
     contracts: Contracts,
@@ -29,7 +31,7 @@ def new_datum(
     key: str | None = None,
 ) -> tuple[Datum, Any]:
     """The datum of a new typed value, and the value as everyone will read it."""
-    if isinstance(value, Crystal | Datum):
+    if isinstance(value, _STORED):
         raise InputError("remember takes a value", hint="use store for crystals and put for datums")
     schema = contracts.of_type(type(value))
     data, settled = schema.shape.settle(value)
@@ -45,7 +47,7 @@ def new_datum(
         tagged(tags),
         author,
         source,
-        id_of(parent),
+        None if parent is None else id_of(parent),
         schema.name,
         schema.version,
     )

@@ -9,6 +9,7 @@ import msgspec
 
 from dgent.model.datum import Datum
 from dgent.store.backend import Change, Item, Version
+from dgent.verbs.entity import Work
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -101,10 +102,11 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """Commits; `first_seq` is the oldest that is still kept."""
+    """Commits; `first_seq` is the oldest that is still kept, and `work` what is going on now."""
 
     items: list[Entry]
     first_seq: int = 0
+    work: Work | None = None
 
 
 class Difference(msgspec.Struct, frozen=True):

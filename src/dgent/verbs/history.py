@@ -154,7 +154,9 @@ async def log(desk: Desk, ask: Back) -> Log:
             if change.seq is not None and change.seq < end and _is_wanted(change, ask)
         ]
         end = start + 1
-    return Log(entries[: ask.limit], kept)
+    # Whoever looks for something particular is not looking for work.
+    glance = ask == Back(limit=ask.limit)
+    return Log(entries[: ask.limit], kept, await room.work(u) if glance else None)
 
 
 def _is_wanted(change: Any, ask: Back) -> bool:

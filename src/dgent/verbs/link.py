@@ -1,84 +1,100 @@
-"""Verbs for what hangs together: causes and associations."""
+"""Verbs for links, the edges between crumbs, trails and stashes."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-import msgspec
-
-from dgent.errors import InputError, NotFound
+from dgent.cupboard import Cupboard
+from dgent.cupboard import Link as LinkEntity
+from dgent.cupboard.kind import LinkType
+from dgent.cupboard.link import ENDS
+from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.crystal import Crystal
-from dgent.universe.relation import Association
-from dgent.verbs.answer import Records, record_of
-from dgent.verbs.data import found
+from dgent.verbs import shelf
 from dgent.verbs.desk import Desk
+from dgent.verbs.entity import Link, Links, Removed, link_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
-
-class Associate(Ask):
-    """What `data.associate` takes."""
-
-    a: Annotated[str, argument("the id of the one", complete="id")]
-    b: Annotated[str, argument("the id of the other", complete="id")]
-    kind: Annotated[str, option("what kind of link", short="k")] = "related"
-    weight: Annotated[float, option("how strong it is")] = 1.0
+TABLES = {"crumb": "crumbs", "trail": "trails", "stash": "stashes"}
 
 
-class Link(msgspec.Struct, frozen=True):
-    """A link from one record to another."""
+class Add(Ask):
+    """What `link.add` takes."""
 
-    id: str
-    a: str
-    b: str
-    kind: str
-    weight: float
-    created_at: datetime
+    type: Annotated[LinkType, argument("belongs_to, child_of, branches_from or scoped_to")]
+    from_id: Annotated[str, argument("a crumb, trail or stash: the child, the member", complete="crumb")]
+    to_id: Annotated[str, argument("a crumb or trail: the parent, the trail", complete="crumb")]
 
 
-class Links(msgspec.Struct, frozen=True):
-    """Links of a record."""
-
-    items: list[Link]
-
-
-@verb("data.associate", effect="write", errors=(InputError, NotFound))
-async def associate(desk: Desk, ask: Associate) -> Link:
-    """Link two records."""
-    u = await desk.universe()
-    a, b = (await found(u, ask.a)).id, (await found(u, ask.b)).id
-    return _link(await u.associate(a, b, ask.kind, ask.weight))
-
-
-class Associated(Ask):
-    """What `data.associated` takes."""
-
-    id: Annotated[str, argument("the record's id", complete="id")]
-    kind: Annotated[str | None, option("only links of this kind", short="k")] = None
+@verb("link.add", effect="write", errors=(InputError, NotFound, Conflict))
+async def add(desk: Desk, ask: Add) -> Link:
+    """Link two things: `child_of CHILD PARENT`, `belongs_to CRUMB TRAIL`."""
+    cupboard = await shelf.cupboard_of(desk)
+    ends = ENDS[ask.type]
+    made = LinkEntity(
+        ask.type,
+        await shelf.id_of(cupboard, TABLES[ends.start], ask.from_id),
+        await shelf.id_of(cupboard, TABLES[ends.end], ask.to_id),
+    )
+    await cupboard.links.set(None, made)
+    return (await _named(cupboard, [made]))[0]
 
 
-@verb("data.associated", effect="read", errors=(NotFound,))
-async def associated(desk: Desk, ask: Associated) -> Links:
-    """List the links of a record."""
-    u = await desk.universe()
-    id = (await found(u, ask.id)).id
-    return Links([_link(link) for link in await u.associated(id, ask.kind)])
+class List(Ask):
+    """What `link.list` takes."""
+
+    type: Annotated[LinkType | None, option("only links of this type", short="t")] = None
+    from_id: Annotated[str | None, option("that start here", short="f", complete="crumb")] = None
+    to_id: Annotated[str | None, option("that end here", complete="crumb")] = None
+    limit: shelf.Limit = 100
 
 
-class Chain(Ask):
-    """What `data.chain` takes."""
+@verb("link.list", effect="read", errors=(InputError, NotFound))
+async def list_(desk: Desk, ask: List) -> Links:
+    """List links, oldest first."""
+    cupboard = await shelf.cupboard_of(desk)
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
+    filters: dict[str, Any] = {"limit": ask.limit}
+    if ask.type is not None:
+        filters["link_type"] = ask.type
+    for end in ("from_id", "to_id"):
+        given = getattr(ask, end)
+        if given is not None:
+            filters[end] = await _anything(cupboard, given)
+    return Links(await _named(cupboard, await cupboard.links.fetch(filters)))
 
-    id: Annotated[str, argument("the record's id", complete="id")]
+
+async def _named(cupboard: Cupboard, links: Sequence[LinkEntity]) -> list[Link]:
+    """Links with the names of what they join."""
+    ids = list({end for link in links for end in (link.from_id, link.to_id)})
+    found = await cupboard.universe.get_many(ids) if ids else []
+    names = {each.id: str(getattr(each.value, "name", "")) for each in found if isinstance(each, Crystal)}
+    return [link_of(each, names) for each in links]
 
 
-@verb("data.chain", effect="read", errors=(NotFound,))
-async def chain(desk: Desk, ask: Chain) -> Records:
-    """Show a record and what caused it, oldest first."""
-    u = await desk.universe()
-    links = await u.causal_chain((await found(u, ask.id)).id)
-    return Records([record_of(each.datum if isinstance(each, Crystal) else each) for each in links])
+async def _anything(cupboard: Cupboard, given: str) -> str:
+    """The id of a crumb, a trail or a stash."""
+    problem = NotFound(f"there is no crumb, trail or stash {given!r}", id=given)
+    for table in TABLES.values():
+        try:
+            return await shelf.id_of(cupboard, table, given)
+        except NotFound as error:
+            problem = error if "more than one" in error.message else problem
+    raise problem
 
 
-def _link(link: Crystal[Association]) -> Link:
-    value = link.value
-    return Link(link.id, value.a, value.b, value.kind, value.weight, link.created_at)
+class One(Ask):
+    """For a verb that takes one link."""
+
+    id: Annotated[str, argument("the link's id, or the beginning of it")]
+
+
+@verb("link.delete", effect="write", errors=(NotFound, Conflict))
+async def delete(desk: Desk, ask: One) -> Removed:
+    """Remove a link; whoever waited by it waits no longer."""
+    cupboard = await shelf.cupboard_of(desk)
+    link: LinkEntity = await shelf.found(cupboard, "links", ask.id)
+    await cupboard.links.delete(link.id)
+    return Removed("links", link.id, f"{link.from_id} {link.link_type} {link.to_id}")

@@ -16,10 +16,11 @@ from dgent.exchange import place
 from dgent.store.upkeep import Finding, upkeep_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
-from dgent.verbs.answer import Entry
+from dgent.verbs.answer import Entry, Log
 from dgent.verbs.caller import Effect
 from dgent.verbs.data import DryRun, Nothing
 from dgent.verbs.desk import Desk
+from dgent.verbs.entity import Work
 from dgent.verbs.history import Back, log
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -50,6 +51,7 @@ class Status(msgspec.Struct, frozen=True):
     commits: list[Entry]
     pending: int = 0
     conflicts: int = 0
+    work: Work | None = None
 
 
 @verb("store.status", effect="read")
@@ -60,6 +62,7 @@ async def status(desk: Desk, ask: Nothing) -> Status:
     # Of a store that is away there is nothing to inspect, and no log.
     away = u.degraded is not None
     findings = [each for each in await _inspected(u) if each.level in ("warning", "problem")]
+    recent = Log([]) if away else await log(desk, Back(limit=LAST))
     kinds = [Kind(each.name, each.records, list(each.building)) for each in told.schemas]
     return Status(
         told.place,
@@ -72,9 +75,10 @@ async def status(desk: Desk, ask: Nothing) -> Status:
         told.seq,
         told.size_bytes,
         sorted(kinds, key=lambda kind: -kind.records),
-        [] if away else (await log(desk, Back(limit=LAST))).items,
+        recent.items,
         _count(told.details, "pending"),
         _count(told.details, "conflicts"),
+        recent.work,
     )
 
 

@@ -43,6 +43,13 @@ def moment(text: str, field: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def ahead(text: str, field: str) -> datetime:
+    """A time such as 2026-01-31T12:00Z, or 90m, 2h, 3d, 1w for that long from now."""
+    now = clock.now()
+    found = moment(text, field)
+    return found if _AGO.fullmatch(text.strip()) is None else now + (now - found)
+
+
 def point(text: str | None, field: str = "as_of") -> int | datetime | None:
     """A moment to read at: the number of a commit, or a time."""
     if text is None:

@@ -49,16 +49,18 @@ class Field:
         kinds = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
         self.kind = next(kind for kind in kinds if kind is not NoneType)
         self.many = get_origin(plain) is tuple
-        self.choices = [str(each) for each in get_args(plain)] if get_origin(plain) is Literal else []
+        self.choices = [str(each) for each in get_args(self.kind)] if get_origin(self.kind) is Literal else []
 
     def param(self) -> click.Parameter:
         """The click parameter of this field."""
         shown = self.name.replace("_", "-")
         rest: dict[str, Any] = {"shell_complete": completer(self.complete)} if self.complete else {}
+        kind: Any = click.Choice(self.choices) if self.choices else str
         if self.place:
             many = self.many or self.words
             return click.Argument(
                 [self.name],
+                type=kind,
                 nargs=-1 if many else 1,
                 required=self.required,
                 metavar=self._metavar(many),
@@ -67,7 +69,6 @@ class Field:
         names = [self.name, f"--{shown}", *([f"-{self.short}"] if self.short else [])]
         if self.kind is bool:
             return click.Option(names, is_flag=True, help=self.help)
-        kind: Any = click.Choice(self.choices) if self.choices else str
         told = self.help if self.default in (None, ()) else f"{self.help} [{self.default}]"
         metavar = (
             None if self.choices else self.kind.__name__.upper() if self.kind in (int, float) else "TEXT"

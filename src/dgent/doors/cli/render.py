@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from dgent import config
-from dgent.doors.cli.draw import history, record, store
+from dgent.doors.cli.draw import cupboard, history, record, store
 from dgent.doors.cli.paint import Paint, ago
 from dgent.doors.cli.setting import Said
 from dgent.doors.cli.wire import as_text
@@ -93,6 +93,33 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "Known": store.known,
     "Deleted": store.deleted,
     "Constellations": store.constellations,
-    "Links": record.links,
+    "Associations": record.associations,
     "Offers": record.offers,
+    "Crumb": cupboard.crumb,
+    "WholeCrumb": cupboard.whole_crumb,
+    "Crumbs": cupboard.crumbs,
+    "Queue": cupboard.queue,
+    "CrumbVersions": cupboard.versions,
+    "Board": cupboard.board,
+    "Trail": cupboard.trail,
+    "Trails": cupboard.trails,
+    "WholeTrail": cupboard.whole_trail,
+    "Ended": cupboard.ended,
+    "Link": cupboard.link,
+    "Links": cupboard.links,
+    "Property": cupboard.property_,
+    "Properties": cupboard.properties,
+    "Categories": cupboard.categories,
+    "Value": cupboard.value,
+    "Stash": cupboard.stash,
+    "Stashes": cupboard.stashes,
+    "StashVersions": cupboard.stash_versions,
+    "Held": cupboard.held,
+    "MetadataEntry": cupboard.entry,
+    "MetadataEntries": cupboard.entries,
+    "MetadataSchemas": cupboard.schemas,
+    "Removed": cupboard.removed,
+    "dict": cupboard.row,
+    "Rows": cupboard.rows,
+    "Opened": cupboard.opened,
 }

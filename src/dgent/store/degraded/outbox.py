@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,6 +26,7 @@ from dgent.errors import (
 )
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.store import file
 from dgent.store.backend import (
     STORED,
     Backend,
@@ -50,9 +50,6 @@ from dgent.store.degraded.entry import (
     shown,
     shown_datum,
 )
-
-if sys.platform != "win32":
-    import fcntl
 
 PART = "dgent.outbox.part"
 HOME = "dgent.outbox.home"
@@ -282,21 +279,12 @@ class Outbox:
         except OSError as error:
             raise Unavailable(f"{self.path}.lock cannot be opened: {error.strerror}") from None
         try:
-            while not _lock(handle):
+            # Where there are no such locks, the keys alone see to it that nothing happens twice.
+            while not file.try_lock(handle):
                 await asyncio.sleep(LOCK_S)
             yield
         finally:
             os.close(handle)
-
-
-def _lock(handle: int) -> bool:
-    # Elsewhere the keys alone see to it that nothing happens twice.
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 def _note(id: str, value: Any) -> Datum:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dgent.errors import Busy, Corrupt, FormatTooNew, NoBackendAvailable
+from dgent.errors import Busy, Closed, Corrupt, FormatTooNew, NoBackendAvailable
 from dgent.model.datum import Datum
 from dgent.store.backend import Keep
-from dgent.store.check import check_seq
-from dgent.store.embedded import wait_by_polling
 from dgent.store.jsonl import cache
 from dgent.store.jsonl.cache import Report
 from dgent.store.jsonl.compaction import Compaction, Wanted
@@ -22,7 +22,7 @@ from dgent.store.jsonl.kernel import JSONLKernel
 from dgent.store.jsonl.syncing import Policy, Strategy
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger
-from dgent.store.sqlite.backend import POLL_S, SQLiteBackend
+from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
 from dgent.store.sqlite.upkeep import disk_errors
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from dgent.store.upkeep import Upkeep
 
 R = TypeVar("R")
+
+QUIET_S = 0.01  # after so long without a commit, the cache gets what it lacks
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class JSONLBackend(SQLiteBackend):
         self.folder = os.path.realpath(path)
         self.policy = Policy(sync, sync_every, sync_interval).checked()
         self._cache_folder = os.path.join(self.folder, CACHE) if cache is None else os.path.realpath(cache)
+        self._bringing: asyncio.TimerHandle | None = None
         # What the cache has lost, the files still have, so it never waits for the disk.
         super().__init__(os.path.join(self._cache_folder, "cache.db"), "relaxed", wrap)
 
@@ -100,11 +103,13 @@ class JSONLBackend(SQLiteBackend):
         kernel = self.kernel
         if kernel.epoch != self.epoch:
             self.epoch = kernel.epoch  # the cache was built anew
-        if kernel.writing or not kernel.changed():
+        if not kernel.late and (kernel.writing or not kernel.changed()):
             return
-        if _on_a_loop():
+        writer = self._opened().writer
+        if not _on_a_loop():
+            catch_up(writer)
+        elif not kernel.late or not writer.try_now([Job(_ignored, work=_nothing)]):
             raise Busy(f"{self.folder} was changed by others")
-        catch_up(self._opened().writer)
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """The live version, read on this thread without an event loop."""
@@ -125,23 +130,36 @@ class JSONLBackend(SQLiteBackend):
 
         return await self._loop.run_in_executor(shared.pool, fresh)
 
-    async def wait(self, since: int, timeout_s: float) -> int:
-        """Return the newest seq as soon as it passes `since`, or when time is up."""
-        check_seq(since, "since")
-
-        def newest() -> int:
-            try:
-                return self._read_now(lambda reading: reading.newest()[0])
-            except Busy:
-                self._opened().writer.submit([Job(_ignored, work=_nothing)])
-                return since  # asked again after the pause
-
-        return await wait_by_polling(newest, since, timeout_s, POLL_S)
+    def _when_busy(self) -> None:
+        # Whoever writes next brings the cache up to what the files say.
+        self._opened().writer.submit([Job(_ignored, work=_nothing)])
 
     def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
         if len(jobs) > 1 and self.policy.strategy == "immediate":
             return False
         return writer.pace_s < LOOP_BUDGET_S and super()._fits_the_loop(jobs, writer)
+
+    def _flush(self) -> None:
+        super()._flush()
+        if self._bringing is None and self._shared is not None and self.kernel.late:
+            self._bring_after(QUIET_S)
+
+    def _bring_after(self, pause_s: float) -> None:
+        assert self._loop is not None
+        self._bringing = self._loop.call_later(pause_s, self._bring)
+
+    def _bring(self) -> None:
+        """Have the writer's thread bring to the cache what is held, once no more comes."""
+        self._bringing = None
+        shared = self._shared
+        if shared is None or shared.inherited or not self.kernel.late:
+            return
+        left = self.kernel.held_at + QUIET_S - monotonic()
+        if left > 0:
+            self._bring_after(left)
+            return
+        with suppress(Closed):
+            shared.writer.submit([Job(_ignored, work=_nothing)])
 
     # -- rewriting ------------------------------------------------------------------------
 

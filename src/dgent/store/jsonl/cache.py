@@ -39,6 +39,7 @@ _PUT_FILE = (
     " ended = excluded.ended, head_size = excluded.head_size, head = excluded.head,"
     " tail_size = excluded.tail_size, tail = excluded.tail"
 )
+PUT_LINE = "INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _FILES = "SELECT name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail FROM j_file"
 _HEADS = (
     "SELECT l.sum, d.id, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
@@ -176,7 +177,7 @@ class Cache:
         """Note lines: dk, rev, sum, commit, time, number of the file, and the line's own rev and `after`."""
         found = list(lines)
         if found:
-            self._kernel._many("INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?, ?)", found)
+            self._kernel._many(PUT_LINE, found)
 
     def newest(self, dk: int) -> Seen | None:
         """The line of a record's newest version."""

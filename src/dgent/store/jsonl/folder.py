@@ -122,6 +122,11 @@ class Folder:
         """The bytes of all files with lines."""
         return sum(stamp.size for stamp in self.stamps().values())
 
+    def room(self) -> int:
+        """The bytes that are free on its disk."""
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
     # -- appending ------------------------------------------------------------------------
 
     def append(self, name: str, chunk: bytes, size: int, inode: int, ended: bool) -> Stamp:

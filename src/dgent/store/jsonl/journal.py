@@ -207,7 +207,7 @@ class Journal:
                 if names:
                     self._append_to(names)
                     self._kernel.syncing.appended(names, commits)
-        self._cache.put_lines(self._lines)
+        self._kernel.note_lines(self._lines)
         self._cache.put_marks(self._marks)
 
     def _append_to(self, names: Iterable[str]) -> None:

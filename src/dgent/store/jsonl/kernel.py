@@ -3,22 +3,28 @@
 A transaction takes the folder's lock, reads what others appended, is decided in the cache, appended
 to the files, and only then committed in the cache. A process that dies between the two has written
 a commit that the next one reads from the files.
+
+So the cache may come later. Small commits that add records and nothing else are held: their rows wait
+in memory, with nothing locked, and reach the cache some at a time, at the latest before anyone here
+reads. Who finds the cache without them reads them from the files. If that was another process, or if
+anything went wrong, what is held here is dropped, and the files are asked as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 from dgent import ids
 from dgent.errors import Busy, StorageError
-from dgent.store.jsonl.cache import EMPTY, Cache, Known
+from dgent.store.jsonl.cache import EMPTY, PUT_LINE, Cache, Known
 from dgent.store.jsonl.compaction import Compacting, Wanted
 from dgent.store.jsonl.folder import Folder, Stamp
 from dgent.store.jsonl.journal import Journal
 from dgent.store.jsonl.purge import purge
-from dgent.store.jsonl.recording import Recording
+from dgent.store.jsonl.recording import Recorded, Recording
 from dgent.store.jsonl.replay import Replay
 from dgent.store.jsonl.syncing import Policy, Syncing
 from dgent.store.kernel import Wrap, Writing
@@ -28,6 +34,12 @@ from dgent.store.sqlite.upkeep import disk_errors
 
 UNKNOWN = -1
 UNSAVED = 1 << 18  # so much of a file may be read again after a crash
+HELD_COMMITS, HELD_BYTES = 32, 1 << 16  # so much may be in the files and not yet in the cache
+HOLDING_ROOM = 64 << 20  # a disk that is nearly full might take the lines, and then not the cache
+
+
+class _Overtaken(Exception):
+    """Others read from the files what is held here; who may wait begins anew with what they made of it."""
 
 
 class JSONLKernel(SQLiteKernel):
@@ -52,6 +64,12 @@ class JSONLKernel(SQLiteKernel):
         self._commit_ids: dict[int, str] = {}
         self._recording: Recording | None = None
         self.replaying: Ledger | None = None
+        self.late = False  # whether the cache lacks commits that were answered
+        self.held_at = 0.0  # when one was last held
+        self._held = self._held_bytes = 0  # commits whose rows wait in memory
+        self._new_lines: list[tuple[Any, ...]] = []
+        self._unbegun = False  # inside a transaction that has not asked the cache for anything yet
+        self._brought = 0  # changes made by bringing what was held
 
     def behind(self, wrap: Wrap) -> Writing:
         """What is written is noted before it is wrapped, so that lines hold plain records."""
@@ -116,18 +134,92 @@ class JSONLKernel(SQLiteKernel):
         if mtime != self._seen_folder:
             self._seen_folder = mtime if self.folder.stamps().keys() <= self._seen.keys() else UNKNOWN
 
+    # -- what is held ---------------------------------------------------------------------
+
+    def note_lines(self, lines: list[tuple[Any, ...]]) -> None:
+        """Note lines that were appended, in turn with the rows that they are of."""
+        self._new_lines += lines
+
+    def _write_waiting(self) -> None:
+        if self._unbegun:
+            self._unbegun = False
+            self._at_once("BEGIN IMMEDIATE")
+            if not self.patient and self._is_overtaken():
+                raise _Overtaken
+            before = self.connection.total_changes()
+            self._flush()
+            self._brought += self.connection.total_changes() - before
+        elif self._new_log or self._new or self._new_entries or self._new_lines:
+            self._flush()
+
+    def _flush(self) -> None:
+        lines, self._new_lines = self._new_lines, []
+        super()._flush()
+        if lines:
+            self._many_at_once(PUT_LINE, lines)
+
+    def changes(self) -> tuple[int, int, int]:
+        """Differs as soon as the work at hand has written something; its rows move the tip on first."""
+        return self.connection.total_changes() - self._brought, self.tip.seq, self.tip.dk
+
+    def _hold(self, recorded: Recorded) -> bool:
+        """Let a commit wait in memory, if that is all there is to it and not too much waits already.
+
+        Only on an event loop, where one commit comes after another: whoever has a thread for it commits
+        together with others, and reads beside it.
+        """
+        if self.patient or not self._unbegun or not recorded.commits:
+            return False
+        if not self._held and self.folder.room() < HOLDING_ROOM:
+            return False
+        sizes = ((self._files.get(name, EMPTY), known) for name, known in self._grown.items())
+        self._held += len(recorded.commits)
+        self._held_bytes += sum(known.stamp.size - before.stamp.size for before, known in sizes)
+        if self._held > HELD_COMMITS or self._held_bytes > HELD_BYTES:
+            return False
+        self.late, self.held_at, self._unbegun = True, monotonic(), False
+        return True
+
+    def _is_overtaken(self) -> bool:
+        """Whether someone else wrote to the cache, and so has read from the files what is held here."""
+        return self._held > 0 and self._version() != self._data_version
+
+    def _drop_held(self) -> None:
+        """Know only what the cache knows: the files have the rest, and are read before anything else."""
+        self._drop_new()
+        self._new_lines, self._held, self._held_bytes = [], 0, 0
+        self._grown, self._files, self._unsaved, self._commit_ids = {}, {}, {}, {}
+        self._data_version = self.catalog.version = -1
+        self.catalog.generation += 1
+        self.cache.forget_numbers()
+        self.ready = False
+
+    def _brought_all(self) -> None:
+        """The cache has everything."""
+        self._held, self._held_bytes, self.late = 0, 0, False
+
     # -- the transaction ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take the folder's lock, bring the cache up to date, and start a transaction."""
+        """Take the folder's lock, bring the cache up to date, and start a transaction.
+
+        For who may not wait, the cache's own part of it begins when the cache is first asked: what is
+        held needs none, and the lock is enough to know that nobody changes the cache meanwhile.
+        """
         try:
             self.folder.lock.acquire(wait=self.patient)
+            # Who may not wait finds out when the cache is needed: most commits are held without it.
+            if self.patient and self._is_overtaken():
+                self._drop_held()
             if not self.ready or self.changed():
                 if not self.patient:
                     raise Busy(f"{self.folder.path} was changed by others")
                 self._catch_up()
-            self.writing = True
-            super().begin()
+            self.writing = self._unbegun = True
+            if self.patient:
+                self._write_waiting()
+            if not self._held:
+                self._notice_others()
         except BaseException as error:
             self._unlock()
             with disk_errors(self.folder.path):
@@ -145,7 +237,9 @@ class JSONLKernel(SQLiteKernel):
             self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
         if any(self.known(name).stamp.size - size > UNSAVED for name, size in self._unsaved.items()):
             self.save_files()
-        super().commit()
+        if not self._hold(recorded):
+            super().commit()
+            self._brought_all()
         self._settle()
         try:
             # It is committed, so nothing from here on can fail it.
@@ -162,8 +256,10 @@ class JSONLKernel(SQLiteKernel):
         """Undo the transaction, in the files too."""
         assert self._recording is not None
         self._recording.taken()
+        if not self.writing and self.connection.get_autocommit():
+            return  # it never began; what is held is held
         self.cache.forget_numbers()
-        self._grown, self._commit_ids = {}, {}
+        self._grown, self._commit_ids, self._unbegun = {}, {}, False
         try:
             # They are as they were, and only their times tell otherwise.
             for name, stamp in self.folder.take_back().items():
@@ -172,8 +268,11 @@ class JSONLKernel(SQLiteKernel):
                 self._unsaved.setdefault(name, stamp.size)
         finally:
             try:
+                self._new_lines = []
                 super().rollback()
             finally:
+                if self._held:
+                    self._drop_held()
                 self._unlock()
 
     def _settle(self) -> None:
@@ -192,7 +291,7 @@ class JSONLKernel(SQLiteKernel):
                 self._publish()
 
     def _unlock(self) -> None:
-        self.writing = False
+        self.writing = self._unbegun = False
         self.folder.lock.release()
 
     def close(self) -> None:
@@ -210,7 +309,9 @@ class JSONLKernel(SQLiteKernel):
             return
         self.folder.lock.acquire()
         try:
-            if not self.changed():
+            if self._is_overtaken():
+                self._drop_held()
+            elif not self.changed():
                 self._in_cache(lambda: None)
         finally:
             self._unlock()
@@ -258,13 +359,12 @@ class JSONLKernel(SQLiteKernel):
             files = self.cache.files()
             super().commit()
         except BaseException:
-            self._grown, self._files, self._unsaved, self._commit_ids = {}, {}, {}, {}
-            self.ready = False
-            self.cache.forget_numbers()
+            self._drop_held()
             try:
                 self.folder.take_back()
             finally:
                 super().rollback()
             raise
+        self._brought_all()
         self.folder.appended()
         self._grown, self._files, self._commit_ids = {}, files, {}

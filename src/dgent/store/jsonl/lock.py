@@ -8,6 +8,7 @@ import random
 import time
 
 from dgent.errors import Busy
+from dgent.store import file
 
 WAIT_S = 30.0
 
@@ -18,6 +19,7 @@ class FolderLock:
     def __init__(self, path: str) -> None:
         self.path = path
         self._file: int | None = None
+        self._which = (0, 0)  # its device and inode
 
     def acquire(self, wait: bool = True) -> None:
         """Take the lock; Busy, naming the process that has it, after 30 s, or at once without `wait`."""
@@ -34,22 +36,22 @@ class FolderLock:
     def _try(self) -> bool:
         if self._file is None:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            here = os.fstat(self._file)
+            self._which = here.st_dev, here.st_ino
+        if not file.try_lock(self._file):
             return False
-        if self._is_current(self._file):
+        if self._is_current():
             return True
         # Someone removed the file, and others lock another one by now.
         self.close()
         return False
 
-    def _is_current(self, file: int) -> bool:
+    def _is_current(self) -> bool:
         try:
-            there, here = os.stat(self.path), os.fstat(file)
+            there = os.stat(self.path)
         except FileNotFoundError:
             return False
-        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+        return (there.st_dev, there.st_ino) == self._which
 
     def release(self) -> None:
         """Let others in; nothing happens when it is not held."""
@@ -64,13 +66,4 @@ class FolderLock:
             self._file = None
 
     def _holder(self) -> int | None:
-        try:
-            inode = os.stat(self.path).st_ino
-            with open("/proc/locks", encoding="ascii") as locks:
-                for line in locks:
-                    parts = line.split()
-                    if len(parts) >= 8 and parts[1] == "FLOCK" and parts[5].endswith(f":{inode}"):
-                        return int(parts[4])
-        except (OSError, ValueError):
-            return None
-        return None
+        return next((lock.pid for lock in file.locks_on(self.path) if lock.kind == "FLOCK"), None)

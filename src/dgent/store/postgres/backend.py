@@ -64,6 +64,7 @@ class PostgresBackend(KernelBackend):
         self._listener: Listener | None = None
         self._closing: asyncio.Future[None] | None = None
         self._pid = 0
+        self._now: Callable[[], float] = float  # the loop's clock, once it is open
         self._seen = Seen()
 
     # -- lifecycle ------------------------------------------------------------------------
@@ -85,6 +86,7 @@ class PostgresBackend(KernelBackend):
             await pool.close()
             raise
         self._pool, self._pid = pool, os.getpid()
+        self._now = asyncio.get_running_loop().time
         self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._seen)
         self._listener = Listener(pool, self.address, self._primary_seq)
         if self.address.read_dsn is not None:
@@ -154,16 +156,21 @@ class PostgresBackend(KernelBackend):
             return await self._ask(lambda connection: connection.fetch(sql, *values), quick=True)
         pool = self._opened()
         end = None
-        connection = pool.take_idle()
+        now, timeout = self._now(), self.address.timeout
+        connection = pool.take_idle(now + timeout / ATTEMPTS)
         if connection is not None:
             # The common case, without the machinery for when it goes wrong.
-            end = asyncio.get_running_loop().time() + self.address.timeout
+            end = now + timeout
             try:
-                found = await connection.fetch(sql, *values, timeout=self.address.timeout / 3)
-            except trouble.FAILURES as error:
+                found = await connection.fetch(sql, *values)
+            except Exception as error:
+                # Once it is closed, whatever the driver raises is about that.
+                gone = connection.is_closed() or trouble.is_gone(error)
                 pool.drop(connection)
-                if not trouble.is_gone(error):
-                    raise trouble.told(error, self.address.place) from None
+                if not gone:
+                    if isinstance(error, trouble.FAILURES):
+                        raise trouble.told(error, self.address.place) from None
+                    raise
             except BaseException:
                 pool.drop(connection)
                 raise
@@ -182,8 +189,13 @@ class PostgresBackend(KernelBackend):
         found = await self._fetch(self._texts.brief, ids_.check_id(id))
         if not found:
             return None
-        names = await self._names(found)
-        datum = datums_of(found, names)[0] if lazy else datum_of(whole_of(tuple(found[0])), names)
+        row, known = found[0], self._catalogs.names
+        name: Callable[[int], str]
+        if row[5] in known and row[7] in known and row[8] is None:
+            name = known.__getitem__  # what nearly every record comes to, without another call
+        else:
+            name = await self._names(found)
+        datum = datums_of(found, name)[0] if lazy else datum_of(whole_of(tuple(row)), name)
         if datum.problem is not None:
             raise Corrupt(datum.problem, id=datum.id)
         return datum

@@ -3,13 +3,15 @@
 The ledger, the planner and the reader are plain functions over a kernel. Here the kernel's
 primitives are round trips. `run` calls such a function in a greenlet; where the kernel says `wait`,
 the greenlet steps aside, the event loop goes on, and the answer is handed back in.
+
+`Begun` is for a coroutine that should not wait for the loop to come round before it starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
 
@@ -38,3 +40,38 @@ def wait(awaitable: Awaitable[R]) -> R:
     assert parent is not None, "only a function called by `run` can wait"
     answer: R = parent.switch(awaitable)
     return answer
+
+
+class Begun(Generic[R]):
+    """A coroutine that has run up to its first wait; awaited later, by a task, it goes on from there.
+
+    Until then no task is its own, so nothing in its beginning may ask for the current one.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, R]) -> None:
+        self._work = work
+        self._first: Any = None
+        self._ended: BaseException | None = None  # it never waited: its end, with a result or an error
+        try:
+            self._first = work.send(None)
+        except BaseException as end:
+            self._ended = end
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        if self._ended is not None:
+            if isinstance(self._ended, StopIteration):
+                result: R = self._ended.value
+                return result
+            raise self._ended
+        waited = self._first
+        try:
+            while True:
+                try:
+                    answer = yield waited
+                except BaseException as error:
+                    waited = self._work.throw(error)
+                else:
+                    waited = self._work.send(answer)
+        except StopIteration as end:
+            result = end.value
+            return result

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import asyncpg
 
 from dgent import clock
+from dgent.store.postgres.changes import with_ids
 from dgent.store.postgres.format import FRESH
 from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.sql import Texts
@@ -37,7 +38,10 @@ async def send(
                 records=_numbered(fresh, ahead, shift, at),
             )
             await connection.copy_records_to_table(
-                "entry", schema_name=texts.universe, columns=list(_ENTRY), records=_shifted(added, shift)
+                "entry",
+                schema_name=texts.universe,
+                columns=list(_ENTRY),
+                records=_shifted(with_ids(added, proposal.ids), shift),
             )
     finally:
         proposal.changes.fresh, proposal.changes.added = fresh, added
@@ -53,6 +57,6 @@ def _numbered(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> I
         yield given
 
 
-def _shifted(entries: list[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
+def _shifted(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
     for ix, key, t, dk, id in entries:
         yield ix, key, t, dk + shift if dk < 0 else dk, id

@@ -23,7 +23,7 @@ class Changes:
         self.heads: list[tuple[Any, ...]] = []
         self.was: list[int] = []
         self.buried: list[tuple[Any, ...]] = []
-        self.added: list[tuple[Any, ...]] = []
+        self.added: list[Entry] = []
         self.removed: list[tuple[Any, ...]] = []
         self.logged: list[tuple[Any, ...]] = []
         self.lagging: list[tuple[int, int]] = []
@@ -69,7 +69,7 @@ class Changes:
             self.heads,
             self.was,
             self.buried,
-            self.added,
+            standing(self.added, id_of),
             self.removed,
             self.logged,
             [(schema, dk, id_of[dk]) for schema, dk in self.lagging],
@@ -77,6 +77,25 @@ class Changes:
             self.thinned,
             self.below,
         )
+
+
+def standing(entries: Iterable[Entry], id_of: dict[int, str]) -> list[tuple[Any, ...]]:
+    """Entries by record: a third of the bytes, and one value to encode instead of one for each entry.
+
+    Lists travel as text: the server reads that quicker than the driver encodes their items one by one.
+    """
+    records: dict[tuple[int, int], tuple[list[str], list[str]]] = {}
+    last = at = None
+    for ix, key, t, dk in entries:
+        if dk != last or t != at:
+            last, at = dk, t
+            streams, keys = records.setdefault((dk, t), ([], []))
+        streams.append(str(ix))
+        keys.append(key.hex())
+    return [
+        (dk, t, id_of[dk], f"{{{','.join(streams)}}}", '{"\\\\x' + '","\\\\x'.join(keys) + '"}')
+        for (dk, t), (streams, keys) in records.items()
+    ]
 
 
 def with_ids(entries: Iterable[Entry], id_of: dict[int, str]) -> Sequence[tuple[Any, ...]]:

@@ -82,12 +82,22 @@ CREATE TABLE {{u}}.trail (
 );
 """
 
+# Where a record stands, as it is sent: the streams of its entries and their keys, as texts of lists.
+STANDING = """
+CREATE TYPE {u}.standing AS (dk bigint, t bigint, id text COLLATE "C", streams text, keys text);
+"""
+
+_ENTRIES = """
+        SELECT unnest(r.streams::int[]), unnest(r.keys::bytea[]), r.t,
+            CASE WHEN r.dk < 0 THEN r.dk + shift ELSE r.dk END, r.id
+        FROM unnest(added) r"""
+
 # What a commit writes, in whole sets. The times of rows and entries belong to records; `at_` is the
 # commit's. Keys below zero count from FRESH and get the store's own numbers here.
 APPLY = """
 CREATE FUNCTION {u}.dgent_apply(
     ahead bigint, shift bigint, at_ bigint, fresh {u}.datum[], heads {u}.datum[], was bigint[],
-    buried {u}.past[], added {u}.entry[], removed {u}.entry[], logged {u}.commits[],
+    buried {u}.past[], added {u}.standing[], removed {u}.entry[], logged {u}.commits[],
     lagging {u}.lag[], caught_up {u}.lag[], thinned bigint[], below int[], again boolean
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
@@ -120,11 +130,10 @@ BEGIN
         WHERE e.ix = r.ix AND e.key = r.key AND e.t = r.t AND e.dk = r.dk AND e.id = r.id;
     END IF;
     IF again THEN
-        INSERT INTO {u}.entry SELECT * FROM unnest(added) ON CONFLICT DO NOTHING;
+        INSERT INTO {u}.entry (ix, key, t, dk, id){entries}
+        ON CONFLICT DO NOTHING;
     ELSIF cardinality(added) > 0 THEN
-        INSERT INTO {u}.entry (ix, key, t, dk, id)
-        SELECT r.ix, r.key, r.t, CASE WHEN r.dk < 0 THEN r.dk + shift ELSE r.dk END, r.id
-        FROM unnest(added) r;
+        INSERT INTO {u}.entry (ix, key, t, dk, id){entries};
     END IF;
     IF cardinality(buried) > 0 THEN
         INSERT INTO {u}.past SELECT * FROM unnest(buried);
@@ -158,7 +167,7 @@ COMMIT = """
 CREATE FUNCTION {u}.dgent_commit(
     writer_ bytea, n_ bigint, catalog_ bigint, seq_ bigint, strict boolean, now_ bigint, seqs int, dks int,
     checked text[], checked_seq bigint[],
-    fresh {u}.datum[], heads {u}.datum[], was bigint[], buried {u}.past[], added {u}.entry[],
+    fresh {u}.datum[], heads {u}.datum[], was bigint[], buried {u}.past[], added {u}.standing[],
     removed {u}.entry[], logged {u}.commits[], lagging {u}.lag[], caught_up {u}.lag[], thinned bigint[],
     below int[], OUT seq bigint, OUT dk bigint, OUT at bigint
 ) LANGUAGE plpgsql VOLATILE
@@ -222,7 +231,9 @@ def script(name: str) -> str:
             f" FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {part}){room};"
             for part in range(PARTITIONS)
         ]
-    parts += [text.format(u=quoted, name=name, fresh=FRESH) for text in (APPLY, COMMIT)]
+    parts += [
+        text.format(u=quoted, name=name, fresh=FRESH, entries=_ENTRIES) for text in (STANDING, APPLY, COMMIT)
+    ]
     return "\n".join(parts)
 
 

@@ -14,7 +14,7 @@ OPS_A_SECOND = 1000  # a large commit gets so much more time
 class Job:
     """One commit, who waits for it, and until when."""
 
-    __slots__ = ("answer", "end", "failed", "offered", "prepared", "result", "view")
+    __slots__ = ("answer", "end", "failed", "names", "offered", "prepared", "result", "view")
 
     def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed], end: float) -> None:
         self.prepared, self.view, self.answer = prepared, view, answer
@@ -22,19 +22,15 @@ class Job:
         self.offered = False  # worked out and maybe sent: from here on it may happen
         self.result: Committed | None = None
         self.failed: Exception | None = None
+        # Its records and its key: commits that share one of these are never under way together.
+        self.names: list[str | bytes] = [op.id for op in prepared.commit.ops]
+        if prepared.key is not None:
+            self.names.append(prepared.key)
 
     @property
     def commit(self) -> Commit:
         """What was asked for."""
         return self.prepared.commit
-
-    @property
-    def names(self) -> list[str | bytes]:
-        """Its records and its key: commits that share one of these are never under way together."""
-        names: list[str | bytes] = [op.id for op in self.prepared.commit.ops]
-        if self.prepared.key is not None:
-            names.append(self.prepared.key)
-        return names
 
     @property
     def extra_s(self) -> float:

@@ -30,7 +30,7 @@ class PostgresKernel(PostgresReading):
         self.changes = Changes()
         self.tip = Tip(0, 0, 0)
         self.keys: list[tuple[str, bytes | None]] = []
-        self._ids: dict[int, str] = {}
+        self.ids: dict[int, str] = {}
         self._was: dict[int, int] = {}
         self._first = (0, 0, 0)
         self._changed_catalog = False
@@ -71,7 +71,7 @@ class PostgresKernel(PostgresReading):
             self._forget_read()
             changes, self.changes = self.changes, Changes()
             again = bool(changes.added)
-            wait(self.connection.fetch(self.texts.apply, 0, 0, None, *changes.arguments(self._ids), again))
+            wait(self.connection.fetch(self.texts.apply, 0, 0, None, *changes.arguments(self.ids), again))
         if self.keys:
             keys, self.keys = self.keys, []
             sql = (
@@ -96,7 +96,7 @@ class PostgresKernel(PostgresReading):
 
     def _met(self, row: Row | None) -> Row | None:
         if row is not None:
-            self._ids[row.dk] = row.id
+            self.ids[row.dk] = row.id
             self._was[row.dk] = row.seq
         return row
 
@@ -161,7 +161,7 @@ class PostgresKernel(PostgresReading):
         self._was[row.dk] = row.seq
 
     def set_keys(self, dk: int, fk: bytes | None) -> None:
-        self.keys.append((self._ids[dk], fk))
+        self.keys.append((self.ids[dk], fk))
 
     def bury(self, row: Row) -> None:
         self.changes.bury(row)
@@ -173,10 +173,10 @@ class PostgresKernel(PostgresReading):
         return len(gone)
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
-        self.changes.added += with_ids(entries, self._ids)
+        self.changes.added += entries
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
-        self.changes.removed += with_ids(entries, self._ids)
+        self.changes.removed += with_ids(entries, self.ids)
         if self.changes.removed:
             self.flush()  # before what is added later: one of these may come back
 
@@ -205,7 +205,7 @@ class PostgresKernel(PostgresReading):
             f"INSERT INTO {u}.forgotten (h, last_rev, seq) SELECT h, rev, $3"
             " FROM unnest($1::bytea[], $2::int[]) r(h, rev)"
             " ON CONFLICT (h) DO UPDATE SET last_rev = excluded.last_rev, seq = excluded.seq",
-            [self.hash(row.id) for row in rows],
+            [self.catalog.hash(row.id) for row in rows],
             [row.rev for row in rows],
             seq,
         )

@@ -19,7 +19,7 @@ from dgent.store.backend import Committed
 from dgent.store.kernel import Wrap
 from dgent.store.ledger import Ledger
 from dgent.store.postgres import bulk, trouble
-from dgent.store.postgres.bridge import run
+from dgent.store.postgres.bridge import Begun, run
 from dgent.store.postgres.job import Job
 from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from dgent.store.postgres.proposal import Proposal
@@ -40,10 +40,25 @@ class Lane:
         self._name = os.urandom(16)
         self._count = 0  # of the group that is under way
         self._sent = False  # whether that group may have happened
+        self._begun: tuple[asyncpg.Connection, Begun[tuple[int, int] | None]] | None = None
+
+    def begin(self, group: list[Job]) -> None:
+        """Work a group out and send it now, if that needs no waiting; `settle` sees it through.
+
+        The server then works on it while those tasks run that are about to hand in more.
+        """
+        if sum(len(job.prepared.drafts) for job in group) > bulk.MANY:
+            return
+        connection = self.pool.take_idle()
+        if connection is not None:
+            self._count += 1
+            self._sent = False
+            self._begun = connection, Begun(self._guess(connection, group, sure=False))
 
     async def settle(self, group: list[Job]) -> None:
         """See a group through: by guesses, then under the lock; one by one if it fails as a whole."""
-        group = [job for job in group if not job.answer.done()]
+        if self._begun is None:
+            group = [job for job in group if not job.answer.done()]
         if not group:
             return
         locked: list[Job] = []
@@ -64,6 +79,8 @@ class Lane:
         else:
             locked += group
         for job in locked:
+            if job.answer.done():
+                continue  # its time was up meanwhile
             try:
                 await self._attempt([job], sure=True, locked=True)
             except Exception as error:
@@ -86,12 +103,14 @@ class Lane:
 
     async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
         """Work a group out and send it; `_Again` if the store is not what was assumed."""
-        self._count += 1
+        if self._begun is None:
+            self._count += 1
+            self._sent = False
         loop = asyncio.get_running_loop()
         end = loop.time() + self.pool.address.timeout + sum(job.extra_s for job in group)
-        pause, self._sent = FIRST_PAUSE_S, False
+        pause = FIRST_PAUSE_S
         while True:
-            if not self._sent:
+            if not self._sent and self._begun is None:
                 for job in group:
                     job.offered = False
             try:
@@ -119,12 +138,22 @@ class Lane:
     async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
         """One try on one connection; what the store gave: the seq before, and the time."""
         address = self.pool.address
-        async with asyncio.timeout(address.timeout):
-            connection = await self.pool.take()
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            connection, going = begun[0], begun[1]
+        else:
+            async with asyncio.timeout(address.timeout):
+                connection = await self.pool.take()
         whole = False
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + address.timeout / ATTEMPTS + sum(job.extra_s for job in group)
+        # Leaving a transaction, the driver waits to be heard, maybe forever; not on what is closed.
+        closing = loop.call_at(limit, connection.terminate)
         try:
-            async with asyncio.timeout(address.timeout / ATTEMPTS + sum(job.extra_s for job in group)):
-                if locked:
+            async with asyncio.timeout_at(limit):
+                if begun is not None:
+                    given = await going
+                elif locked:
                     given = await self._locked(connection, group)
                 else:
                     given = await self._guess(connection, group, sure)
@@ -136,7 +165,12 @@ class Lane:
             broken = trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
             whole = not broken
             raise
+        except AttributeError:
+            if loop.time() < limit:
+                raise
+            raise ConnectionError("no answer") from None  # closed between two of the driver's steps
         finally:
+            closing.cancel()
             if whole:
                 self.pool.give(connection)
             else:

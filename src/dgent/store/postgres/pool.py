@@ -8,6 +8,7 @@ it was done.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,7 @@ R = TypeVar("R")
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 ATTEMPTS = 3  # a silent connection is given up after this part of the time there is
+LOOKS = 20  # how often within its time a connection with a limit is looked after
 
 
 class Pool:
@@ -33,7 +35,8 @@ class Pool:
         self.address, self._writes = address, writes
         self._hosts = one_by_one(dsn)  # the one that answered last comes first
         self._idle: list[asyncpg.Connection] = []
-        self._out: set[asyncpg.Connection] = set()
+        self._out: dict[asyncpg.Connection, float] = {}  # those in use, each until when it may be silent
+        self._looking = False
         self._making = 0
         self._waiting: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
         self._closed = False
@@ -73,14 +76,34 @@ class Pool:
             target_session_attrs="read-write" if several and self._writes else None,
         )
 
-    def take_idle(self) -> asyncpg.Connection | None:
-        """A connection that is there and free, if nobody waits for one."""
+    def take_idle(self, limit: float = math.inf) -> asyncpg.Connection | None:
+        """A connection that is there and free, if nobody waits for one.
+
+        It is broken if it is not given back before the limit, by the loop's clock.
+        """
         while self._idle and not self._waiting:
             connection = self._idle.pop()
             if not connection.is_closed():
-                self._out.add(connection)
+                self._out[connection] = limit
+                if limit < math.inf and not self._looking:
+                    self._look_later()
                 return connection
         return None
+
+    def _look_later(self) -> None:
+        self._looking = True
+        pause = self.address.timeout / ATTEMPTS / LOOKS
+        asyncio.get_running_loop().call_later(pause, self._look)
+
+    def _look(self) -> None:
+        """Break what is silent too long; one look now and then costs less than a timer for each read."""
+        self._looking = False
+        now = asyncio.get_running_loop().time()
+        for connection, limit in self._out.items():
+            if limit <= now:
+                connection.terminate()  # whoever waits for its answer is told that it is gone
+        if any(now < limit < math.inf for limit in self._out.values()):
+            self._look_later()
 
     async def take(self) -> asyncpg.Connection:
         """A connection of one's own until `give`; whoever waits longest is next."""
@@ -116,12 +139,12 @@ class Pool:
         if self._closed:
             connection.terminate()
             raise Closed("this store was closed")
-        self._out.add(connection)
+        self._out[connection] = math.inf
         return connection
 
     def give(self, connection: asyncpg.Connection) -> None:
         """Hand a connection back in the state it was taken."""
-        self._out.discard(connection)
+        self._out.pop(connection, None)
         if self._closed or connection.is_closed():
             connection.terminate()
         else:
@@ -130,7 +153,7 @@ class Pool:
 
     def drop(self, connection: asyncpg.Connection) -> None:
         """Let go of a connection that is broken, silent, or in the middle of something."""
-        self._out.discard(connection)
+        self._out.pop(connection, None)
         connection.terminate()
         self._wake()
 
@@ -150,7 +173,7 @@ class Pool:
             elif self._idle:
                 connection = self._idle.pop()
                 if not connection.is_closed():
-                    self._out.add(connection)
+                    self._out[connection] = math.inf
                     self._waiting.popleft().set_result(connection)
             elif self._closed or self.size < self.address.pool:
                 self._making += 1
@@ -223,6 +246,8 @@ class Pool:
                 ) from None
             raise trouble.told(TimeoutError(), self.address.place) from None
         limit = end if attempt is None else min(end, loop.time() + attempt)
+        # Leaving a transaction, the driver waits to be heard, maybe forever; not on what is closed.
+        closing = loop.call_at(limit, connection.terminate)
         try:
             async with asyncio.timeout_at(limit):
                 answer = await work(connection)
@@ -240,7 +265,11 @@ class Pool:
                 self.drop(connection)
             else:
                 self.give(connection)
+            if isinstance(error, AttributeError) and loop.time() >= limit:
+                raise ConnectionError("no answer") from None  # closed between two of the driver's steps
             raise
+        finally:
+            closing.cancel()
         self.give(connection)
         return answer
 

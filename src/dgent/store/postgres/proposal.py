@@ -37,7 +37,7 @@ class Proposal(PostgresKernel):
 
     def __init__(self, texts: Texts, catalogs: Catalogs) -> None:
         PostgresReading.__init__(self, None, texts, catalogs)
-        self._ids: dict[int, str] = {}
+        self.ids: dict[int, str] = {}
         self._was: dict[int, int] = {}
         self.tip = Tip(0, 0, FRESH)
         self.base = 0  # the newest seq that is known of; what is proposed counts on from it
@@ -64,7 +64,7 @@ class Proposal(PostgresKernel):
         self._heads, self._keyed, self._revs, self._checked = {}, {}, {}, {}
         self._pending, self._made = [], {}
         self._forget_read()
-        self._ids, self._was = {}, {}
+        self.ids, self._was = {}, {}
         self.strict = False
         self._changed_catalog = False
         if locked:
@@ -103,7 +103,7 @@ class Proposal(PostgresKernel):
         self._heads.update((row.id, row) for row in (Row._make(r[3:]) for r in found if r[3] is not None))
         self._stands_at(*found[0][:3])
         if self.catalog.forgot:
-            gone = {self.hash(id): id for id in ids if self._heads[id] is None}
+            gone = {self.catalog.hash(id): id for id in ids if self._heads[id] is None}
             found = self._all(self.texts.forgotten_among, list(gone))
             self._revs = {gone[h]: rev for h, rev in found}
 
@@ -140,7 +140,7 @@ class Proposal(PostgresKernel):
             self.tip.dk - FRESH,
             checked,
             [self._checked[id] for id in checked],
-            *self.changes.arguments(self._ids),
+            *self.changes.arguments(self.ids),
         )
 
     # -- reading --------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Proposal(PostgresKernel):
 
     def insert(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            self._ids[row.dk] = row.id
+            self.ids[row.dk] = row.id
             self._made[row.dk] = row
         self.changes.insert(rows)
 
@@ -206,7 +206,7 @@ class Proposal(PostgresKernel):
         return 0
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
-        self.changes.removed += with_ids(entries, self._ids)
+        self.changes.removed += with_ids(entries, self.ids)
 
     def append(self, logged: Logged) -> None:
         self._pending.append(logged)

@@ -6,26 +6,22 @@ kept until the moment ends, and what will surely be asked for next is fetched al
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from dgent.errors import Corrupt
-from dgent.store.catalog import Catalog, SchemaState, StreamName, high, low, state_of
-from dgent.store.kernel import DELETE, Logged, LoggedOp, Scan
+from dgent.store.catalog import Catalog, SchemaState, StreamName, after_text, high, low, state_of
+from dgent.store.kernel import DELETE, Logged, Scan, ops_of
 from dgent.store.postgres.bridge import wait
 from dgent.store.postgres.sql import Texts
 from dgent.store.row import Row
 
 _PAGES = (64, 256, 1024, 4096)  # a walk fetches more at a time the longer it goes on
 _AHEAD = 1000  # records fetched along when the first one of a log is asked for
-
-_ops_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
-
+LAST_ID = "\U0010ffff" * 600  # above every id: longer than any
 
 _generations = count(1)  # no two catalogs share one, so what is derived from one fits no other
 
@@ -212,7 +208,7 @@ class PostgresReading:
         page = 0
         while True:
             size = _PAGES[min(page, len(_PAGES) - 1)]
-            found = self._all(self.texts.walk_ids[content], prefix, after(prefix), last, size)
+            found = self._all(self.texts.walk_ids[content], prefix, after_text(prefix) or LAST_ID, last, size)
             yield from map(Row._make, found)
             if len(found) < size:
                 return
@@ -224,7 +220,7 @@ class PostgresReading:
         return count
 
     def size_ids(self, prefix: str, cap: int) -> int:
-        count: int = self._all(self.texts.size_ids, prefix, after(prefix), cap)[0][0]
+        count: int = self._all(self.texts.size_ids, prefix, after_text(prefix) or LAST_ID, cap)[0][0]
         return count
 
     def lagging(self, schema: int) -> list[Row]:
@@ -287,44 +283,21 @@ class PostgresReading:
         return logged_of(found[0]) if found else None
 
     def seq_at(self, at: int) -> int:
-        if at < self.catalog.floor_at:
-            return self.catalog.floor - 1
-        first, last = self.catalog.floor, self.newest()[0]
-        while first < last:
-            middle = (first + last + 1) // 2
-            found = self._all(self.texts.before, middle)
-            if not found or found[0][0] <= at:
-                first = middle
-            else:
-                last = middle - 1
-        return first
+        def time_by(seq: int) -> int | None:
+            found = self._all(self.texts.before, seq)
+            return found[0][0] if found else None
+
+        return self.catalog.seq_at(at, self.newest()[0], time_by)
 
     def forgotten_rev(self, id: str) -> int:
         if not self.catalog.forgot:
             return 0
-        found = self._all(self.texts.forgotten, self.hash(id))
+        found = self._all(self.texts.forgotten, self.catalog.hash(id))
         return found[0][0] if found else 0
-
-    def hash(self, id: str) -> bytes:
-        """What is kept of a forgotten id."""
-        return hashlib.blake2b(id.encode(), key=self.catalog.salt, digest_size=20).digest()
-
-
-def after(prefix: str) -> str:
-    """The least text above all that start with a prefix, by code points."""
-    trimmed = prefix.rstrip("\U0010ffff")
-    if not trimmed:
-        return "\U0010ffff" * 600  # longer than any id
-    following = ord(trimmed[-1]) + 1
-    return trimmed[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
 def logged_of(record: Iterable[Any]) -> Logged:
     """A commit from its row; what it created is numbered from the `dk` it began at."""
     seq, at, author, kind, note, of_seq, raw, key, digest, base = record
-    try:
-        ops: list[LoggedOp] = _ops_decoder.decode(raw)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"the log entry {seq} is damaged: {error}") from None
-    ops = [op if op[1] >= 0 else (op[0], base - op[1], op[2]) for op in ops]
+    ops = [op if op[1] >= 0 else (op[0], base - op[1], op[2]) for op in ops_of(seq, raw)]
     return Logged(seq, at, author, kind, note, of_seq, ops, key, digest)

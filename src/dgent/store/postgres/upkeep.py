@@ -13,7 +13,7 @@ from dgent.store.kernel import Reading
 from dgent.store.ledger import Ledger
 from dgent.store.postgres import format as storage
 from dgent.store.postgres.format import PARTITIONS
-from dgent.store.postgres.reading import after
+from dgent.store.postgres.reading import LAST_ID
 from dgent.store.postgres.sql import Texts
 from dgent.store.row import Row, datum_of
 from dgent.store.upkeep import Duplicate, Finding, Pace, Progress
@@ -156,7 +156,7 @@ class _Looked:
 def _look(reading: Any, last: str) -> _Looked:
     """Look at the next records by id; by an index, one that lost its entries would not be met."""
     looked = _Looked()
-    found = reading._all(reading.texts.walk_ids[True], "", after(""), last, PAGE)
+    found = reading._all(reading.texts.walk_ids[True], "", LAST_ID, last, PAGE)
     rows = [Row._make(record) for record in found]
     looked.count = len(rows)
     looked.last = rows[-1].id if len(rows) == PAGE else None

@@ -18,6 +18,7 @@ from dgent.store.postgres.sql import Texts
 MAX_COMMITS = 256
 MAX_BYTES = 1 << 20
 LANES = 2
+AT_ONCE = 32  # so many are sent before the loop comes round: the server works while more are handed in
 SPLIT = 16  # so many that wait are sent in two halves, so that server and client work at the same time
 LOOKS = 20  # how often within its time a commit is looked after
 
@@ -39,7 +40,9 @@ class Writer:
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._queue.append(Job(prepared, view, answer, loop.time() + self.pool.address.timeout))
-        if not self._soon:
+        if len(self._queue) >= AT_ONCE and self._free:
+            self._send(at_once=True)
+        elif not self._soon:
             self._soon = True
             loop.call_soon(self._send)  # together with all others of this tick
         if not self._looking:
@@ -54,14 +57,16 @@ class Writer:
 
     # -- groups ---------------------------------------------------------------------------
 
-    def _send(self) -> None:
+    def _send(self, at_once: bool = False) -> None:
         """Send what waits, as far as there are lanes."""
-        self._soon = False
+        self._soon = self._soon and at_once
         while self._free and self._queue:
-            group = self._next_group()
+            group = self._next_group(at_once)
             if not group:
                 return
             lane = self._free.pop()
+            if at_once:
+                lane.begin(group)
             task = asyncio.get_running_loop().create_task(
                 self._run(lane, group), name="dgent-postgres-commit"
             )
@@ -85,12 +90,13 @@ class Writer:
             self._free.append(lane)
         self._send()
 
-    def _next_group(self) -> list[Job]:
+    def _next_group(self, whole: bool) -> list[Job]:
         """The next commits that may travel together; those about one record keep their order."""
         alone = not self._groups
         if self._queue[0].commit.guard is not None and not alone:
             return []  # it holds only if nobody commits in between, not even this process
-        most = (len(self._queue) + 1) // 2 if alone and len(self._queue) >= SPLIT else MAX_COMMITS
+        halve = alone and not whole and len(self._queue) >= SPLIT
+        most = (len(self._queue) + 1) // 2 if halve else MAX_COMMITS
         group: list[Job] = []
         left: list[Job] = []
         names = set(self._names)

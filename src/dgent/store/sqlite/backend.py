@@ -11,6 +11,7 @@ import apsw
 
 from dgent.errors import Busy, Closed, InputError, StorageError
 from dgent.model.datum import Datum
+from dgent.store import file
 from dgent.store.backend import Committed, View
 from dgent.store.check import check_seq
 from dgent.store.embedded import EmbeddedBackend, wait_by_polling
@@ -128,9 +129,13 @@ class SQLiteBackend(EmbeddedBackend):
             try:
                 return self._read_now(lambda reading: reading.newest()[0])
             except Busy:
+                self._when_busy()
                 return since  # asked again after the pause
 
         return await wait_by_polling(newest, since, timeout_s, POLL_S)
+
+    def _when_busy(self) -> None:
+        """What to do while another process is in the way; here it goes by itself."""
 
     # -- writes ---------------------------------------------------------------------------
 
@@ -217,13 +222,13 @@ class SQLiteBackend(EmbeddedBackend):
         return self.path
 
     def _size_bytes(self) -> int:
-        return sum(_size(self.path + suffix) for suffix in ("", "-wal"))
+        return sum(file.size(self.path + suffix) for suffix in ("", "-wal"))
 
     def _details(self) -> dict[str, Any]:
         return {
             "sqlite": apsw.sqlite_lib_version(),
             "durability": self.durability,
-            "wal_bytes": _size(self.path + "-wal"),
+            "wal_bytes": file.size(self.path + "-wal"),
             "format": storage.FORMAT,
         }
 
@@ -246,10 +251,3 @@ def _file(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from dgent.errors import (
     StorageFull,
     Unavailable,
 )
+from dgent.store import file
 
 WAIT_S = 30.0
 _WRITE_LOCK_BYTE = 120  # where SQLite's WAL index keeps the writer's lock
@@ -62,14 +62,18 @@ def use_wal(connection: apsw.Connection, place: str) -> None:
 class Patience:
     """A busy handler: short random pauses, so that no process starves, and 30 s in all.
 
-    `since` is when the wait began, where that was before SQLite was first asked.
+    `since` is when the wait began, where that was before SQLite was first asked; `none` is for who may
+    not wait at all.
     """
 
     def __init__(self) -> None:
+        self.none = False
         self.since: float | None = None
         self._began = 0.0
 
     def __call__(self, attempts: int) -> bool:
+        if self.none:
+            return False
         now = time.monotonic()
         if attempts == 0:
             self._began = now if self.since is None else self.since
@@ -81,18 +85,10 @@ class Patience:
 
 def lock_holder(path: str) -> int | None:
     """The pid of the process that holds the store's write lock, where the system tells."""
-    try:
-        # stat and /proc only: opening one of SQLite's files here would drop this process's locks.
-        inode = os.stat(path + "-shm").st_ino
-        with open("/proc/locks", encoding="ascii") as locks:
-            for line in locks:
-                parts = line.split()
-                if len(parts) >= 8 and parts[3] == "WRITE" and parts[5].endswith(f":{inode}"):
-                    first, last = int(parts[6]), parts[7]
-                    if first <= _WRITE_LOCK_BYTE and (last == "EOF" or int(last) >= _WRITE_LOCK_BYTE):
-                        return int(parts[4])
-    except (OSError, ValueError):
-        return None
+    for lock in file.locks_on(path + "-shm"):
+        past = lock.last is not None and lock.last < _WRITE_LOCK_BYTE
+        if lock.mode == "WRITE" and lock.first <= _WRITE_LOCK_BYTE and not past:
+            return lock.pid
     return None
 
 

@@ -10,10 +10,10 @@ import apsw
 from dgent import codec
 from dgent.store import row as rows
 from dgent.store.catalog import EMPTY, Entry, StreamName
-from dgent.store.kernel import FORGET, QUIET, SAME, Writing
+from dgent.store.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.ledger import Ledger
 from dgent.store.row import Row
-from dgent.store.sqlite.kernel import SQLiteReading, _ops_decoder
+from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.upkeep import Finding, Pace
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _read_log(connection: apsw.Connection, floor: int) -> int:
     cursor: Any = connection.cursor().execute(_OPS, (floor,))
     for seq, ops, wrong in cursor:
         try:
-            decoded = _ops_decoder.decode(ops)
+            decoded = ops_of(seq, ops)
         except rows.DAMAGE:
             wrong, decoded = 1, []
         damaged += wrong

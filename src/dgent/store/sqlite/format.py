@@ -10,6 +10,7 @@ import apsw
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew
+from dgent.store import file
 
 FORMAT = 1
 APPLICATION_ID = 0x6467656E  # "dgen"
@@ -61,7 +62,7 @@ STEPS: dict[int, str] = {}
 def refuse_foreign(path: str) -> None:
     """Refuse what is plainly not a store, before SQLite itself would fold its log or change its mode."""
     # The log first: whoever makes a store writes to the file before there is a log.
-    log, size = _size(path + "-wal"), _size(path)
+    log, size = file.size(path + "-wal"), file.size(path)
     if log and not size:
         raise Corrupt(
             f"{path} is empty or missing, and its log is not", hint="put the file back; nothing was changed"
@@ -82,13 +83,6 @@ def refuse_foreign(path: str) -> None:
         return  # damaged, or in the middle of a fold: opening it tells
     if application != APPLICATION_ID and (application or version):
         raise _foreign(path)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def check(connection: apsw.Connection, place: str) -> None:

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from dgent.model.datum import Datum
-from dgent.store import retention
+from dgent.store import file, retention
 from dgent.store.catalog import SchemaState
 from dgent.store.ledger import Ledger
 from dgent.store.sqlite import format as storage
@@ -135,7 +135,7 @@ async def _mendable(backend: SQLiteBackend, strays: Strays) -> Seen:
 
 
 def _log(backend: SQLiteBackend) -> Seen:
-    size = _size(backend.path + "-wal")
+    size = file.size(backend.path + "-wal")
     sync = "FULL" if backend.durability == "full" else "NORMAL"
     if size <= LOG_BYTES:
         return [(Finding("ok", "log", f"the log has {size:,} bytes; synchronous is {sync} here"), None)]
@@ -272,10 +272,3 @@ def _leftovers(path: str) -> Seen:
     logs = [n for n in sorted(names) if n.endswith("-wal") and n.removesuffix("-wal") not in names]
     hint = "put the store back beside it, or remove it"
     return [(Finding("warning", "leftovers", f"{name} is the log of no store", hint), None) for name in logs]
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

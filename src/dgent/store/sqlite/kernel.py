@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,11 +10,12 @@ import msgspec
 
 from dgent.errors import Corrupt
 from dgent.store.body import ANCHOR
-from dgent.store.catalog import Catalog, Entry, SchemaState, StreamName, high, low, state_of
-from dgent.store.kernel import Logged, LoggedOp, Scan, Tip, Wrap, Writing
+from dgent.store.catalog import Catalog, Entry, SchemaState, StreamName, after_text, high, low, state_of
+from dgent.store.kernel import Logged, Scan, Tip, Wrap, Writing, ops_of
 from dgent.store.row import Brief, Row
 
 _MAX_CACHED = 100_000
+_ABOVE_TEXT = b""  # in SQLite's order any blob is above any text
 
 _COLUMNS = "dk, id, rev, seq, live, t, at, schema, sv, author, source, parent, tags, enc, fk, x, data"
 _PREFIXED = ", ".join("d." + column for column in _COLUMNS.split(", "))
@@ -82,7 +82,6 @@ _FETCH_KEY = {
 }
 
 _ops_encoder = msgspec.msgpack.Encoder()
-_ops_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
 
 
 class SQLiteReading:
@@ -223,14 +222,14 @@ class SQLiteReading:
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
         body = "d.content" if content else "NULL"
         sql = f"SELECT {_PREFIXED}, {body} {_IDS} ORDER BY d.id"
-        return map(Row._make, self._walk(sql, (prefix, _after(prefix))))
+        return map(Row._make, self._walk(sql, (prefix, after_text(prefix) or _ABOVE_TEXT)))
 
     def size(self, scan: Scan, cap: int) -> int:
         return int(self._all(_SIZE, scan.stream, *scan.low, *scan.high, cap)[0][0])
 
     def size_ids(self, prefix: str, cap: int) -> int:
         sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
-        return int(self._all(sql, prefix, _after(prefix), cap)[0][0])
+        return int(self._all(sql, prefix, after_text(prefix) or _ABOVE_TEXT, cap)[0][0])
 
     def lagging(self, schema: int) -> list[Row]:
         if not self._any_lag:
@@ -257,17 +256,11 @@ class SQLiteReading:
         return _logged(found[0]) if found else None
 
     def seq_at(self, at: int) -> int:
-        if at < self.catalog.floor_at:
-            return self.catalog.floor - 1
-        first, last = self.catalog.floor, self.newest()[0]
-        while first < last:
-            middle = (first + last + 1) // 2
-            found = self._all("SELECT at FROM commits WHERE seq <= ? ORDER BY seq DESC LIMIT 1", middle)
-            if not found or found[0][0] <= at:
-                first = middle
-            else:
-                last = middle - 1
-        return first
+        def time_by(seq: int) -> int | None:
+            found = self._all("SELECT at FROM commits WHERE seq <= ? ORDER BY seq DESC LIMIT 1", seq)
+            return found[0][0] if found else None
+
+        return self.catalog.seq_at(at, self.newest()[0], time_by)
 
     def forgotten_rev(self, id: str) -> int:
         if not self.catalog.forgot:
@@ -276,7 +269,7 @@ class SQLiteReading:
         return found[0][0] if found else 0
 
     def _hash(self, id: str) -> bytes:
-        return hashlib.blake2b(id.encode(), key=self.catalog.salt, digest_size=20).digest()
+        return self.catalog.hash(id)
 
 
 class SQLiteKernel(SQLiteReading):
@@ -315,14 +308,16 @@ class SQLiteKernel(SQLiteReading):
 
     def _in_turn(self, sql: str, values: Any = ()) -> apsw.Cursor:
         """Run a statement after what waits, because it may read or change that."""
-        if self._new_log or self._new or self._new_entries:
-            self._flush()
+        self._write_waiting()
         return self._at_once(sql, values)
 
     def _many(self, sql: str, values: Iterable[Any]) -> None:
+        self._write_waiting()
+        self._many_at_once(sql, values)
+
+    def _write_waiting(self) -> None:
         if self._new_log or self._new or self._new_entries:
             self._flush()
-        self._many_at_once(sql, values)
 
     def _flush(self) -> None:
         rows, entries, log = list(self._new.values()), self._new_entries, self._new_log
@@ -346,22 +341,34 @@ class SQLiteKernel(SQLiteReading):
         return Row._make(found[0]) if found else None
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
-        self._flush()
+        self._write_waiting()
         return super()._walk(sql, values)
 
     # -- the transaction ------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start a write transaction and notice what other processes wrote."""
-        self._execute("BEGIN IMMEDIATE")
-        version = self._all("PRAGMA data_version")[0][0]
+        self._at_once("BEGIN IMMEDIATE")
+        self._notice_others()
+
+    def _notice_others(self) -> None:
+        version = self._version()
         if version != self._data_version:
             self.refresh()
             seq, at = self.newest()
             dk = self._all("SELECT max(dk) FROM datum")[0][0] or 0
             self.tip = Tip(seq, at, max(dk, self.catalog.dk_floor))
             self._data_version = version
-        self._before = (self.tip.seq, self.tip.at, self.tip.dk)
+
+    def _version(self) -> int:
+        """Another number whenever someone else has written."""
+        found: Any = self._at_once("PRAGMA data_version").fetchall()
+        version: int = found[0][0]
+        return version
+
+    def changes(self) -> tuple[int, int, int]:
+        """Differs as soon as the work at hand has written something."""
+        return self.connection.total_changes(), self.tip.seq, self.tip.dk
 
     def commit(self) -> None:
         """Make the transaction durable, then let readers know the new names."""
@@ -371,6 +378,7 @@ class SQLiteKernel(SQLiteReading):
         self._execute("COMMIT")
         catalog = self.catalog
         catalog.numbers.update(self._fresh_numbers)
+        catalog.names.update({number: text for text, number in self._fresh_numbers.items()})
         catalog.streams.update(self._fresh_streams)
         catalog.states.update(self._fresh_states)
         if self._changed_catalog:
@@ -563,19 +571,6 @@ class SQLiteKernel(SQLiteReading):
         return removed
 
 
-def _after(prefix: str) -> str | bytes:
-    """The least value above every text that starts with a prefix, in SQLite's order."""
-    trimmed = prefix.rstrip("\U0010ffff")
-    if not trimmed:
-        return b""  # any blob is above any text
-    following = ord(trimmed[-1]) + 1
-    return trimmed[:-1] + chr(0xE000 if following == 0xD800 else following)
-
-
 def _logged(found: tuple[Any, ...]) -> Logged:
     seq, at, author, kind, note, of_seq, ops, key, digest = found
-    try:
-        decoded: list[LoggedOp] = _ops_decoder.decode(ops)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"the log entry {seq} is damaged: {error}") from None
-    return Logged(seq, at, author, kind, note, of_seq, decoded, key, digest)
+    return Logged(seq, at, author, kind, note, of_seq, ops_of(seq, ops), key, digest)

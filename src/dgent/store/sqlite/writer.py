@@ -24,6 +24,7 @@ GROUP_COMMITS = 256
 GROUP_BYTES = 1 << 20
 SCRUB_IN_MEMORY = 256 << 20
 LOOP_BUDGET_S = 0.001  # commits that lately took longer than this do not run on an event loop
+HICCUP_S = 2 * LOOP_BUDGET_S  # one commit that took longer says nothing of the next; three in a row do
 
 
 class Job:
@@ -119,15 +120,13 @@ class Writer:
         if self._closed or self._left or not self._jobs.empty() or not self.lock.acquire(blocking=False):
             return False
         try:
-            self.connection.set_busy_handler(None)
-            self.kernel.patient = False
+            self._patience.none, self.kernel.patient = True, False
             try:
                 self._group(jobs)
             except Exception:
                 return False
             finally:
-                self.kernel.patient = True
-                self.connection.set_busy_handler(self._patience)
+                self._patience.none, self.kernel.patient = False, True
         finally:
             self.lock.release()
         return True
@@ -215,11 +214,12 @@ class Writer:
         except BaseException as error:
             self._undo(error)
             raise
-        self.pace_s += (perf_counter() - started - self.pace_s) / 8
+        took = min(perf_counter() - started, HICCUP_S)
+        self.pace_s += (took - self.pace_s) / 8
 
     def _do(self, job: Job) -> None:
         job.error = None
-        before = self._mark()
+        before = self.kernel.changes()
         try:
             if job.prepared is not None:
                 assert job.view is not None
@@ -228,15 +228,10 @@ class Writer:
                 assert job.work is not None
                 job.result = job.work(self.ledger)
         except DgentError as error:
-            if self._mark() != before:
+            if self.kernel.changes() != before:
                 raise
             # Raised by a check, before the first write.
             job.error = error
-
-    def _mark(self) -> tuple[int, int, int]:
-        """Differs as soon as something was written."""
-        tip = self.kernel.tip
-        return self.connection.total_changes(), tip.seq, tip.dk
 
     def _undo(self, error: BaseException) -> None:
         committing = self.connection.get_autocommit()

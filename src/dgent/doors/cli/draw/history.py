@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
+from dgent.doors.cli.draw.cupboard import work
 from dgent.doors.cli.draw.record import record, summary
 from dgent.doors.cli.paint import Paint, ago, cut, fitted, table, width
 from dgent.verbs import answer
@@ -54,7 +55,8 @@ def log(found: answer.Log, paint: Paint) -> Lines:
     """Commits, as a version-control log shows them."""
     if not found.items:
         return [paint.dim("no commits")]
-    lines: Lines = []
+    now = work(found.work, paint)
+    lines = [*now, ""] if now else []
     for each in found.items:
         lines += [*entry(each, paint, whole=False), ""]
     if found.first_seq > 1 and (found.items[-1].seq or 0) <= found.first_seq:

@@ -74,7 +74,7 @@ def summary(record: answer.Record) -> str:
     )
 
 
-def links(found: Any, paint: Paint) -> Lines:
+def associations(found: Any, paint: Paint) -> Lines:
     """Links, a line each."""
     rows = [
         [

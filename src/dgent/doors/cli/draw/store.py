@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgent.doors.cli.draw.cupboard import work
 from dgent.doors.cli.draw.history import entry
 from dgent.doors.cli.paint import Paint, ago, many, size, table
 from dgent.doors.cli.wire import as_text
@@ -48,6 +49,7 @@ def status(found: Any, paint: Paint) -> Lines:
         f"{health}{paint(', degraded', fg='red') if found.degraded else ''}  {held}",
         *_outboxed(found, paint),
         *_findings(found.findings, paint),
+        *work(found.work, paint),
     ]
     if found.schemas:
         building = any(kind.building for kind in found.schemas)

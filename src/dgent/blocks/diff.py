@@ -1,0 +1,73 @@
+"""Differences between two states of a document: lines for texts, paths for the rest."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dgent.blocks.document import common
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One place where two values differ; `before` or `after` is None where there was nothing."""
+
+    path: tuple[str | int, ...]
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What changed between two versions: as lines for people, and by path for programs."""
+
+    before: int
+    after: int
+    text: str
+    changes: tuple[Difference, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.changes)
+
+
+def lines(before: str, after: str, names: tuple[str, str], context: int = 3) -> str:
+    """The unified difference of two texts."""
+    left, right = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    found = difflib.unified_diff(left, right, *names, n=context)
+    return "".join(line if line.endswith("\n") else line + "\n\\ no newline at the end\n" for line in found)
+
+
+def structured(before: Any, after: Any, path: tuple[str | int, ...] = ()) -> Iterator[Difference]:
+    """Where two values differ, by path; items of lists are matched, so that one more is one difference."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            yield from structured(before.get(key), after.get(key), (*path, key))
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _items(before, after, path)
+    elif before != after or type(before) is not type(after):
+        yield Difference(path, before, after)
+
+
+def _items(before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> Iterator[Difference]:
+    matcher = difflib.SequenceMatcher(a=[repr(each) for each in before], b=[repr(each) for each in after])
+    for tag, left, left_end, right, right_end in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        pairs = max(left_end - left, right_end - right)
+        for step in range(pairs):
+            was = before[left + step] if left + step < left_end else None
+            now = after[right + step] if right + step < right_end else None
+            place = right + step if right + step < right_end else left + step
+            yield Difference((*path, place), was, now)
+
+
+def counts(before: str, after: str) -> tuple[int, int]:
+    """How many letters came and went between two texts that mostly agree at both ends."""
+    start = common(before, after)
+    end = common(before[start:][::-1], after[start:][::-1])
+    return len(after) - start - end, len(before) - start - end

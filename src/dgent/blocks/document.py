@@ -1,0 +1,286 @@
+"""The document of a block: text, fields, items or entries with a history that merges.
+
+The only file that knows the library underneath. Whatever it is given from outside is checked for size and
+by the library's own checksums, and what it refuses is an error of ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import loro
+
+from dgent.blocks import errors
+from dgent.errors import InputError
+
+MAX_UPDATE_BYTES = 16 * 2**20
+MAX_SNAPSHOT_BYTES = 256 * 2**20
+
+TEXT, FIELDS, ITEMS, ENTRIES, NODES, COUNT = "content", "fields", "items", "entries", "nodes", "count"
+
+
+class Document:
+    """A document that is edited here; each one opened writes under a name of its own in the history."""
+
+    def __init__(self, inner: loro.LoroDoc | None = None) -> None:
+        self._doc: loro.LoroDoc = loro.LoroDoc() if inner is None else inner  # type: ignore[no-untyped-call]
+        if inner is None:
+            self._doc.peer_id = secrets.randbits(63)
+        self._saved = self._doc.oplog_vv
+
+    # -- bytes ------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, snapshot: bytes, updates: Iterable[bytes] = ()) -> Document:
+        """A document from a snapshot and the updates after it."""
+        made = cls()
+        if snapshot:
+            made.merge(snapshot, MAX_SNAPSHOT_BYTES)
+        made.merge_all(updates)
+        made.settled()
+        return made
+
+    def merge(self, given: bytes, limit: int = MAX_UPDATE_BYTES) -> None:
+        """Take in what another document has; DocumentCorrupt when these are not such bytes."""
+        self.merge_all((given,), limit)
+
+    def merge_all(self, given: Iterable[bytes], limit: int = MAX_UPDATE_BYTES) -> None:
+        """Take in several updates together."""
+        some = [each for each in given if each != b""]
+        for each in some:
+            if not isinstance(each, bytes) or len(each) > limit:
+                raise errors.DocumentCorrupt(f"an update of a document is at most {limit} bytes")
+        if not some:
+            return
+        one = some[0] if len(some) == 1 else None
+        status = _guarded(lambda: self._doc.import_batch(some) if one is None else self._doc.import_(one))
+        if status.pending:
+            raise errors.DocumentCorrupt("an update builds on others that are not there")
+
+    def take_update(self) -> bytes:
+        """What was done since the last call, as bytes for other documents; empty when nothing was."""
+        self._doc.commit()
+        if self._doc.oplog_vv == self._saved:
+            return b""
+        made: bytes = self._doc.export(loro.ExportMode.Updates(self._saved))
+        return made
+
+    def settled(self) -> None:
+        """Everything it holds now is stored."""
+        self._saved = self._doc.oplog_vv
+
+    def snapshot(self) -> bytes:
+        """Everything, with the whole history."""
+        self._doc.commit()
+        made: bytes = self._doc.export(loro.ExportMode.Snapshot())
+        return made
+
+    def state(self) -> bytes:
+        """Everything as it is now, without the history before."""
+        self._doc.commit()
+        made: bytes = self._doc.export(loro.ExportMode.ShallowSnapshot(self._doc.oplog_frontiers))
+        return made
+
+    def updates_since(self, other: Document) -> bytes:
+        """What this document has and another one has not."""
+        made: bytes = self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv))
+        return made
+
+    @property
+    def frontiers(self) -> str:
+        """The name of the present state in the document's history."""
+        self._doc.commit()
+        return base64.b64encode(self._doc.oplog_frontiers.encode()).decode()
+
+    def revert_to(self, frontiers: str) -> None:
+        """Change everything back to what it was at a state, as new edits."""
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        _guarded(lambda: self._doc.revert_to(wanted))
+
+    def fork(self) -> Document:
+        """A copy that can be edited without changing this one."""
+        return Document.load(self.snapshot())
+
+    # -- what it holds ------------------------------------------------------------------------
+
+    def value(self) -> dict[str, Any]:
+        """Everything it holds as plain values."""
+        self._doc.commit()
+        found: Any = self._doc.get_deep_value()
+        return dict(found)
+
+    def text(self, name: str = TEXT) -> str:
+        """A text it holds."""
+        found: str = self._doc.get_text(name).to_string()
+        return found
+
+    def splice(self, start: int, length: int, text: str, name: str = TEXT) -> None:
+        """Replace part of a text; places count characters."""
+        inner = self._doc.get_text(name)
+        if length:
+            inner.delete(start, length)
+        if text:
+            inner.insert(start, text)
+
+    def write(self, text: str, name: str = TEXT) -> None:
+        """Make a text another one, keeping what both have in common."""
+        inner = self._doc.get_text(name)
+        old = inner.to_string()
+        start = common(old, text)
+        end = common(old[start:][::-1], text[start:][::-1])
+        middle = text[start : len(text) - end]
+        self.splice(start, len(old) - start - end, middle, name)
+
+    def fields(self, name: str = FIELDS) -> dict[str, Any]:
+        """The fields of a map."""
+        found: Any = self._doc.get_map(name).get_deep_value()
+        return dict(found)
+
+    def set_field(self, key: str, value: Any, name: str = FIELDS) -> None:
+        """Give a field a value."""
+        self._doc.get_map(name).insert(key, plain(value))
+
+    def delete_field(self, key: str, name: str = FIELDS) -> None:
+        """Remove a field."""
+        self._doc.get_map(name).delete(key)
+
+    def items(self, name: str = ITEMS) -> list[Any]:
+        """The items of a list."""
+        found: Any = self._doc.get_movable_list(name).get_deep_value()
+        return list(found)
+
+    def insert_item(self, place: int, value: Any, name: str = ITEMS) -> None:
+        """Put an item into a list."""
+        self._doc.get_movable_list(name).insert(place, plain(value))
+
+    def set_item(self, place: int, value: Any, name: str = ITEMS) -> None:
+        """Give an item of a list another value."""
+        self._doc.get_movable_list(name).set(place, plain(value))
+
+    def move_item(self, place: int, to: int, name: str = ITEMS) -> None:
+        """Move an item of a list."""
+        self._doc.get_movable_list(name).mov(place, to)
+
+    def delete_item(self, place: int, name: str = ITEMS) -> None:
+        """Remove an item of a list."""
+        self._doc.get_movable_list(name).delete(place, 1)
+
+    def entries(self, name: str = ENTRIES) -> list[Any]:
+        """The entries of a log, oldest first."""
+        found: Any = self._doc.get_list(name).get_deep_value()
+        return list(found)
+
+    def append_entry(self, value: Any, name: str = ENTRIES) -> None:
+        """Add an entry to a log."""
+        self._doc.get_list(name).push(plain(value))
+
+    def trim_entries(self, count: int, name: str = ENTRIES) -> None:
+        """Remove so many of the oldest entries of a log."""
+        self._doc.get_list(name).delete(0, count)
+
+    def count(self, name: str = COUNT) -> int:
+        """What a counter stands at."""
+        return round(self._doc.get_counter(name).value)
+
+    def increment(self, by: int, name: str = COUNT) -> None:
+        """Add to a counter; additions of two copies add up."""
+        self._doc.get_counter(name).increment(by)
+
+    # -- a tree ---------------------------------------------------------------------------------
+
+    def nodes(self, name: str = NODES) -> list[dict[str, Any]]:
+        """The nodes of a tree, each with its children, in order."""
+        found: Any = self._doc.get_tree(name).get_value_with_meta()
+        return [_node(each) for each in found]
+
+    def add_node(self, parent: str | None, data: dict[str, Any], name: str = NODES) -> str:
+        """Put a node below another one, or at the top; returns its id."""
+        tree = self._doc.get_tree(name)
+        made = tree.create(None if parent is None else _tree_id(tree, parent))
+        meta = tree.get_meta(made)
+        for key, value in data.items():
+            meta.insert(key, plain(value))
+        return f"{made.counter}@{made.peer}"
+
+    def set_node(self, id: str, data: dict[str, Any], name: str = NODES) -> None:
+        """Change fields of a node."""
+        tree = self._doc.get_tree(name)
+        meta = tree.get_meta(_tree_id(tree, id))
+        for key, value in data.items():
+            meta.insert(key, plain(value))
+
+    def move_node(self, id: str, parent: str | None, name: str = NODES) -> None:
+        """Put a node below another one."""
+        tree = self._doc.get_tree(name)
+        target = None if parent is None else _tree_id(tree, parent)
+        _guarded(lambda: tree.mov(_tree_id(tree, id), target))
+
+    def delete_node(self, id: str, name: str = NODES) -> None:
+        """Remove a node with what is below it."""
+        tree = self._doc.get_tree(name)
+        tree.delete(_tree_id(tree, id))
+
+
+def plain(value: Any) -> Any:
+    """A value as a document can hold it, or what is wrong with it."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise InputError(f"{value} does not fit into 64 bits")
+        return value
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise InputError(f"{value} is no number that can be kept")
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: plain(each) for key, each in value.items()}
+    raise InputError(f"a document holds texts, numbers, lists and maps, not a {type(value).__name__}")
+
+
+def _guarded(work: Any) -> Any:
+    """Do something with the library, whose errors are not even Exceptions."""
+    try:
+        return work()
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        if type(error).__module__ == "asyncio.exceptions":
+            raise
+        raise errors.DocumentCorrupt(f"the document cannot take this: {error}") from None
+
+
+def common(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many letters two texts begin with together."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:  # halving: comparing slices is much quicker than letters
+        middle = (low + high + 1) // 2
+        if a[:middle] == b[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _tree_id(tree: Any, id: str) -> Any:
+    counter, _, peer = id.partition("@")
+    try:
+        found = loro.TreeID(int(peer), int(counter))
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or not tree.contains(found) or tree.is_node_deleted(found):
+        raise errors.NoMatch(f"there is no node {id!r}")
+    return found
+
+
+def _node(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": found["id"],
+        "data": found["meta"],
+        "children": [_node(each) for each in found.get("children", ())],
+    }

@@ -1,0 +1,68 @@
+"""The errors of blocks, each of them also a DgentError of the kind it is."""
+
+from __future__ import annotations
+
+from dgent.errors import Conflict, Corrupt, Denied, InputError, NotFound
+
+
+class BlockNotFound(NotFound):
+    """There is no such block, or the caller may not see it."""
+
+    code = "block_not_found"
+
+
+class VersionNotFound(NotFound):
+    """A block has no such version, checkpoint or branch."""
+
+    code = "version_not_found"
+
+
+class LabelTaken(Conflict):
+    """The agent has a block of this label already."""
+
+    code = "label_taken"
+    hint = "choose another label, or delete or rename the other block"
+
+
+class LimitExceeded(InputError):
+    """The block would be longer than its limit."""
+
+    code = "limit_exceeded"
+    hint = "shorten it, move part of it elsewhere, or raise the limit"
+
+
+class NoMatch(InputError):
+    """The text to replace, or the context of a patch, is not there."""
+
+    code = "no_match"
+    hint = "read the block again: it may have changed"
+
+
+class WrongKind(InputError):
+    """This kind of document does not have this operation."""
+
+    code = "wrong_kind"
+
+
+class TemplateError(InputError):
+    """A value does not fit the template, or the template is malformed."""
+
+    code = "template"
+
+
+class PermissionDenied(Denied):
+    """The block, the share or the caller's trust does not allow this."""
+
+    code = "permission_denied"
+
+
+class ConsentRefused(PermissionDenied):
+    """Somebody had to be asked, and said no or did not answer."""
+
+    code = "consent_refused"
+
+
+class DocumentCorrupt(Corrupt):
+    """Bytes that are no document."""
+
+    code = "document_corrupt"

@@ -1,0 +1,100 @@
+"""A version of a block, and the tree that undo and redo move in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version: who did what when, how large it was then, how much came and went.
+
+    `node` is the version whose content this is: itself for an edit, an earlier one for an undo or a redo.
+    """
+
+    number: int
+    at: datetime
+    by: str
+    op: str
+    node: int
+    parent: int
+    size: int
+    added: int
+    removed: int
+    frontiers: str
+    message: str = ""
+
+    @property
+    def diffstat(self) -> str:
+        """How much came and went, as in `+12 -3`."""
+        return f"+{self.added} -{self.removed}"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A line of edits in the tree of versions: its newest node, where it left the others, and when."""
+
+    tip: int
+    fork: int
+    length: int
+    at: datetime
+    current: bool
+
+
+def undone(versions: Sequence[Version]) -> int | None:
+    """The node that undo goes back to; None when there is nothing before the present one."""
+    if not versions:
+        return None
+    node = _node(versions, versions[-1].node)
+    return None if node is None or node.number == 0 else node.parent
+
+
+def redone(versions: Sequence[Version]) -> int | None:
+    """The node that redo goes on to: the child of the present one that was last left."""
+    if not versions:
+        return None
+    here = versions[-1].node
+    for version in reversed(versions):
+        node = _node(versions, version.node)
+        if node is not None and node.parent == here and node.number != here:
+            return node.number
+    return None
+
+
+def branches(versions: Sequence[Version]) -> list[Branch]:
+    """The lines of edits, the newest first: every node that nothing was made from ends one."""
+    nodes = {version.number: version for version in versions if version.node == version.number}
+    parents = {number: node.parent for number, node in nodes.items()}
+    inner = set(parents.values())
+    here = versions[-1].node if versions else 0
+    lines = []
+    for tip in sorted((number for number in nodes if number not in inner), reverse=True):
+        line = _line(tip, parents)
+        lines.append((tip, line))
+    found = []
+    for tip, line in lines:
+        others = {number for other, theirs in lines if other != tip for number in theirs}
+        own = [number for number in line if number not in others]
+        fork = parents.get(own[-1], 0) if own else 0
+        found.append(Branch(tip, fork, len(own), nodes[tip].at, here in line))
+    return found
+
+
+def _line(tip: int, parents: dict[int, int]) -> list[int]:
+    """The nodes from a tip up to the first."""
+    line = []
+    step = tip
+    while step in parents:
+        line.append(step)
+        step = parents[step]
+        if step == line[-1]:
+            break
+    return line
+
+
+def _node(versions: Sequence[Version], number: int) -> Version | None:
+    """The version of a number; versions are dense."""
+    place = number - versions[0].number
+    return versions[place] if 0 <= place < len(versions) else None

@@ -1,0 +1,53 @@
+"""A cupboard on every engine of the registry, and a second one on the same store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import dgent
+from dgent.cupboard import Cupboard
+from dgent.store.registry import Engine
+from tests.contract.columns import SETTINGS
+from tests.universe.conftest import SameMemory, engine
+
+__all__ = ["engine"]
+
+Rival = Callable[[], Awaitable[Cupboard]]
+
+
+@pytest.fixture
+def url(engine: Engine, tmp_path: Path) -> str:
+    return SETTINGS[engine.name][0].url(tmp_path)
+
+
+@pytest.fixture
+async def cupboard(url: str) -> AsyncIterator[Cupboard]:
+    """A cupboard on an open universe, of each engine in turn."""
+    async with dgent.open(url, author="ann") as u:
+        yield Cupboard(u)
+
+
+@pytest.fixture
+async def rival(cupboard: Cupboard, url: str) -> AsyncIterator[Rival]:
+    """Opens one more cupboard on the same store, as another program would."""
+    opened: list[dgent.Universe] = []
+
+    async def open_one() -> Cupboard:
+        backend = {"backend": SameMemory(cupboard.universe.backend)} if url == "memory:" else {"url": url}
+        other = dgent.open(**backend, author="bob")
+        opened.append(await other)
+        return Cupboard(other)
+
+    yield open_one
+    for other in opened:
+        await other.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def quick(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cupboard]:
+    """A cupboard on the two engines that need nothing else: for rules that are the same on all."""
+    async with dgent.open(SETTINGS[request.param][0].url(tmp_path), author="ann") as u:
+        yield Cupboard(u)
