@@ -102,7 +102,7 @@ class Cupboard:
         self._own = await opened(config)
         try:
             self._enter(self._own)
-            await self.seed()
+            await self.prepare()
             await self._ready()
         except BaseException:
             await self.detach()
@@ -209,7 +209,7 @@ class Cupboard:
         await self._ready()
         return self._definitions
 
-    async def seed(self) -> None:
+    async def prepare(self) -> None:
         """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
         async def work(tx: Transaction) -> None:
@@ -251,7 +251,7 @@ class Cupboard:
         if not self._catalog_rev:
             self._learn()
             if not await _catalog_rev(self._universe):
-                await self.seed()
+                await self.prepare()
         return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
 
     # -- crumbs -----------------------------------------------------------------------------

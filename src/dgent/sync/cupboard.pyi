@@ -266,7 +266,7 @@ class Cupboard:
     def definitions(self) -> Definitions:
         """The defined properties and their categories, as they are now."""
 
-    def seed(self) -> None:
+    def prepare(self) -> None:
         """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
     def add(
