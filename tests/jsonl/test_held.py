@@ -87,6 +87,18 @@ async def test_every_read_sees_what_is_held(tmp_path: Path) -> None:
         assert (await store.stats()).records == len(reads) + 7
 
 
+async def test_who_reads_after_each_put_finds_the_cache_up_to_date(tmp_path: Path) -> None:
+    async with begun(tmp_path / "s") as store:
+        for n in range(5):
+            assert await store.get("first") is not None
+            store._opened().writer.pace_s = 0.0
+            await put(store, typed(f"r{n}"))
+            assert not store.kernel.late and in_cache(tmp_path / "s") == n + 2
+        store._opened().writer.pace_s = 0.0
+        await put(store, typed("held"))
+        assert store.kernel.late
+
+
 async def test_a_thread_that_reads_sees_what_is_held(tmp_path: Path) -> None:
     async with begun(tmp_path / "s") as store:
         await hold(store, "a")

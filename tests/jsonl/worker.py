@@ -86,10 +86,10 @@ async def count_up(store: JSONLBackend, name: str) -> None:
 
 
 async def hold(store: JSONLBackend, *ids: str, **data: Any) -> list[tuple[str, int, int]]:
-    """Put new records one after another, on the loop however slow the disk is, so that they are held."""
+    """Put new records one after another, however slow the disk is and whoever reads: so they are held."""
     told = []
     for id in ids:
-        store._opened().writer.pace_s = 0.0
+        store._opened().writer.pace_s, store.kernel.was_read = 0.0, False
         answer = await put(store, typed(id, data={"n": 0, **data}))
         told.append((id, answer.written[0].rev, answer.seq))
     return told

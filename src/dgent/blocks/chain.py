@@ -25,6 +25,7 @@ from dgent.blocks.record import (
 from dgent.blocks.version import Version
 from dgent.errors import VersionConflict
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Delete, Op, Put
 from dgent.universe import writing
@@ -48,6 +49,11 @@ class Chain:
         self.folded = 0  # the newest folded version
         self._snapshot: Crystal[SnapshotRecord] | None = None
         self._loaded = False
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the document is in memory; the next commit proves whether it is still the newest."""
+        return self._loaded
 
     @property
     def number(self) -> int:
@@ -138,6 +144,19 @@ class Chain:
             self._updates.append(update)
 
     # -- writing ----------------------------------------------------------------------------
+
+    def first(self, by: str) -> Datum:
+        """The record of the first version, of a block that is being made."""
+        size = self.document.length()
+        record = VersionRecord("create", 1, 0, size, size, 0, self.document.frontiers)
+        datum, _ = writing.new_datum(
+            self._universe.contracts,
+            record,
+            id=version_id(self._block, 1),
+            author=by,
+            content=self.document.take_update(),
+        )
+        return datum
 
     async def write(
         self, record: VersionRecord, update: bytes, by: str, others: Sequence[Op] = ()

@@ -10,8 +10,9 @@ from typing import Any
 from dgent import clock, ids
 from dgent.blocks import errors, gate
 from dgent.blocks.block import Block
+from dgent.blocks.chain import Chain
 from dgent.blocks.kind import BLOCK_KINDS, DOCUMENT_KINDS
-from dgent.blocks.record import BLOCK, ROOM, SCHEMAS, BlockRecord, VersionRecord
+from dgent.blocks.record import BLOCK, ROOM, SCHEMAS, BlockRecord
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -93,20 +94,18 @@ class Library:
         if len(text) > limit:
             raise errors.LimitExceeded(f"the text has {len(text)} characters; the limit is {limit}")
         id = ids.new_id()
+        chain = Chain(self._universe, id)
+        chain.document.splice(0, 0, text)
+        first = chain.first(self.agent)
 
         async def work(tx: Transaction) -> None:
             if await self._find(tx, self.agent, label) is not None:
                 raise errors.LabelTaken(f"{self.agent} has a block {label!r} already", label=label)
             await tx.remember(card, id=id)
+            await tx.put(first, expect=0)
 
         await self._universe.transact(work, note=f"block {label}")
-        made = Block(self, await self._universe.get(id), "admin")
-        if text:
-            made._chain.document.splice(0, 0, text)
-        record = VersionRecord("create", 1, 0, len(text), len(text), 0, made._chain.document.frontiers)
-        made._chain._loaded = True
-        await made._chain.write(record, made._chain.document.take_update(), self.agent)
-        return made
+        return await self.get(label)
 
     async def get(self, label: str, *, owner: str | None = None) -> Block:
         """A block by its label, of this agent or of another that has shared it."""

@@ -26,9 +26,7 @@ Replace = Annotated[bool, option("write over what is there")]
 class TakeIn(Ask):
     """What `cupboard.import` takes."""
 
-    path: Annotated[
-        str, argument("the folder of crumbs.jsonl and its kin, or one of them", complete="file")
-    ]
+    path: Annotated[str, argument("the folder of crumbs.jsonl and its kin, or one of them", complete="file")]
     existing: Rule = "newer"
     dry_run: DryRun = False
 

@@ -103,6 +103,7 @@ class JSONLBackend(SQLiteBackend):
         kernel = self.kernel
         if kernel.epoch != self.epoch:
             self.epoch = kernel.epoch  # the cache was built anew
+        kernel.was_read = True
         if not kernel.late and (kernel.writing or not kernel.changed()):
             return
         writer = self._opened().writer

@@ -66,6 +66,7 @@ class JSONLKernel(SQLiteKernel):
         self.replaying: Ledger | None = None
         self.late = False  # whether the cache lacks commits that were answered
         self.held_at = 0.0  # when one was last held
+        self.was_read = False  # since the last commit: who reads after each put would wait for the cache
         self._held = self._held_bytes = 0  # commits whose rows wait in memory
         self._new_lines: list[tuple[Any, ...]] = []
         self._unbegun = False  # inside a transaction that has not asked the cache for anything yet
@@ -203,8 +204,8 @@ class JSONLKernel(SQLiteKernel):
     def begin(self) -> None:
         """Take the folder's lock, bring the cache up to date, and start a transaction.
 
-        For who may not wait, the cache's own part of it begins when the cache is first asked: what is
-        held needs none, and the lock is enough to know that nobody changes the cache meanwhile.
+        For a commit that may be held, the cache's own part of it begins when the cache is first asked:
+        what is held needs none, and the lock is enough to know that nobody changes the cache meanwhile.
         """
         try:
             self.folder.lock.acquire(wait=self.patient)
@@ -216,7 +217,7 @@ class JSONLKernel(SQLiteKernel):
                     raise Busy(f"{self.folder.path} was changed by others")
                 self._catch_up()
             self.writing = self._unbegun = True
-            if self.patient:
+            if self.patient or self.was_read:
                 self._write_waiting()
             if not self._held:
                 self._notice_others()
@@ -240,6 +241,7 @@ class JSONLKernel(SQLiteKernel):
         if not self._hold(recorded):
             super().commit()
             self._brought_all()
+        self.was_read = False
         self._settle()
         try:
             # It is committed, so nothing from here on can fail it.
