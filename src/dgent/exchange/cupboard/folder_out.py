@@ -55,9 +55,10 @@ async def export_folder(
     seq = await universe.seq()
     out = _Out(cupboard, universe, seq, Pace(progress))
     wanted = {name: [files.line_of(line) for line in lines] async for name, lines in out.lines()}
-    for found in await out.all(LINE):
+    for found in reversed(await out.all(LINE)):
         if found.value.file in wanted:
-            wanted[found.value.file].append(line_bytes(found.value))
+            # They come first: should one have the id of a record, then the record's line counts.
+            wanted[found.value.file].insert(0, line_bytes(found.value))
     if not wanted["schemas"] and not (path / "schemas.jsonl").exists():
         del wanted["schemas"]  # the original has no such file
     size = await in_thread(lambda _: _write(path, wanted))
