@@ -286,6 +286,9 @@ FILES: dict[str, tuple[Field, ...]] = {
 }
 """The files in the order in which they are read: what others refer to comes first."""
 
+DEFINITIONS = ("properties", "categories")
+"""In these the first line of an id or a name counts, because values rely on it; in all others the last."""
+
 
 def _folded(key: str) -> str:
     return key.replace("_", "").casefold()

@@ -26,7 +26,7 @@ from dgent.cupboard.record import CrumbRecord, LinkRecord, MetadataRecord, Schem
 from dgent.errors import InputError, NotFound
 from dgent.exchange.cupboard import files, graph, histories
 from dgent.exchange.cupboard.defining import Naming, Unfit, define, value_of
-from dgent.exchange.cupboard.fields import FILES, Missing, Row, row_of, times
+from dgent.exchange.cupboard.fields import DEFINITIONS, FILES, Missing, Row, row_of, times
 from dgent.exchange.cupboard.histories import Life, Lived
 from dgent.exchange.cupboard.incoming import Incoming, later
 from dgent.exchange.cupboard.report import Existing, TakenIn, Tally
@@ -118,8 +118,10 @@ def _once(folder: Folder, file: str, rows: list[Row]) -> Iterator[Row]:
     def key(row: Row) -> Any:
         return next(iter(row.fields.values()))
 
-    for same in later(rows, key, lambda row: row.fields.get("updated_at", 0)).values():
-        winner, *others = same
+    def age(row: Row) -> Any:
+        return -row.line.number if file in DEFINITIONS else row.fields.get("updated_at", 0)
+
+    for winner, *others in later(rows, key, age).values():
         yield winner
         for other in others:
             if other.line.given != winner.line.given:
