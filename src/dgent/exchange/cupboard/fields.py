@@ -37,8 +37,8 @@ STATES = {"open": "ready", "in_progress": "taken", "closed": "pebble"}
 _decode = msgspec.json.Decoder().decode
 
 
-class Missing(Exception):
-    """A line lacks a field that it must have, or what is there cannot be it."""
+REQUIRED: Any = object()
+"""Stands for the default of a field that must be there."""
 
 
 class Kind(NamedTuple):
@@ -53,7 +53,7 @@ class Field(NamedTuple):
 
     name: str
     kind: Kind
-    default: Any = Missing
+    default: Any = REQUIRED
     always: bool = True
 
 
@@ -126,7 +126,7 @@ def _known(words: tuple[str, ...], noun: str) -> Kind:
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
-            raise Missing(f"{value!r:.60} is no {noun}")
+            raise InputError(f"{value!r:.60} is no {noun}")
         return value
 
     return Kind(read)
@@ -134,7 +134,7 @@ def _known(words: tuple[str, ...], noun: str) -> Kind:
 
 def _schema_name(value: Any) -> str:
     if not is_schema_name(value):
-        raise Missing(f"{value!r:.60} is no name of a kind of metadata")
+        raise InputError(f"{value!r:.60} is no name of a kind of metadata")
     return str(value)
 
 
@@ -309,7 +309,7 @@ class Row(NamedTuple):
 
 
 def row_of(file: str, line: Line) -> Row:
-    """A line as a row of its file; Missing when it lacks what it needs."""
+    """A line as a row of its file; InputError when it lacks what it needs."""
     assert line.given is not None
     known = FILES[file]
     unknown = dict(line.given)
@@ -320,13 +320,13 @@ def row_of(file: str, line: Line) -> Row:
         key = _key(unknown, field.name)
         given = None if key is None else unknown.pop(key)
         try:
-            if key is None or (given is None and field.default is not Missing):
+            if key is None or (given is None and field.default is not REQUIRED):
                 raise ValueError
             fields[field.name] = field.kind.read(given)
         except (ValueError, OverflowError):
-            if field.default is Missing:
+            if field.default is REQUIRED:
                 what = "has none" if given is None else f"has {given!r:.60}"
-                raise Missing(f"it needs a {field.name}, and {what}") from None
+                raise InputError(f"it needs a {field.name}, and {what}") from None
             fields[field.name] = field.default
             if field.default is DERIVED and isinstance(given, str) and not given.startswith("0001-"):
                 unknown[field.name] = given  # it stays beside the time that is worked out instead

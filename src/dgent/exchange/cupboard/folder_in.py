@@ -26,9 +26,10 @@ from dgent.cupboard.record import CrumbRecord, LinkRecord, MetadataRecord, Schem
 from dgent.errors import InputError, NotFound
 from dgent.exchange.cupboard import files, graph, histories
 from dgent.exchange.cupboard.defining import Naming, Unfit, define, value_of
-from dgent.exchange.cupboard.fields import DEFINITIONS, FILES, Missing, Row, row_of, times
+from dgent.exchange.cupboard.fields import DEFINITIONS, FILES, NOTE, Row, row_of, times
 from dgent.exchange.cupboard.histories import Life, Lived
 from dgent.exchange.cupboard.incoming import Incoming, later
+from dgent.exchange.cupboard.notes import extra_of
 from dgent.exchange.cupboard.report import Existing, TakenIn, Tally
 from dgent.exchange.place import translated, usable
 from dgent.model.ref import Ref
@@ -91,10 +92,10 @@ def read_folder(path: Path, pace: Pace, stopped: Stopped) -> Folder:
         for line in read.lines:
             try:
                 if line.given is None:
-                    raise Missing(line.wrong)
+                    raise InputError(line.wrong)
                 rows.append(row_of(name, line))
-            except Missing as missing:
-                folder.bad.append((name, line, str(missing)))
+            except InputError as error:
+                folder.bad.append((name, line, error.message))
         # Which of two values counts cannot be told before it is known whether they are values at all.
         folder.rows[name] = rows if name == "crumb_properties" else list(_once(folder, name, rows))
     return folder
@@ -222,7 +223,7 @@ class _Plan:
             values[crumb][defined.id] = value
             incoming.took(row.file, row.line)
             if row.unknown:
-                beside.setdefault(crumb, {})[defined.id] = row.unknown
+                beside.setdefault(crumb, {})[defined.id] = extra_of(row.unknown, NOTE, {})
         return values, beside
 
     def _properties(
