@@ -41,6 +41,10 @@ REQUIRED: Any = object()
 """Stands for the default of a field that must be there."""
 
 
+class _Unknown(InputError):
+    """A word that nobody knows where a line needs one that somebody does."""
+
+
 class Kind(NamedTuple):
     """How a field is read, which raises ValueError if it cannot be, and written."""
 
@@ -126,7 +130,7 @@ def _known(words: tuple[str, ...], noun: str) -> Kind:
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
-            raise InputError(f"{value!r:.60} is no {noun}")
+            raise _Unknown(f"{value!r:.60} is no {noun}")
         return value
 
     return Kind(read)
@@ -134,7 +138,7 @@ def _known(words: tuple[str, ...], noun: str) -> Kind:
 
 def _schema_name(value: Any) -> str:
     if not is_schema_name(value):
-        raise InputError(f"{value!r:.60} is no name of a kind of metadata")
+        raise _Unknown(f"{value!r:.60} is no name of a kind of metadata")
     return str(value)
 
 
@@ -323,6 +327,8 @@ def row_of(file: str, line: Line) -> Row:
             if key is None or (given is None and field.default is not REQUIRED):
                 raise ValueError
             fields[field.name] = field.kind.read(given)
+        except _Unknown:
+            raise
         except (ValueError, OverflowError):
             if field.default is REQUIRED:
                 what = "has none" if given is None else f"has {given!r:.60}"
