@@ -103,7 +103,7 @@ class Cupboard:
         self._own = await opened(config)
         try:
             self._enter(self._own)
-            await self.seed()
+            await self.prepare()
             await self._ready()
         except BaseException:
             await self.detach()
@@ -210,7 +210,7 @@ class Cupboard:
         await self._ready()
         return self._definitions
 
-    async def seed(self) -> None:
+    async def prepare(self) -> None:
         """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
         async def work(tx: Transaction) -> None:
@@ -253,7 +253,7 @@ class Cupboard:
         if not self._catalog_rev:
             self._learn()
             if not await _catalog_rev(self._universe):
-                await self.seed()
+                await self.prepare()
         turn = Turn(self._universe, note)
         return await turn.take(attempt)
 
