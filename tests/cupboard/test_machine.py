@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -85,6 +86,17 @@ class Machine(RuleBasedStateMachine):
         assert error is None, f"{error} was expected"
         self.model = wanted
         return result
+
+    @initialize()
+    def something_to_begin_with(self) -> None:
+        """Most steps need two ends: without this, most examples would be refusals."""
+        for n in range(4):
+            self.put_crumb(f"c{n}", "ready", None, False)
+        for n in range(2):
+            self.put_trail(f"t{n}", "active")
+        for n in range(1, 4):
+            self._link("child_of", f"c{n}", f"c{n - 1}")
+        self._link("belongs_to", "c1", "t0")
 
     # -- crumbs -------------------------------------------------------------------------------
 
@@ -161,6 +173,9 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from([*KINDS, "child_of", "child_of", "belongs_to"]))
     def link(self, data: st.DataObject, kind: str) -> None:
         start, end = (data.draw(ENDS[table]) for table in KINDS[kind])
+        self._link(kind, start, end)
+
+    def _link(self, kind: str, start: str, end: str) -> None:
         made = Link(kind, start, end)
         self.both(
             lambda model: model.add_link(kind, start, end, ""), lambda: self.cupboard.links.set(None, made)
