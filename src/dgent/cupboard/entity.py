@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.definition import Definitions
-from dgent.model.ref import Ref
 from dgent.errors import InputError
+from dgent.model.ref import Ref
 
 _SHARED = frozenset((str, int, float, bool, type(None), datetime, Ref))
 
