@@ -2,7 +2,7 @@
 
 # Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
@@ -283,7 +283,7 @@ class Cupboard:
 
     def add_many(
         self,
-        crumbs: Sequence[Crumb],
+        crumbs: Iterable[Crumb | str],
         links: Iterable[tuple[str, int | str | Crumb | Trail, int | str | Crumb | Trail]] = (),
         *,
         trail: Trail | str | None = None,
