@@ -50,7 +50,7 @@ class Opened(msgspec.Struct, frozen=True):
 async def init(desk: Desk, ask: Nothing) -> Opened:
     """Make the cupboard, with what is built in; one that is there stays as it is."""
     cupboard = await shelf.cupboard_of(desk)
-    await cupboard.seed()
+    await cupboard.prepare()
     names = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
     counts = {name: await cupboard.universe.count(schema=cupboard.table(name).schema.name) for name in names}
     return Opened((await cupboard.universe.stats()).place, counts)

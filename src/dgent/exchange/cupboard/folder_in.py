@@ -24,13 +24,13 @@ from dgent.cupboard.errors import PropertyNotFound
 from dgent.cupboard.kind import CONTENT_TYPES, LINK_TYPES, STASH_TYPES
 from dgent.cupboard.metadatas import is_schema_name
 from dgent.cupboard.record import CrumbRecord, LinkRecord, MetadataRecord, SchemaRecord, TrailRecord
-from dgent.errors import NotFound
+from dgent.errors import InputError, NotFound
 from dgent.exchange.cupboard import files, graph, histories
 from dgent.exchange.cupboard.defining import Naming, Unfit, define, value_of
 from dgent.exchange.cupboard.fields import FILES, Missing, Row, row_of, times
 from dgent.exchange.cupboard.histories import Life, Lived
 from dgent.exchange.cupboard.incoming import Incoming, later
-from dgent.exchange.cupboard.report import Existing, Imported, Tally
+from dgent.exchange.cupboard.report import Existing, TakenIn, Tally
 from dgent.exchange.place import translated, usable
 from dgent.model.ref import Ref
 from dgent.store.sqlite.upkeep import Stopped, in_thread
@@ -53,7 +53,7 @@ async def import_folder(
     existing: Existing = "newer",
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> Imported:
+) -> TakenIn:
     """Take in a folder of `crumbs.jsonl` and its kin; what is odd in it is reported, and nothing is lost.
 
     `existing` says what happens to what is there already with other content: the newer one wins, it stays,
@@ -79,21 +79,14 @@ async def import_folder(
 
 
 def read_folder(path: Path, pace: Pace, stopped: Stopped) -> Folder:
-    """The files of a folder, each line as a row or with what is wrong with it."""
+    """The files of a folder, or only one of them, each line as a row or with what is wrong with it."""
     usable(path, "path")
     with translated(path):
-        if not path.is_dir():
-            raise NotFound(f"there is no folder {path}", path=str(path))
-        there = [name for name in FILES if (path / f"{name}.jsonl").exists()]
-        if not there:
-            raise NotFound(
-                f"{path} has none of the files of a cupboard",
-                hint=f"they are called {', '.join(f'{name}.jsonl' for name in FILES)}",
-            )
-        pace.total = sum((path / f"{name}.jsonl").stat().st_size for name in there)
+        there = _files(path)
+        pace.total = sum(each.stat().st_size for each in there.values())
     folder = Folder({name: [] for name in FILES}, {}, [], [])
-    for name in there:
-        read = files.read(path / f"{name}.jsonl", pace, stopped)
+    for name, each in there.items():
+        read = files.read(each, pace, stopped)
         folder.changed_at[name] = read.changed_at
         rows = []
         for line in read.lines:
@@ -106,6 +99,18 @@ def read_folder(path: Path, pace: Pace, stopped: Stopped) -> Folder:
         # Which of two values counts cannot be told before it is known whether they are values at all.
         folder.rows[name] = rows if name == "crumb_properties" else list(_once(folder, name, rows))
     return folder
+
+
+def _files(path: Path) -> dict[str, Path]:
+    if path.is_file() and path.suffix == ".jsonl" and path.stem in FILES:
+        return {path.stem: path}
+    if not path.exists():
+        raise NotFound(f"there is no folder {path}", path=str(path))
+    there = {name: path / f"{name}.jsonl" for name in FILES if (path / f"{name}.jsonl").exists()}
+    if not there:
+        known = ", ".join(f"{name}.jsonl" for name in FILES)
+        raise InputError(f"{path} has none of the files of a cupboard", hint=f"they are called {known}")
+    return there
 
 
 def _once(folder: Folder, file: str, rows: list[Row]) -> Iterator[Row]:

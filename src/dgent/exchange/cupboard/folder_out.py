@@ -30,7 +30,7 @@ from dgent.exchange.cupboard.fields import FILES, NOTE, fields_out, unknown_out,
 from dgent.exchange.cupboard.histories import history_extra
 from dgent.exchange.cupboard.incoming import line_bytes
 from dgent.exchange.cupboard.notes import note_of
-from dgent.exchange.cupboard.report import Exported
+from dgent.exchange.cupboard.report import WrittenOut
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -45,7 +45,7 @@ Lines = list[dict[str, Any]]
 
 async def export_folder(
     cupboard: Cupboard, path: Path, *, replace: bool = False, progress: Progress | None = None
-) -> Exported:
+) -> WrittenOut:
     """Write everything as of one moment; each file takes the place of an older one in one step.
 
     A folder that has such files with something in them is refused, unless `replace` says to write over them.
@@ -62,7 +62,7 @@ async def export_folder(
         del wanted["schemas"]  # the original has no such file
     size = await in_thread(lambda _: _write(path, wanted))
     out.pace.end()
-    return Exported(str(path), {name: len(lines) for name, lines in wanted.items()}, seq, size)
+    return WrittenOut(str(path), {name: len(lines) for name, lines in wanted.items()}, seq, size)
 
 
 def _check(path: Path, replace: bool) -> None:
