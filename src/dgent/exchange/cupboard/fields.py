@@ -14,7 +14,16 @@ from uuid import UUID
 import msgspec
 
 from dgent import clock, ids
-from dgent.cupboard.kind import CRUMB_STATES, TRAIL_STATES
+from dgent.cupboard.kind import (
+    CONTENT_TYPES,
+    CRUMB_STATES,
+    LINK_TYPES,
+    SCOPES,
+    STASH_TYPES,
+    TRAIL_STATES,
+    VALUE_TYPES,
+)
+from dgent.cupboard.metadatas import is_schema_name
 from dgent.errors import InputError
 from dgent.exchange.cupboard.files import Line
 from dgent.exchange.cupboard.notes import Written, as_written, extra_of, note_of
@@ -112,6 +121,23 @@ def _one_of(words: tuple[str, ...], others: Mapping[str, str] = {}) -> Callable[
     return read
 
 
+def _known(words: tuple[str, ...], noun: str) -> Kind:
+    """One of some words; a line with any other cannot be taken in."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise Missing(f"{value!r:.60} is no {noun}")
+        return value
+
+    return Kind(read)
+
+
+def _schema_name(value: Any) -> str:
+    if not is_schema_name(value):
+        raise Missing(f"{value!r:.60} is no name of a kind of metadata")
+    return str(value)
+
+
 def moment(value: Any) -> datetime:
     """A time in RFC 3339; without a zone it is UTC. The year 1 is what the original writes for none."""
     found = datetime.fromisoformat(_text(value))
@@ -198,8 +224,8 @@ FILES: dict[str, tuple[Field, ...]] = {
         Field("property_id", ID),
         Field("name", NAME),
         Field("description", TEXT, ""),
-        Field("value_type", NAME),
-        Field("scope", NAME, "crumb", False),
+        Field("value_type", _known(VALUE_TYPES, "type of value")),
+        Field("scope", _known(SCOPES, "scope"), "crumb", False),
         Field("created_at", TIME, DERIVED),
     ),
     "categories": (
@@ -217,15 +243,15 @@ FILES: dict[str, tuple[Field, ...]] = {
     ),
     "links": (
         Field("link_id", ID),
-        Field("link_type", NAME),
+        Field("link_type", _known(LINK_TYPES, "type of link")),
         Field("from_id", ID),
         Field("to_id", ID),
         Field("created_at", TIME, DERIVED),
     ),
     "schemas": (
-        Field("schema_name", NAME),
+        Field("schema_name", Kind(_schema_name)),
         Field("description", TEXT, ""),
-        Field("content_type", NAME, "text"),
+        Field("content_type", _known(CONTENT_TYPES, "type of content"), "text"),
         Field("created_at", TIME, DERIVED),
     ),
     "metadata": (
@@ -239,7 +265,7 @@ FILES: dict[str, tuple[Field, ...]] = {
     "stashes": (
         Field("stash_id", ID),
         Field("name", NAME),
-        Field("stash_type", NAME),
+        Field("stash_type", _known(STASH_TYPES, "type of stash")),
         Field("value", VALUE, None),
         Field("version", WHOLE, 0),
         Field("created_at", TIME, DERIVED),
@@ -259,6 +285,9 @@ FILES: dict[str, tuple[Field, ...]] = {
     ),
 }
 """The files in the order in which they are read: what others refer to comes first."""
+
+DEFINITIONS = ("properties", "categories")
+"""In these the first line of an id or a name counts, because values rely on it; in all others the last."""
 
 
 def _folded(key: str) -> str:

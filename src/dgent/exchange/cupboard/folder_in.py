@@ -21,13 +21,12 @@ from dgent.cupboard.cupboard import Cupboard
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.errors import PropertyNotFound
-from dgent.cupboard.kind import CONTENT_TYPES, LINK_TYPES, STASH_TYPES
 from dgent.cupboard.metadatas import is_schema_name
 from dgent.cupboard.record import CrumbRecord, LinkRecord, MetadataRecord, SchemaRecord, TrailRecord
 from dgent.errors import InputError, NotFound
 from dgent.exchange.cupboard import files, graph, histories
 from dgent.exchange.cupboard.defining import Naming, Unfit, define, value_of
-from dgent.exchange.cupboard.fields import FILES, Missing, Row, row_of, times
+from dgent.exchange.cupboard.fields import DEFINITIONS, FILES, Missing, Row, row_of, times
 from dgent.exchange.cupboard.histories import Life, Lived
 from dgent.exchange.cupboard.incoming import Incoming, later
 from dgent.exchange.cupboard.report import Existing, TakenIn, Tally
@@ -119,8 +118,10 @@ def _once(folder: Folder, file: str, rows: list[Row]) -> Iterator[Row]:
     def key(row: Row) -> Any:
         return next(iter(row.fields.values()))
 
-    for same in later(rows, key, lambda row: row.fields.get("updated_at", 0)).values():
-        winner, *others = same
+    def age(row: Row) -> Any:
+        return -row.line.number if file in DEFINITIONS else row.fields.get("updated_at", 0)
+
+    for winner, *others in later(rows, key, age).values():
         yield winner
         for other in others:
             if other.line.given != winner.line.given:
@@ -138,9 +139,7 @@ class _Plan:
     def __init__(self, folder: Folder, existing: Existing) -> None:
         self.folder, self.existing = folder, existing
         self.rows, self.changed_at = folder.rows, folder.changed_at
-        found, self.orphans = histories.lives(folder.rows, folder.changed_at)
-        self.odd_stashes = [life for life in found if life.row.fields["stash_type"] not in STASH_TYPES]
-        self.lives = [life for life in found if life.row.fields["stash_type"] in STASH_TYPES]
+        self.lives, self.orphans = histories.lives(folder.rows, folder.changed_at)
         self.lived: list[Lived] = []
         self.usable: list[Lived] = []
 
@@ -262,16 +261,10 @@ class _Plan:
         for row in self.rows["links"]:
             given = row.fields
             record = LinkRecord(given["link_type"], given["from_id"], given["to_id"], extra=row.extra())
-            if record.link_type not in LINK_TYPES:
-                incoming.keep(row.file, row.line, f"{record.link_type!r} is no type of link")
-                continue
             when = times(row, self.changed_at[row.file])
             incoming.take(row.file, row.line, given["link_id"], record, when.created_at)
 
     def _take_stashes(self, incoming: Incoming, naming: Naming) -> None:
-        for life in self.odd_stashes:
-            kind = life.row.fields["stash_type"]
-            incoming.keep(life.row.file, life.row.line, f"{kind!r} is no type of stash")
         names = Counter(life.row.fields["name"] for life in self.lives)
         scoped = {row.fields["from_id"] for row in self.rows["links"]}
         self.usable = []
@@ -306,10 +299,6 @@ class _Plan:
     def _take_schemas(self, incoming: Incoming) -> None:
         for row in self.rows["schemas"]:
             name, content_type = row.fields["schema_name"], row.fields["content_type"]
-            if not is_schema_name(name) or content_type not in CONTENT_TYPES:
-                what = f"{name!r} is no name" if not is_schema_name(name) else f"{content_type!r} is no type"
-                incoming.keep(row.file, row.line, f"{what} of a kind of metadata")
-                continue
             id = schema_id(name)
             record = SchemaRecord(name, row.fields["description"], content_type, extra=row.extra())
             if id not in METADATA_SCHEMAS:

@@ -26,7 +26,7 @@ from dgent.errors import Conflict, Corrupt
 from dgent.exchange import place
 from dgent.exchange.cupboard import files
 from dgent.exchange.cupboard.defining import BUILT_IN, outside, value_out
-from dgent.exchange.cupboard.fields import FILES, NOTE, fields_out, unknown_out, uuid_moment
+from dgent.exchange.cupboard.fields import DEFINITIONS, FILES, NOTE, fields_out, unknown_out, uuid_moment
 from dgent.exchange.cupboard.histories import history_extra
 from dgent.exchange.cupboard.incoming import line_bytes
 from dgent.exchange.cupboard.notes import note_of
@@ -55,9 +55,12 @@ async def export_folder(
     seq = await universe.seq()
     out = _Out(cupboard, universe, seq, Pace(progress))
     wanted = {name: [files.line_of(line) for line in lines] async for name, lines in out.lines()}
+    kept: dict[str, list[bytes]] = {}
     for found in await out.all(LINE):
-        if found.value.file in wanted:
-            wanted[found.value.file].append(line_bytes(found.value))
+        kept.setdefault(found.value.file, []).append(line_bytes(found.value))
+    for name, lines in wanted.items():
+        # Should one have the id of a record, then the record's line counts: it comes where that one does.
+        wanted[name] = lines + kept.get(name, []) if name in DEFINITIONS else kept.get(name, []) + lines
     if not wanted["schemas"] and not (path / "schemas.jsonl").exists():
         del wanted["schemas"]  # the original has no such file
     size = await in_thread(lambda _: _write(path, wanted))
