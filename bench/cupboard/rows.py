@@ -121,6 +121,8 @@ async def _one_by_one(plan: Plan, sides: Sides, stores: Stores) -> list[Row]:
             }
             times = await interleave(blocks, plan.rounds, pause_s=0)
             rows.append(noted.row(work, list(times[work]), limit))
+            # What a busy machine does to anybody: the p99 of the other side in the same rounds.
+            rows.append(Row("  p99 by hand", measured=_p99(noted.every[f"raw {work}"]), unit="ms"))
     raw.close()
     return rows
 

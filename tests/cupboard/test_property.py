@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.cupboard.conftest import Rival
 
 MOMENT = datetime(2024, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
 BIG = 2**63 - 1
+NUMBERS = itertools.count()
 
 TYPES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     # type: its default, values it takes, values it does not
@@ -36,7 +38,7 @@ def entity(scope: str, **fields: Any) -> Any:
     return {
         "crumb": lambda: Crumb("x", **fields),
         "trail": lambda: Trail("x", **fields),
-        "stash": lambda: Stash(f"x{id(fields)}", "context", {}, **fields),
+        "stash": lambda: Stash(f"x{next(NUMBERS)}", "context", {}, **fields),
     }[scope]()
 
 

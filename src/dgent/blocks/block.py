@@ -361,17 +361,18 @@ class Block:
         author = self._library._author(by)
         await self._library._check(self, operation, op)
         chain = self._chain
-        fresh = not chain.loaded
-        if fresh:
-            await chain.refresh()
-        try:
-            return await self._try(op, operation, change, author, message, expect, node)
-        except InputError:
+        async with chain.alone:
+            fresh = not chain.loaded
             if fresh:
-                raise
-            # What is kept in memory may be behind: look again before saying that it cannot be done.
-            await chain.refresh()
-            return await self._try(op, operation, change, author, message, expect, node)
+                await chain.renew()
+            try:
+                return await self._try(op, operation, change, author, message, expect, node)
+            except (InputError, VersionConflict):
+                if fresh:
+                    raise
+                # What is kept in memory may be behind: look again before saying that it cannot be done.
+                await chain.renew()
+                return await self._try(op, operation, change, author, message, expect, node)
 
     async def _try(
         self,

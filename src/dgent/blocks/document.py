@@ -29,6 +29,8 @@ class Document:
         self._doc: loro.LoroDoc = loro.LoroDoc() if inner is None else inner  # type: ignore[no-untyped-call]
         if inner is None:
             self._doc.peer_id = secrets.randbits(63)
+        # Else what a document holds would depend on what was asked of it before.
+        self._doc.set_hide_empty_root_containers(True)
         self._saved = self._doc.oplog_vv
         self._came, self._went = 0, 0
 

@@ -18,6 +18,7 @@ from dgent.cupboard.filter import page as page_of
 from dgent.cupboard.filter import read
 from dgent.cupboard.leasing import lease_id, moved
 from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
+from dgent.cupboard.turn import remark
 from dgent.errors import TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -135,7 +136,7 @@ async def _claim(cupboard: Cupboard, found: Crystal[CrumbRecord], agent: str, le
         queue=None,
         updated_at=max(now, crumb.updated_at),
     )
-    changed, note = found.replace(value=claimed), f"{agent} takes {crumb.name}"[:200]
+    changed, note = found.replace(value=claimed), remark(f"{agent} takes {crumb.name}")
     if crumb.state != "taken":
         stored = await cupboard._universe.store(changed, expect=found.rev, note=note)
         return cupboard.crumbs._made(stored)

@@ -32,6 +32,11 @@ WAIT_S = 60.0
 PAUSE_S = 0.02
 
 
+def remark(text: str) -> str:
+    """A commit's note with names that callers gave, of which not all can stand in one."""
+    return text.replace("\0", "").encode(errors="replace").decode()[:200]
+
+
 class _StandBack(Exception):
     """It is somebody else's turn."""
 
@@ -40,7 +45,7 @@ class Turn:
     """One change on its way to being committed."""
 
     def __init__(self, universe: Universe, note: str | None) -> None:
-        self._universe, self._note = universe, note
+        self._universe, self._note = universe, None if note is None else remark(note)
         self._ticket = ids.new_id()
         self._mine = False
 

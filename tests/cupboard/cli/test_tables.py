@@ -62,6 +62,9 @@ def test_an_id_of_ones_own(shelf: Shelf) -> None:
     assert shelf.set("crumbs", "mine", Name="b")["Name"] == "b"
     assert len(shelf.list("crumbs")) == 1
     assert shelf.fails("cupboard", "set", "trails", "mine", '{"State": "active"}') == (2, "invalid_id")
+    shelf.set("crumbs", "task-10", Name="ten")
+    assert shelf.set("crumbs", "task-1", Name="one")["CrumbID"] == "task-1", "not the other one"
+    assert shelf.get("crumbs", "task-10")["Name"] == "ten"
 
 
 @pytest.mark.parametrize("command", ["get", "delete"])
@@ -101,6 +104,7 @@ def test_an_unknown_table(shelf: Shelf, words: list[str]) -> None:
         (["list", "crumbs", "=x"], "invalid_filter"),
         (["list", "crumbs", "limit=many"], "invalid_filter"),
         (["list", "crumbs", "state=odd"], "invalid_state"),
+        (["list", "crumbs", "state=[1]"], "invalid_state"),
         (["list", "crumbs", "priority=odd"], "invalid_filter"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,

@@ -244,3 +244,20 @@ def test_the_graph_and_the_audit(shelf: Shelf) -> None:
     assert (link["from_name"], link["type"], link["to_name"]) == ("b", "child_of", "a")
     shelf.ask("link", "delete", link["id"])
     assert shelf.ask("link", "list") == {"items": []}
+
+
+def test_completion(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    crumb = add(shelf, "a crumb")
+    trail = shelf.ask("explore", "a trail")["id"]
+
+    def offered(*words: str) -> str:
+        with monkeypatch.context() as patch:
+            patch.setenv("_DGENT_COMPLETE", "bash_complete")
+            patch.setenv("COMP_WORDS", " ".join(["dgent", *words]))
+            patch.setenv("COMP_CWORD", str(len(words)))
+            return shelf().out
+
+    assert f"plain,{crumb}" in offered("done", crumb[:6]) and trail not in offered("done", crumb[:6])
+    assert f"plain,{trail}" in offered("crumb", "add", "--trail", trail[:6])
+    assert "plain,priority" in offered("property", "categories", "pri")
+    assert "plain,crumbs" in offered("cupboard", "list", "cr")

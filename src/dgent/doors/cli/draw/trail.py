@@ -58,27 +58,35 @@ def whole_trail(found: entity.WholeTrail, paint: Paint) -> Lines:
 def tree(members: list[entity.Member], paint: Paint) -> Lines:
     """Crumbs below what they come after; one that comes after several is below the first."""
     names = short_ids([each.id for each in members])
+    above = {each.id: next((id for id in each.parents if id in names), "") for each in members}
+    for each in members:
+        _untie(each.id, above)
     children: dict[str, list[entity.Member]] = {}
     for each in members:
-        above = next((parent for parent in each.parents if parent in names), "")
-        children.setdefault(above, []).append(each)
+        children.setdefault(above[each.id], []).append(each)
     lines: Lines = []
-    # Without recursion: a chain of a thousand crumbs is deep. An id, and how its line begins.
-    waiting = [(each, "", each is children[""][-1]) for each in reversed(children.get("", []))]
+    # Without recursion: a chain of a thousand crumbs is deep.
+    waiting = [("", each, each is children[""][-1]) for each in reversed(children.get("", []))]
     while waiting:
-        each, indent, last = waiting.pop()
-        stem = "`- " if last else "|- "
-        also = [names.get(parent, parent) for parent in each.parents]
-        also = [
-            name for name in also if name != names.get(next(iter(p for p in each.parents if p in names), ""))
-        ]
-        line = f"{indent}{stem}{state(each.state, paint)} {paint(each.name)}"
+        indent, each, last = waiting.pop()
+        also = [names.get(id, id) for id in each.parents if id != above[each.id]]
+        line = f"{indent}{'`- ' if last else '|- '}{state(each.state, paint)} {paint(each.name)}"
         line += paint.dim(f"  {names[each.id]}" + (f"  {each.holder}" if each.holder else ""))
         lines.append(line + (paint.dim(f"  also after {', '.join(also)}") if also else ""))
         below = children.get(each.id, [])
         deeper = indent + ("   " if last else "|  ")
-        waiting += [(child, deeper, child is below[-1]) for child in reversed(below)]
+        waiting += [(deeper, child, child is below[-1]) for child in reversed(below)]
     return lines
+
+
+def _untie(id: str, above: dict[str, str]) -> None:
+    """Begin at a crumb that is on its own way up, as only a broken import leaves one."""
+    step, seen = above[id], {id}
+    while step and step not in seen:
+        seen.add(step)
+        step = above[step]
+    if step == id:
+        above[id] = ""
 
 
 def ended(found: entity.Ended, paint: Paint) -> Lines:
