@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from dgent import Universe
@@ -209,6 +211,30 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
         Case({"table": "crumbs", "filter": ("odd",)}, ["crumbs", "odd"], "invalid_filter"),
     ],
     "cupboard.delete": [Case({"table": "stashes", "id": "n"}, ["stashes", "n"])],
+    "cupboard.import": [
+        Case({"path": "{crumbs}"}, ["{crumbs}"]),
+        Case(
+            {"path": "{crumbs}", "existing": "replace", "dry_run": True},
+            ["{crumbs}", "--existing", "replace", "--dry-run"],
+        ),
+        Case({"path": "{new}"}, ["{new}"], "not_found"),
+        Case({"path": "{folder}"}, ["{folder}"], "input"),
+    ],
+    "cupboard.export": [
+        Case({"path": "{new}"}, ["{new}"]),
+        Case({"path": "{crumbs}", "replace": True}, ["{crumbs}", "--replace"]),
+        Case({"path": "{crumbs}"}, ["{crumbs}"], "conflict"),
+    ],
+    "beads.import": [
+        Case({"path": "{crumbs}/issues.jsonl"}, ["{crumbs}/issues.jsonl"]),
+        Case({"path": "{crumbs}/issues.jsonl", "dry_run": True}, ["{crumbs}/issues.jsonl", "--dry-run"]),
+        Case({"path": "{new}"}, ["{new}"], "not_found"),
+    ],
+    "beads.export": [
+        Case({"path": "{new}"}, ["{new}"]),
+        Case({"path": "{new}", "imported": True}, ["{new}", "--imported"]),
+        Case({"path": "{crumbs}/issues.jsonl"}, ["{crumbs}/issues.jsonl"], "conflict"),
+    ],
 }
 
 
@@ -227,3 +253,12 @@ async def fill_cupboard(u: Universe) -> None:
     ]
     for table, id, entity in things:
         await cupboard.table(table).set(id, entity)
+
+
+def fill_crumbs(path: Path) -> None:
+    """A folder of the original program with an odd line, and a file of issues beside."""
+    path.mkdir()
+    crumb = {"crumb_id": "crumb-z", "name": "zeta", "state": "ready", "created_at": "2026-02-12T08:15:00Z"}
+    (path / "crumbs.jsonl").write_text(json.dumps(crumb) + "\nno line\n")
+    issues = [{"id": "bd-1", "title": "one", "status": "open"}, {"id": "bd-2", "issue_type": "feature"}]
+    (path / "issues.jsonl").write_text("".join(json.dumps(issue) + "\n" for issue in issues))

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dgent.blocks.document import common
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -64,10 +62,3 @@ def _items(before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> 
             now = after[right + step] if right + step < right_end else None
             place = right + step if right + step < right_end else left + step
             yield Difference((*path, place), was, now)
-
-
-def counts(before: str, after: str) -> tuple[int, int]:
-    """How many letters came and went between two texts that mostly agree at both ends."""
-    start = common(before, after)
-    end = common(before[start:][::-1], after[start:][::-1])
-    return len(after) - start - end, len(before) - start - end

@@ -16,6 +16,7 @@ from dgent.blocks.activity import Activity
 from dgent.blocks.archive import Entry
 from dgent.blocks.audit import Refusal
 from dgent.blocks.block import Block
+from dgent.blocks.chain import Chain
 from dgent.blocks.constellation import Groups, Roster, one_of
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION, DOCUMENT_KINDS
 from dgent.blocks.notice import Notice
@@ -26,7 +27,6 @@ from dgent.blocks.record import (
     SCHEMAS,
     AuditRecord,
     BlockRecord,
-    VersionRecord,
     share_id,
 )
 from dgent.blocks.search import Hit, Text
@@ -104,20 +104,18 @@ class Library:
         if len(text) > limit:
             raise errors.LimitExceeded(f"the text has {len(text)} characters; the limit is {limit}")
         id = ids.new_id()
+        chain = Chain(self._universe, id)
+        chain.document.splice(0, 0, text)
+        first = chain.first(self.agent)
 
         async def work(tx: Transaction) -> None:
             await constellation.enrol(tx, self.agent)
             await self._check_free(tx, whose, label)
             await tx.remember(card, id=id)
+            await tx.put(first, expect=0)
 
         await self._universe.transact(work, lock=f"blocks of {whose}", note=f"create {label}")
-        made = Block(self, self._caller.of_own(await self._universe.get(id)))
-        if text:
-            made._chain.document.splice(0, 0, text)
-        record = VersionRecord("create", 1, 0, len(text), len(text), 0, made._chain.document.frontiers)
-        made._chain._loaded = True
-        await made._chain.write(record, made._chain.document.take_update(), self.agent)
-        return made
+        return Block(self, self._caller.of_own(await self._universe.get(id)))
 
     async def get(self, label: str, *, owner: str | None = None) -> Block:
         """A block by its label: this agent's, or one that was shared with it, or that belongs to all.
@@ -128,8 +126,7 @@ class Library:
         ids.check_name(label, "label")
         own = None if owner not in (None, self.agent) else await self._find(self._universe, self.agent, label)
         if own is not None:
-            found = await self._caller.standing(self._universe, own.id, self.agent)
-            return Block(self, found) if found is not None else await self.get(label, owner=owner)
+            return Block(self, self._caller.of_own(own))
         others = [] if owner == self.agent else await self._caller.visible(self._universe, label)
         others = [each for each in others if owner in (None, each.card.value.owner)]
         if not others:

@@ -211,7 +211,7 @@ class _Planner:
             if condition.op == "$contains" and condition.path in self.listed:
                 name = StreamName(number, iv, "", "." + self.listed[condition.path])
                 key, _ = order.index_key(condition.value)
-                # It proves nothing, as what is no list must be looked at; but no other one is narrower by that.
+                # It proves nothing, as what is no list must be looked at; but none is narrower by that.
                 narrows = frozenset([("item", id(condition))])
                 yield _Candidate("schema, item", (name,), tuple(sorted({key, UNLISTED})), narrows, True)
         for condition in self.conditions if self.ready else ():
