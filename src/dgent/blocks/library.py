@@ -145,12 +145,9 @@ class Library:
         await self._may("read", "")
         if kind is not None:
             one_of(kind, BLOCK_KINDS, "kind")
-        found = await self._caller.visible(self._universe)
-        return [
-            Block(self, each)
-            for each in found
-            if (shared or each.card.value.owner == self.agent) and kind in (None, each.card.value.kind)
-        ]
+        look = self._caller.visible if shared else self._caller.own
+        found = await look(self._universe)
+        return [Block(self, each) for each in found if kind in (None, each.card.value.kind)]
 
     async def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
         """Give a block another label."""
@@ -425,7 +422,7 @@ class Library:
         judgement = gate.Judgement("consent", f"{who} must agree to allow {after} instead of {before}")
         if await self._agreed(block.label, "manage", "describe", judgement.reason):
             return
-        message = f"describe of the block {block.label!r} is denied: {judgement.reason}, and nobody did"
+        message = f"describe of {block.label!r} is denied: {judgement.reason}, and nobody did"
         error = errors.ConsentRefused(message, label=block.label, operation="manage")
         raise await self._refused(error, judgement, "manage", "describe", block.label, block.owner, block.id)
 
