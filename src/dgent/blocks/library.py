@@ -329,11 +329,14 @@ class Library:
         await self._may("read", "", "archived")
         return await archive.get(self._universe, self.agent, id)
 
-    async def unarchive(self, id: str) -> None:
-        """Delete an archival entry; the store's history has it still."""
-        await self._may("manage", "", "unarchive")
+    async def unarchive(self, id: str, *, forget: bool = False) -> None:
+        """Delete an archival entry. History has it still; `forget`, which only the partner may, leaves none."""
+        await self._may("erase" if forget else "manage", "", "unarchive")
         await archive.get(self._universe, self.agent, id)
-        await self._universe.delete(id, note="unarchive")
+        if forget:
+            await self._universe.forget(id)
+        else:
+            await self._universe.delete(id, note="unarchive")
 
     async def search(
         self,
