@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench import table
+from bench.cupboard import cupboard
 from bench.folders import folders
 from bench.footprint import footprint
 from bench.growth import growth, history_on_disk
@@ -31,6 +32,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "jsonl": folders,
     "langgraph": against_langgraph,
     "postgres": postgres,
+    "cupboard": cupboard,
     "footprint": footprint,
     "disk": history_on_disk,
     "growth": growth,

@@ -20,6 +20,9 @@ class Plan:
     queries: int = 2
     starts: int = 15  # of a Python process
     langgraph_rounds: int = 10
+    crumbs: tuple[int, int, int] = (1_000, 10_000, 100_000)
+    queue: int = 5_000  # crumbs that many processes take
+    takers: int = 16
 
 
 QUICK = Plan(
@@ -32,6 +35,9 @@ QUICK = Plan(
     many_rounds=3,
     starts=5,
     langgraph_rounds=3,
+    crumbs=(500, 2_000, 8_000),
+    queue=400,
+    takers=4,
 )
 
 

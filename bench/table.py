@@ -38,7 +38,8 @@ def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
         "Medians over interleaved rounds. Quartiles are of the rounds' ratios; with a ? they lie on both\n"
         "sides of the goal. Calm is the ratio of the best tenths: what a quiet machine would show.\n"
         "Raw is apsw by hand on the same tables: the same rows, entries and commits; in the lines of\n"
-        "Postgres it is asyncpg. In the lines of LangGraph it is LangGraph, in those of import and memory\n"
+        "Postgres it is asyncpg. In those of the cupboard it is plain tables by hand, with no history and\n"
+        "no rules. In the lines of LangGraph it is LangGraph, in those of import and memory\n"
         "the bare process."
     )
     return "\n\n".join(parts)

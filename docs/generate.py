@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 from verbs import command_line, verbs_page
-from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, page, section, sentence
+from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, page, section, sentence, table
 
 import dgent
+from dgent import cupboard as room
 from dgent import errors
+from dgent.cupboard import crumbs, links, metadatas, properties, stashes, trails
 from dgent.model import lens
 from dgent.store import backend
 from dgent.universe import focus, relation, upgrade
@@ -91,8 +93,8 @@ def signature(function: Callable[..., Any], call: str, drop_first: bool = True) 
 
 def way(function: Any) -> str:
     """What stands before a call."""
-    if inspect.isasyncgenfunction(function):
-        return "async for ... in "
+    if inspect.isasyncgenfunction(inspect.unwrap(function)):
+        return "async for ... in " if inspect.isasyncgenfunction(function) else "async with "
     return "await " if inspect.iscoroutinefunction(function) else ""
 
 
@@ -198,6 +200,7 @@ def index() -> str:
         "| Module | What is in it |",
         "|---|---|",
         "| `dgent.sync` | The same calls without async: [guide](../guides/without-async.md). |",
+        "| `dgent.cupboard` | [Work items an agent can back out of](cupboard.md), and their errors. |",
         "| `dgent.errors` | [Every error](errors.md), also those that `dgent` itself does not name. |",
         "| `dgent.model.lens` | [Lenses](model.md#lenses) and the other optics. |",
         "| `dgent.store.backend` | [Ops and answers](answers.md), and the contract of an engine. |",
@@ -319,6 +322,46 @@ def errors_page() -> str:
     )
 
 
+TABLES: dict[str, type] = {
+    "crumbs": crumbs.Crumbs,
+    "trails": trails.Trails,
+    "properties": properties.Properties,
+    "categories": properties.Categories,
+    "links": links.Links,
+    "stashes": stashes.Stashes,
+    "metadata": metadatas.Metadatas,
+    "schemas": metadatas.Schemas,
+}
+
+
+def cupboard() -> str:
+    tables = []
+    for name, cls in TABLES.items():
+        filters = ", ".join(f"`{column}`" for column in sorted(cls.columns))
+        own = list(methods(Part(cls, f"cupboard.{name}", frozenset({"columns"}))))
+        tables.append("\n".join([f"## cupboard.{name}\n", f"{doc(cls)} Filters: {filters}.\n", *own]))
+    shown = [getattr(room, name) for name in room.__all__ if name not in ("Cupboard", "Table", "errors")]
+    rows = [
+        f"| `{each.__name__}` | {', '.join(f'`{base.__name__}`' for base in each.__bases__)} | `{each.code}` "
+        f"| {sentence(each)} |"
+        for each in vars(room.errors).values()
+        if inspect.isclass(each) and each.__module__ == room.errors.__name__
+    ]
+    return page(
+        "Cupboard",
+        "Everything the package `dgent.cupboard` exports; what it is for is in "
+        "[The cupboard](../concepts/cupboard.md). `cupboard` stands for an open one. The blocking twin in "
+        "`dgent.sync.cupboard` has the same calls without `await`.",
+        described(Part(room.Cupboard, "cupboard")),
+        described(Part(room.Table, "cupboard.table(name)")),
+        *tables,
+        *(described(Part(each, each.__name__.lower())) for each in shown),
+        "## Errors\n",
+        "In `dgent.cupboard.errors`; each is also one of the [errors of dgent](errors.md).\n",
+        table("Error | Is a | `code` | Meaning", rows),
+    )
+
+
 def pages() -> dict[str, str]:
     """Every page of the reference by file name."""
     return {
@@ -328,6 +371,7 @@ def pages() -> dict[str, str]:
         "query.md": query(),
         "answers.md": answers(),
         "errors.md": errors_page(),
+        "cupboard.md": cupboard(),
         "verbs.md": verbs_page(),
         "command-line.md": command_line(),
     }

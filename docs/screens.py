@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -24,10 +24,12 @@ COLUMNS = 100
 RUN = """
 import sys
 from datetime import UTC, datetime, timedelta
-from dgent import clock
+from types import SimpleNamespace
+from dgent import clock, ids
 moment = datetime(2026, 3, 2, 9, tzinfo=UTC) + timedelta(minutes=int(sys.argv.pop(1)))
 clock.now = lambda: moment
 clock.now_us = lambda: clock.to_us(moment)
+ids.time = SimpleNamespace(time_ns=lambda: clock.to_us(moment) * 1000)
 from dgent.doors.cli.main import main
 main()
 """
@@ -53,12 +55,25 @@ STORY: tuple[tuple[int, tuple[str, ...]], ...] = (
     (170, ("--agent", "ann", "data", "delete", "wait", "-m", "no longer needed")),
     (175, ("--agent", "ann", "undo")),
 )
+ON_REDIS = ("--trail", "try redis")
+WORK: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (0, ("crumb", "add", "Write the parser", "-s", "ready", "--type", "task", "--priority", "high")),
+    (2, ("crumb", "add", "Document the parser", "-s", "ready", "--parent", "Write the parser")),
+    (5, ("explore", "try redis", "--goal", "a faster cache")),
+    (9, ("crumb", "add", "Install redis", "-s", "ready", *ON_REDIS)),
+    (11, ("crumb", "add", "Fill it", "-s", "pending", "--parent", "Install redis", *ON_REDIS)),
+    (12, ("crumb", "add", "Measure it", "--parent", "Fill it", *ON_REDIS)),
+    (13, ("crumb", "add", "Read about eviction", "--parent", "Install redis", *ON_REDIS)),
+    (170, ("done", "Install redis")),
+    (176, ("take", "--agent", "ann")),
+)
 LOOKED_AT = 178
 
 SCREENS = {"status": ("status",), "log": ("log",), "diff": ("diff", "release"), "doctor": ("doctor",)}
+WORK_SCREENS = {"board": ("board",), "trail": ("trail", "show", "try redis")}
 
 SAME = (
-    (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "019caef2-4680-7000-8000-5d1c6ab2f0e4"),
+    (r"(?<![0-9a-f-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "019caef2-4680-7000-8000-5d1c6ab2f0e4"),
     (r"\b[\d,]+ MiB free", "48,000 MiB free"),
     (r"\b[\d.]+ [KM]B\b", "77.8 KB"),
     (r"\bSQLite [\d.]+\d", "SQLite 3.51.0"),
@@ -90,15 +105,21 @@ def printed(home: Path, minutes: int, *words: str) -> str:
 
 def screens() -> dict[str, str]:
     """Every picture by its file name."""
+    shown = {**told(STORY, SCREENS), **told(WORK, WORK_SCREENS)}
+    for pattern, instead in SAME:
+        shown = {name: re.sub(pattern, instead, text) for name, text in shown.items()}
+    words = SCREENS | WORK_SCREENS
+    return {f"{name}.svg": drawn(words[name], text) for name, text in shown.items()}
+
+
+def told(story: Iterable[tuple[int, tuple[str, ...]]], screens: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """What commands print at the end of a story that begins in an empty home."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         printed(home, 0, "config", "set", "author", "scout")
-        for minutes, words in STORY:
+        for minutes, words in story:
             printed(home, minutes, *words)
-        shown = {name: printed(home, LOOKED_AT, *words) for name, words in SCREENS.items()}
-    for pattern, instead in SAME:
-        shown = {name: re.sub(pattern, instead, text) for name, text in shown.items()}
-    return {f"{name}.svg": drawn(SCREENS[name], text) for name, text in shown.items()}
+        return {name: printed(home, LOOKED_AT, *words) for name, words in screens.items()}
 
 
 # -- drawing ------------------------------------------------------------------------------

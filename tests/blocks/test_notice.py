@@ -62,9 +62,10 @@ async def test_a_notice_reaches_over_folded_versions(scout: Library, scribe: Lib
 
 async def test_a_structured_block_tells_by_path(library: Open, scribe: Library) -> None:
     scout = library("scout")
-    await scout.create("todo", document="list", owner="_constellation_")
+    todo = await scout.create("todo", document="list", owner="_constellation_")
+    await todo.append("plan")
     assert len(await scribe.notices(mark=True)) == 1
-    await (await scout.get("todo")).append("write")
+    await todo.append("write")
     [notice] = await scribe.notices()
     assert [change.after for change in notice.diff.changes] == ["write"]
 

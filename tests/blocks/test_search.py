@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.blocks import Library
-from dgent.blocks.errors import EntryNotFound
+from dgent.blocks.errors import EntryNotFound, PermissionDenied
 from dgent.blocks.search import _snippet, words
 from dgent.errors import InputError
 from tests.blocks.agents import Open, library, scout, scribe, u
@@ -20,7 +20,9 @@ async def labels(lib: Library, query: str, **options: object) -> list[str]:
     return [hit.label or hit.id for hit in await lib.search(query, **options)]  # type: ignore[arg-type]
 
 
-async def test_entries_are_kept_read_found_and_deleted(scout: Library, scribe: Library) -> None:
+async def test_entries_are_kept_read_found_and_deleted(
+    library: Open, scout: Library, scribe: Library
+) -> None:
     entry = await scout.archive("The meeting is on Friday.", tags=["dates"])
     assert await scout.archived(entry.id) == entry
     assert (entry.agent, entry.tags) == ("scout", {"dates"})
@@ -38,6 +40,12 @@ async def test_entries_are_kept_read_found_and_deleted(scout: Library, scribe: L
     assert await scout.search("friday") == []
     with pytest.raises(EntryNotFound):
         await scout.archived(entry.id)
+    assert len(await scout._universe.history(entry.id)) == 2
+    other = await scout.archive("Forget about Saturday.")
+    with pytest.raises(PermissionDenied):
+        await library("scout", trust="friend").unarchive(other.id, forget=True)
+    await scout.unarchive(other.id, forget=True)
+    assert await scout.search("saturday") == [] and await scout._universe.history(other.id) == []
     for wrong in ("", "  ", 7):
         with pytest.raises(InputError):
             await scout.archive(wrong)  # type: ignore[arg-type]

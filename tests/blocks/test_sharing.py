@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+import dgent
 from dgent.blocks import Library
 from dgent.blocks.errors import (
     AgentNotFound,
@@ -159,6 +161,24 @@ async def test_a_group_that_is_deleted_gives_nothing_when_it_is_made_again(
         await scribe.get("persona")
 
 
+async def test_nobody_joins_a_group_by_itself(library: Open, scout: Library, scribe: Library) -> None:
+    await scout.groups.create("team")
+    await scout.share("persona", with_group="team")
+    friend = library("scribe", trust="friend")
+    for attempt in (
+        friend.groups.join("team", "scribe"),
+        friend.groups.leave("team", "scout"),
+        friend.groups.delete("team"),
+        friend.agents.describe("scout", status="archived"),
+    ):
+        with pytest.raises(PermissionDenied, match="only the partner"):
+            await attempt
+    assert len(await scribe.refusals()) == 4 and await scribe.shared() == []
+    await scout.groups.join("team", "scribe", role="supervisor")
+    assert len((await friend.groups.join("team", "scout")).members) == 2
+    assert (await friend.agents.describe("scribe", description="Writes.")).description == "Writes."
+
+
 # -- agents -------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +196,21 @@ async def test_labels_are_unique_under_concurrent_creation(library: Open) -> Non
     )
     assert sum(isinstance(each, LabelTaken) for each in made) == 5
     assert len(await library("fresh").list()) == 1
+
+
+async def test_names_and_labels_are_unique_among_programs(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    async with dgent.open(url) as first, dgent.open(url) as second:
+        programs = [Library(u, agent="scout") for u in (first, second)]
+        made = await asyncio.gather(
+            *(each.create(f"notes{n}") for n in range(5) for each in programs),
+            *(each.agents.create(f"agent{n}") for n in range(5) for each in programs),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(each, LabelTaken) for each in made) == 5
+        assert sum(isinstance(each, NameTaken) for each in made) == 5
+        assert [each.label for each in await programs[0].list()] == [f"notes{n}" for n in range(5)]
+        assert len(await programs[1].agents.list()) == 6
 
 
 async def test_an_archived_agent_is_given_nothing_new(scout: Library, scribe: Library) -> None:

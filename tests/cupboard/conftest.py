@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import dgent
+from dgent import clock
 from dgent.cupboard import Cupboard
 from dgent.store.registry import Engine
 from tests.contract.columns import SETTINGS
@@ -51,3 +53,25 @@ async def quick(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     """A cupboard on the two engines that need nothing else: for rules that are the same on all."""
     async with dgent.open(SETTINGS[request.param][0].url(tmp_path), author="ann") as u:
         yield Cupboard(u)
+
+
+class Hours:
+    """The wall clock of this process, moved on by the test instead of waited for."""
+
+    def __init__(self) -> None:
+        self.shift = timedelta(0)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.shift
+
+    def pass_by(self, seconds: float) -> None:
+        """So much time is over now."""
+        self.shift += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    """Time passes as the test says: leases and dates come to their ends on a machine of any speed."""
+    made = Hours()
+    monkeypatch.setattr(clock, "now", made.now)
+    return made

@@ -26,9 +26,10 @@ def test_pictures_are_not_stale() -> None:
 
 
 def test_there_is_a_picture_of_each() -> None:
-    assert {screen.stem for screen in SCREENS} == {"status", "log", "diff", "doctor"}
-    guide = (pages.DOCS / "guides" / "command-line.md").read_text(encoding="utf-8")
-    assert all(f"](../screens/{screen.name})" in guide for screen in SCREENS)
+    assert {screen.stem for screen in SCREENS} == {"status", "log", "diff", "doctor", "board", "trail"}
+    guides = [pages.DOCS / "guides" / name for name in ("command-line.md", "track-work.md")]
+    text = "".join(guide.read_text(encoding="utf-8") for guide in guides)
+    assert all(f"](../screens/{screen.name})" in text for screen in SCREENS)
 
 
 @pytest.mark.parametrize("screen", SCREENS, ids=pages.name)

@@ -177,6 +177,54 @@ def test_blocks_of_many_threads_do_not_meet(cupboard: Cupboard) -> None:
     assert [len(trail.crumbs) for trail in cupboard.trails.fetch(state="completed")] == [1] * 8
 
 
+def test_a_block_that_is_given_up_abandons(cupboard: Cupboard) -> None:
+    manager = cupboard.explore("try")
+    trail = manager.__enter__()
+    del manager
+    deadline = time.monotonic() + 20
+    while cupboard.trails.get(trail.id).state == "active" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert cupboard.trails.get(trail.id).reason == "CancelledError"
+
+
+INTERRUPTED = """
+import os, random, signal, sys, threading, time
+from dgent.sync.cupboard import Config, Cupboard
+
+cupboard = Cupboard.attach(Config("sqlite", sys.argv[1]))
+for n in range(40):
+    alarm = threading.Timer(random.random() * 0.02, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        try:
+            alarm.start()
+            with cupboard.explore(f"try {n}") as trail:
+                cupboard.add("step", trail=trail)
+        finally:
+            alarm.cancel()
+    except KeyboardInterrupt:
+        pass
+    while True:
+        try:
+            alarm.join()
+            time.sleep(0.001)
+            break
+        except KeyboardInterrupt:
+            pass
+deadline = time.monotonic() + 20
+while cupboard.trails.fetch(state="active") and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(len(cupboard.trails.fetch(state="active")), cupboard.audit().ok)
+cupboard.detach()
+"""
+
+
+def test_a_block_interrupted_at_any_moment_ends_its_trail(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout, done.stderr) == ("0 True\n", "")
+
+
 @pytest.fixture
 def lock(cupboard: Cupboard) -> str:
     """A lock that is free."""

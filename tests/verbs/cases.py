@@ -9,7 +9,6 @@ import dgent
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
 
-
 CASES: dict[str, list[Case]] = {
     "data.put": [
         Case(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from dgent import Universe
@@ -13,7 +15,13 @@ NOBODY = [Case({"id": "nobody"}, ["nobody"], "entity_not_found")]
 CUPBOARD_CASES: dict[str, list[Case]] = {
     "crumb.add": [
         Case(
-            {"name": "new work", "state": "open", "priority": "high", "parent": ("crumb-a",), "label": ("x",)},
+            {
+                "name": "new work",
+                "state": "open",
+                "priority": "high",
+                "parent": ("crumb-a",),
+                "label": ("x",),
+            },
             ["new", "work", "-s", "open", "--priority", "high", "--parent", "crumb-a", "-l", "x"],
         ),
         Case({"name": "new", "property": ("owner=ann",)}, ["new", "-p", "owner=ann"]),
@@ -29,9 +37,16 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
         Case({"limit": 0}, ["-n", "0"], "input"),
     ],
     "crumb.set": [
-        Case({"id": "crumb-a", "name": "other", "owner": "ann"}, ["crumb-a", "--name", "other", "--owner", "ann"]),
+        Case(
+            {"id": "crumb-a", "name": "other", "owner": "ann"},
+            ["crumb-a", "--name", "other", "--owner", "ann"],
+        ),
         Case({"id": "crumb-a"}, ["crumb-a"], "input"),
-        Case({"id": "crumb-a", "name": "x", "expect": 9}, ["crumb-a", "--name", "x", "--expect", "9"], "conflict"),
+        Case(
+            {"id": "crumb-a", "name": "x", "expect": 9},
+            ["crumb-a", "--name", "x", "--expect", "9"],
+            "conflict",
+        ),
     ],
     "crumb.state": [
         Case({"id": "crumb-a", "state": "closed"}, ["crumb-a", "closed"]),
@@ -82,10 +97,17 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
     "trail.lessons": [Case({"words": "redis"}, ["redis"])],
     "link.add": [
         Case(
-            {"type": "belongs_to", "from_id": "crumb-a", "to_id": "trail-a"}, ["belongs_to", "crumb-a", "trail-a"]
+            {"type": "belongs_to", "from_id": "crumb-a", "to_id": "trail-a"},
+            ["belongs_to", "crumb-a", "trail-a"],
         ),
-        Case({"type": "child_of", "from_id": "crumb-a", "to_id": "crumb-b"}, ["child_of", "crumb-a", "crumb-b"], "cycle"),
-        Case({"type": "odd", "from_id": "crumb-a", "to_id": "crumb-b"}, ["odd", "crumb-a", "crumb-b"], "input"),
+        Case(
+            {"type": "child_of", "from_id": "crumb-a", "to_id": "crumb-b"},
+            ["child_of", "crumb-a", "crumb-b"],
+            "cycle",
+        ),
+        Case(
+            {"type": "odd", "from_id": "crumb-a", "to_id": "crumb-b"}, ["odd", "crumb-a", "crumb-b"], "input"
+        ),
     ],
     "link.list": [Case({"type": "child_of", "to_id": "crumb-a"}, ["-t", "child_of", "--to-id", "crumb-a"])],
     "link.delete": [Case({"id": "link-a"}, ["link-a"]), *NOBODY],
@@ -103,7 +125,9 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
     ],
     "property.set": [
         Case({"id": "crumb-a", "name": "labels", "value": "x,y"}, ["crumb-a", "labels", "x,y"]),
-        Case({"id": "crumb-a", "name": "type", "value": "odd"}, ["crumb-a", "type", "odd"], "invalid_category"),
+        Case(
+            {"id": "crumb-a", "name": "type", "value": "odd"}, ["crumb-a", "type", "odd"], "invalid_category"
+        ),
     ],
     "property.clear": [Case({"id": "crumb-a", "name": "priority"}, ["crumb-a", "priority"])],
     "property.category": [
@@ -140,8 +164,15 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
     ],
     "metadata.comments": [Case({"id": "crumb-b"}, ["crumb-b"]), *NOBODY],
     "metadata.add": [
-        Case({"id": "crumb-a", "content": "{}", "schema": "attachments"}, ["crumb-a", "{}", "-s", "attachments"]),
-        Case({"id": "crumb-a", "content": "x", "schema": "odd"}, ["crumb-a", "x", "-s", "odd"], "schema_not_found"),
+        Case(
+            {"id": "crumb-a", "content": "{}", "schema": "attachments"},
+            ["crumb-a", "{}", "-s", "attachments"],
+        ),
+        Case(
+            {"id": "crumb-a", "content": "x", "schema": "odd"},
+            ["crumb-a", "x", "-s", "odd"],
+            "schema_not_found",
+        ),
     ],
     "metadata.list": [Case({"contains": "SAID"}, ["--contains", "SAID"])],
     "metadata.delete": [Case({"id": "meta-a"}, ["meta-a"]), *NOBODY],
@@ -152,7 +183,10 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
     "metadata.schemas": [Case({}, [])],
     "cupboard.init": [Case({}, [])],
     "cupboard.audit": [Case({}, [])],
-    "cupboard.graph": [Case({}, []), Case({"trail": "trail-a", "form": "dot"}, ["--trail", "trail-a", "--form", "dot"])],
+    "cupboard.graph": [
+        Case({}, []),
+        Case({"trail": "trail-a", "form": "dot"}, ["--trail", "trail-a", "--form", "dot"]),
+    ],
     "cupboard.get": [
         Case({"table": "crumbs", "id": "crumb-a"}, ["crumbs", "crumb-a"]),
         Case({"table": "odd", "id": "crumb-a"}, ["odd", "crumb-a"], "table_not_found"),
@@ -168,13 +202,39 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
             ["trails", "trail-a", '{"state": "completed"}'],
         ),
         Case({"table": "crumbs", "id": "", "data": "{"}, ["crumbs", "", "{"], "input"),
-        Case({"table": "crumbs", "id": "", "data": {"Nmae": 1}}, ["crumbs", "", '{"Nmae": 1}'], "invalid_data"),
+        Case(
+            {"table": "crumbs", "id": "", "data": {"Nmae": 1}}, ["crumbs", "", '{"Nmae": 1}'], "invalid_data"
+        ),
     ],
     "cupboard.list": [
         Case({"table": "crumbs", "filter": ("State=ready",)}, ["crumbs", "State=ready"]),
         Case({"table": "crumbs", "filter": ("odd",)}, ["crumbs", "odd"], "invalid_filter"),
     ],
     "cupboard.delete": [Case({"table": "stashes", "id": "n"}, ["stashes", "n"])],
+    "cupboard.import": [
+        Case({"path": "{crumbs}"}, ["{crumbs}"]),
+        Case(
+            {"path": "{crumbs}", "existing": "replace", "dry_run": True},
+            ["{crumbs}", "--existing", "replace", "--dry-run"],
+        ),
+        Case({"path": "{new}"}, ["{new}"], "not_found"),
+        Case({"path": "{folder}"}, ["{folder}"], "input"),
+    ],
+    "cupboard.export": [
+        Case({"path": "{new}"}, ["{new}"]),
+        Case({"path": "{crumbs}", "replace": True}, ["{crumbs}", "--replace"]),
+        Case({"path": "{crumbs}"}, ["{crumbs}"], "conflict"),
+    ],
+    "beads.import": [
+        Case({"path": "{crumbs}/issues.jsonl"}, ["{crumbs}/issues.jsonl"]),
+        Case({"path": "{crumbs}/issues.jsonl", "dry_run": True}, ["{crumbs}/issues.jsonl", "--dry-run"]),
+        Case({"path": "{new}"}, ["{new}"], "not_found"),
+    ],
+    "beads.export": [
+        Case({"path": "{new}"}, ["{new}"]),
+        Case({"path": "{new}", "imported": True}, ["{new}", "--imported"]),
+        Case({"path": "{crumbs}/issues.jsonl"}, ["{crumbs}/issues.jsonl"], "conflict"),
+    ],
 }
 
 
@@ -193,3 +253,12 @@ async def fill_cupboard(u: Universe) -> None:
     ]
     for table, id, entity in things:
         await cupboard.table(table).set(id, entity)
+
+
+def fill_crumbs(path: Path) -> None:
+    """A folder of the original program with an odd line, and a file of issues beside."""
+    path.mkdir()
+    crumb = {"crumb_id": "crumb-z", "name": "zeta", "state": "ready", "created_at": "2026-02-12T08:15:00Z"}
+    (path / "crumbs.jsonl").write_text(json.dumps(crumb) + "\nno line\n")
+    issues = [{"id": "bd-1", "title": "one", "status": "open"}, {"id": "bd-2", "issue_type": "feature"}]
+    (path / "issues.jsonl").write_text("".join(json.dumps(issue) + "\n" for issue in issues))

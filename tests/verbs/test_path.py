@@ -103,12 +103,12 @@ async def test_no_data_verb_writes_what_a_room_owns() -> None:
         name: str
 
     async with dgent.open("memory:") as u:
-        room = u.for_room("cupboard")
-        room.register(dgent.Schema("cupboard.crumb", contract=Crumb, owner="cupboard"))
+        room = u.for_room("attic")
+        room.register(dgent.Schema("attic.crumb", contract=Crumb, owner="attic"))
         crumb = await room.remember(Crumb("x"), id="crumb")
         assert (await invoke(u, "self.data.get", id="crumb")).data == {"name": "x"}
         for path, args in {
-            "self.data.put": {"data": {"name": "y"}, "id": "crumb", "schema": "cupboard.crumb"},
+            "self.data.put": {"data": {"name": "y"}, "id": "crumb", "schema": "attic.crumb"},
             "self.data.delete": {"id": "crumb"},
             "self.data.undo": {"seq": crumb.seq},
         }.items():

@@ -52,7 +52,7 @@ class Standing:
 
     def checks(self) -> list[Op]:
         """Ops that let a commit happen only while this standing is as it is."""
-        return [Check(each.id, each.rev) for each in (self.card, *self.grants)]
+        return [Check(each.id, each.rev or 0) for each in (self.card, *self.grants)]
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,7 @@ class Caller:
 
     async def visible(self, reader: Reader, label: str | None = None) -> list[Standing]:
         """The standing with every block that it may see: its own, those of all, and those it was given."""
-        where: dict[str, Any] = {"owner": {"$in": [self.agent, CONSTELLATION]}, "active": True}
-        where |= {} if label is None else {"label": label}
-        own = await reader.recall(Query(schema=BLOCK.name, where=where, limit=None))
-        found = [self.of_own(card) for card in own]
+        found = await self.own(reader, label, {"$in": [self.agent, CONSTELLATION]})
         members = await self._memberships(reader)
         shares = await self.received(reader, members)
         cards = await reader.get_many(list(dict.fromkeys(each.value.block for each in shares)))
@@ -89,6 +86,13 @@ class Caller:
                 standing = _of_shared(card, mine, members)
                 found += [] if standing is None else [standing]
         return sorted(found, key=self._order)
+
+    async def own(self, reader: Reader, label: str | None = None, owner: Any = None) -> list[Standing]:
+        """The standing with its own blocks, by label."""
+        where: dict[str, Any] = {"owner": owner or self.agent, "active": True}
+        where |= {} if label is None else {"label": label}
+        found = await reader.recall(Query(schema=BLOCK.name, where=where, limit=None))
+        return sorted((self.of_own(card) for card in found), key=self._order)
 
     async def received(
         self, reader: Reader, members: Iterable[Crystal[MemberRecord]] | None = None

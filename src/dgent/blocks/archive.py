@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dgent import ids
-from dgent.blocks import errors
+from dgent.blocks import errors, search
 from dgent.blocks.record import ENTRY, EntryRecord
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.universe import Universe
 
-MAX_TEXT = 1_000_000
+MAX_TEXT = 200_000
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ async def put(universe: Universe, agent: str, text: object, tags: Iterable[str])
         raise InputError("an entry is a text that says something", field="text")
     if len(text) > MAX_TEXT:
         raise InputError(f"an entry has at most {MAX_TEXT} characters, not {len(text)}", field="text")
-    return entry(await universe.remember(EntryRecord(agent, text), tags=ids.check_tags(tags), author=agent))
+    named = ids.check_tags(tags)
+    words = sorted({*search.words(text), *search.words(" ".join(named))})
+    return entry(await universe.remember(EntryRecord(agent, text, tuple(words)), tags=named, author=agent))
 
 
 async def get(universe: Universe, agent: str, id: str) -> Entry:
@@ -48,12 +50,17 @@ async def get(universe: Universe, agent: str, id: str) -> Entry:
     return entry(found)
 
 
-async def entries(universe: Universe, agent: str, tags: Iterable[str] = ()) -> AsyncIterator[Entry]:
-    """An agent's entries that have all of some tags, newest first."""
-    query = Query(schema=ENTRY.name, where={"agent": agent}, tags=ids.check_tags(tags), limit=None)
-    async for found in universe.iterate(query):
-        if isinstance(found, Crystal):
-            yield entry(found)
+async def with_words(
+    universe: Universe, agent: str, words: Iterable[str], tags: frozenset[str]
+) -> AsyncIterator[Entry]:
+    """An agent's entries that have any of some words and all of some tags, each once."""
+    told: set[str] = set()
+    for word in words:
+        where = {"agent": agent, "words": {"$contains": word}}
+        async for found in universe.iterate(Query(schema=ENTRY.name, where=where, tags=tags, limit=None)):
+            if isinstance(found, Crystal) and found.id not in told:
+                told.add(found.id)
+                yield entry(found)
 
 
 def entry(found: Crystal[EntryRecord]) -> Entry:

@@ -15,7 +15,7 @@ from dgent.blocks.access import Card, Standing
 from dgent.blocks.chain import Chain
 from dgent.blocks.checking import check_growth, measure
 from dgent.blocks.diff import Diff
-from dgent.blocks.document import Document
+from dgent.blocks.document import Document, counts
 from dgent.blocks.editable import Change
 from dgent.blocks.entries import Wanted, missing
 from dgent.blocks.form import contents, rendered
@@ -48,10 +48,10 @@ class View:
 class Block(Edits):
     """A block as one agent may use it. Each call that changes it is one version."""
 
-    def __init__(self, library: Library, standing: Standing) -> None:
+    def __init__(self, library: Library, standing: Standing, chain: Chain | None = None) -> None:
         self._library, self._standing = library, standing
         self._shape = shapes.load(standing.card.value.document, standing.card.value.shape)
-        self._chain = Chain(library._universe, standing.card.id)
+        self._chain = Chain(library._universe, standing.card.id) if chain is None else chain
 
     @property
     def _card(self) -> Card:
@@ -303,64 +303,75 @@ class Block(Edits):
         permit = permit or await self._library._check(self, operation, op)
         chain = self._chain
         async with chain.alone:
-            await chain.refresh_alone()
-            self._expected(expect)
+            fresh = not chain.loaded
+            if fresh:
+                await chain.renew()
             try:
-                return await self._written(op, change, author, message, expect, node, permit)
-            except BaseException:
-                chain.forget()  # what was done to the document in memory is not what is stored
-                raise
+                return await self._try(op, permit, change, author, message, expect, node)
+            except (InputError, VersionConflict):
+                # What is kept in memory may be behind: look again before saying that it cannot be done.
+                known = self._card.rev
+                await permit.renew()
+                if fresh and self._card.rev == known:
+                    raise
+                await chain.renew()
+                return await self._try(op, permit, change, author, message, expect, node)
 
-    async def _written(
+    async def _try(
         self,
         op: str,
+        permit: Permit,
         change: Change,
         author: str,
         message: str,
         expect: int | None,
         node: int | None,
-        permit: Permit,
     ) -> Version:
         chain = self._chain
-        before, counts = self._rendered(chain.document), measure(self._shape, chain.document)
-        change(chain.document)
-        update = chain.document.take_update()
-        if not update:
-            return chain.tail[-1]
-        while True:
-            after = self._rendered(chain.document)
-            if self._is_too_long(before, after):
-                await permit.renew()  # perhaps it may be longer by now
-                self._fits(before, after)
-            check_growth(counts, measure(self._shape, chain.document))
-            record = self._recorded(op, before, after, message, node)
-            try:
-                done = await chain.write(record, update, author, permit.checks())
-            except VersionConflict as conflict:
-                if not permit.is_of(conflict):
-                    raise
-                await permit.renew()  # the card or the share is another one now: it may not be allowed
-                continue
-            if done is not None:
-                return done
-            await chain.rebase(update)
+        try:
             self._expected(expect)
+            before, size = self._measured(chain.document)
+            items = measure(self._shape, chain.document)
+            change(chain.document)
+            update = chain.document.take_update()
+            if not update:
+                return chain.tail[-1]
+            tally = chain.document.tally()
+            while True:
+                after, length = self._measured(chain.document)
+                self._fits(size, length)
+                check_growth(items, measure(self._shape, chain.document))
+                added, removed = tally if after is None or before is None else counts(before, after)
+                record = self._recorded(op, node, length, added, removed, message)
+                try:
+                    done = await chain.write(record, update, author, permit.checks())
+                except VersionConflict as conflict:
+                    if not permit.is_of(conflict):
+                        raise
+                    await permit.renew()  # the card or the share is another one now: it may not be allowed
+                    continue
+                if done is not None:
+                    return done
+                await chain.rebase(update)
+                self._expected(expect)
+        except BaseException:
+            chain.forget()  # what was done to the document in memory is not what is stored
+            raise
 
-    def _recorded(self, op: str, before: str, after: str, message: str, node: int | None) -> VersionRecord:
+    def _measured(self, document: Document) -> tuple[str | None, int]:
+        """A document's text and its length; of a text only the length, which costs nothing."""
+        if self.document_kind == "text":
+            return None, document.length()
+        text = self._rendered(document)
+        return text, len(text)
+
+    def _recorded(
+        self, op: str, node: int | None, size: int, added: int, removed: int, message: str
+    ) -> VersionRecord:
         chain = self._chain
         here = chain.tail[-1].node if chain.tail else 0
-        added, removed = diffs.counts(before, after)
-        number = chain.number + 1
-        return VersionRecord(
-            op,
-            number if node is None else node,
-            here,
-            len(after),
-            added,
-            removed,
-            chain.document.frontiers,
-            message[:1000],
-        )
+        at = chain.number + 1 if node is None else node
+        return VersionRecord(op, at, here, size, added, removed, chain.document.frontiers, message[:1000])
 
     def _expected(self, expect: int | None) -> None:
         if expect is not None and expect != self._chain.number:
@@ -371,14 +382,11 @@ class Block(Edits):
                 version=self._chain.number,
             )
 
-    def _is_too_long(self, before: str, after: str) -> bool:
-        return len(after) > self.limit and len(after) > len(before)
-
-    def _fits(self, before: str, after: str) -> None:
-        if self._is_too_long(before, after):
+    def _fits(self, before: int, after: int) -> None:
+        if after > self.limit and after > before:
             raise errors.LimitExceeded(
-                f"the block {self.label!r} would have {len(after)} characters; its limit is {self.limit}",
-                size=len(after),
+                f"the block {self.label!r} would have {after} characters; its limit is {self.limit}",
+                size=after,
                 limit=self.limit,
             )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from dgent.blocks import errors
@@ -24,10 +25,11 @@ from dgent.blocks.record import (
     version_id,
 )
 from dgent.blocks.version import Version
-from dgent.errors import VersionConflict
+from dgent.errors import StorageError, VersionConflict
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Delete, Op, Put
+from dgent.store.backend import LIVE, Check, Delete, Op, Put
 from dgent.universe import writing
 from dgent.universe.universe import Universe
 
@@ -50,7 +52,12 @@ class Chain:
         self._snapshot: Crystal[SnapshotRecord] | None = None
         self._loaded = False
         self._last = 0  # the newest that was seen before everything was forgotten
-        self.alone = asyncio.Lock()  # an edit under way: nobody else reads or changes the document meanwhile
+        self.alone = asyncio.Lock()  # held by whoever reads into the document or changes it
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the document is in memory; the next commit proves whether it is still the newest."""
+        return self._loaded
 
     @property
     def number(self) -> int:
@@ -64,10 +71,10 @@ class Chain:
     async def refresh(self) -> None:
         """Take in what others have written since."""
         async with self.alone:
-            await self.refresh_alone()
+            await self.renew()
 
-    async def refresh_alone(self) -> None:
-        """The same for whoever holds `alone`."""
+    async def renew(self) -> None:
+        """As `refresh`, for a caller that is alone already."""
         if self._loaded and not await self._catch_up():
             self.forget()
         if not self._loaded:
@@ -150,6 +157,19 @@ class Chain:
 
     # -- writing ----------------------------------------------------------------------------
 
+    def first(self, document: Document, size: int, by: str) -> Datum:
+        """The record of the first version, of a block that is being made."""
+        record = VersionRecord("create", 1, 0, size, size, 0, document.frontiers)
+        self._last = 1
+        datum, _ = writing.new_datum(
+            self._universe.contracts,
+            record,
+            id=version_id(self._block, 1),
+            author=by,
+            content=document.take_update(),
+        )
+        return datum
+
     async def write(
         self, record: VersionRecord, update: bytes, by: str, others: Sequence[Op] = ()
     ) -> Version | None:
@@ -158,31 +178,35 @@ class Chain:
         datum, _ = writing.new_datum(
             self._universe.contracts, record, id=version_id(self._block, number), author=by, content=update
         )
+        newest = version_id(self._block, self.number)
+        ops: list[Op] = [Put(datum, 0, None, True), *others]
+        if self.number:
+            ops.append(Check(newest, LIVE))  # else it was folded, and there are later ones
         try:
-            done = await self._universe.commit(
-                [Put(datum, 0, None, True), *others], note=record.message or None
-            )
+            done = await self._universe.commit(ops, note=record.message or None)
         except VersionConflict as error:
-            if error.details.get("id") == datum.id:
+            if error.details.get("id") in (datum.id, newest):
                 return None
             raise
         version = Version(number, datum.created_at, by, **_fields(record))
         self.document.settled()
         self._add([(version, update)])
         if done.seq is not None and self._is_due():
-            await self.fold()
+            with suppress(StorageError):  # the version is stored; the next one tries to fold again
+                await self.fold()
         return version
 
     def _is_due(self) -> bool:
         old = len(self.tail) - KEEP
         return old >= FOLD or (old >= FOLD // 8 and sum(map(len, self._updates[:old])) > FOLD_BYTES)
 
-    async def fold(self, keep: int = KEEP) -> bool:
+    async def fold(self, keep: int | None = None) -> bool:
         """Pack old versions into a page and their updates into the snapshot; False when somebody else did.
 
         What is asked of the document afterwards is as before: the snapshot has all of its history.
         """
-        old = len(self.tail) - max(1, keep)  # the newest stays: others find out by it where they are
+        # The newest stays: others find out by it where they are.
+        old = len(self.tail) - max(1, KEEP if keep is None else keep)
         if old <= 0:
             return False
         versions, updates = self.tail[:old], self._updates[:old]
@@ -227,11 +251,12 @@ class Chain:
 
     async def versions(self) -> list[Version]:
         """Every version that is kept, oldest first."""
-        await self.refresh()
-        found: list[Version] = []
-        for page in await self._pages():
-            found += unpack(self._block, page.value.first, page.datum.content)[0]
-        return [*found, *self.tail]
+        async with self.alone:
+            await self.renew()
+            found: list[Version] = []
+            for page in await self._pages():
+                found += unpack(self._block, page.value.first, page.datum.content)[0]
+            return [*(version for version in found if version.number <= self.folded), *self.tail]
 
     async def find(self, number: int) -> Version:
         """One version."""

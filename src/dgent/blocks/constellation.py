@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dgent import ids
-from dgent.blocks import errors
+from dgent.blocks import errors, gate
 from dgent.blocks.kind import CONSTELLATION, ROLES, STATUSES
 from dgent.blocks.record import (
     AGENT,
@@ -90,8 +90,10 @@ class Roster:
     async def describe(
         self, name: str, *, description: str | None = None, status: str | None = None
     ) -> Agent:
-        """Change what is said of an agent, or its status."""
+        """Change what is said of an agent, or its status. Of others only who speaks for the partner may."""
         await self._library._may("manage", name)
+        if name != self._library.agent:
+            await _speaks_for_the_partner(self._library, name, "describe")
         fields: dict[str, Any] = {} if description is None else {"description": _text(description)}
         fields |= {} if status is None else {"status": one_of(status, STATUSES, "status")}
 
@@ -134,8 +136,12 @@ class Groups:
     async def join(
         self, group: str, agent: str, *, role: str = "regular", capabilities: tuple[str, ...] = ()
     ) -> Group:
-        """Put an agent into a group, or change what it is there."""
-        await self._library._may("manage", group)
+        """Put an agent into a group, or change what it is there.
+
+        Who is in a group has what is shared with it. So only who speaks for the partner may, or one of the
+        group's supervisors.
+        """
+        await self._may(group, "join")
         able = tuple(sorted(ids.check_tags(capabilities, "capabilities")))
         record = MemberRecord(group, agent, one_of(role, ROLES, "role"), able)
 
@@ -153,7 +159,7 @@ class Groups:
 
     async def leave(self, group: str, agent: str) -> Group:
         """Take an agent out of a group, and with that from what is shared with the group."""
-        await self._library._may("manage", group)
+        await self._may(group, "leave")
         await known_group(self._universe, group)
         if not await self._universe.delete(member_id(group, agent), note=f"{agent} leaves {group}"):
             raise errors.AgentNotFound(f"{agent!r} is not in the group {group!r}", name=agent)
@@ -161,7 +167,7 @@ class Groups:
 
     async def delete(self, name: str) -> None:
         """Remove a group, its memberships, and what was shared with it: the agents and blocks stay."""
-        await self._library._may("manage", name)
+        await self._may(name, "delete")
 
         async def work(tx: Transaction) -> None:
             group = await known_group(tx, name)
@@ -170,6 +176,13 @@ class Groups:
                 await tx.delete(each.id)
 
         await self._universe.transact(work, note=f"delete group {name}")
+
+    async def _may(self, group: str, what: str) -> None:
+        """Whether the caller may say who is in a group."""
+        await self._library._may("manage", group, what)
+        me = await self._universe.get(member_id(ids.check_name(group, "group"), self._library.agent))
+        if me is None or me.value.role != "supervisor":
+            await _speaks_for_the_partner(self._library, group, what)
 
 
 async def enrol(tx: Transaction, name: str) -> None:
@@ -204,6 +217,12 @@ def one_of(value: str, known: tuple[str, ...], field: str) -> str:
     if value not in known:
         raise InputError(f"{value!r} is no {field}", hint=f"use one of {', '.join(known)}", field=field)
     return value
+
+
+async def _speaks_for_the_partner(library: Library, name: str, what: str) -> None:
+    if library.trust != "partner":
+        judgement = gate.Judgement("deny", "only the partner may, or a supervisor of the group")
+        raise await library._refused(gate.denied(name, what, judgement), judgement, "manage", what, name)
 
 
 async def _members(reader: Reader, group: str) -> list[Crystal[MemberRecord]]:

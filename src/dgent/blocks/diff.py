@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-from dgent.blocks.document import common
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -71,10 +69,3 @@ def _items(before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> 
 def sameness(value: Any) -> bytes:
     """What equal values have in common: a document gives the fields of a map in any order."""
     return msgspec.json.encode(value, order="sorted")
-
-
-def counts(before: str, after: str) -> tuple[int, int]:
-    """How many letters came and went between two texts that mostly agree at both ends."""
-    start = common(before, after)
-    end = common(before[start:][::-1], after[start:][::-1])
-    return len(after) - start - end, len(before) - start - end

@@ -29,7 +29,10 @@ class Document:
         self._doc: loro.LoroDoc = loro.LoroDoc() if inner is None else inner  # type: ignore[no-untyped-call]
         if inner is None:
             self._doc.peer_id = secrets.randbits(63)
+        # Else what a document holds would depend on what was asked of it before.
+        self._doc.set_hide_empty_root_containers(True)
         self._saved = self._doc.oplog_vv
+        self._came, self._went = 0, 0
 
     # -- bytes ------------------------------------------------------------------------------
 
@@ -102,7 +105,10 @@ class Document:
     def revert_to(self, frontiers: str) -> None:
         """Change everything back to what it was at a state, as new edits."""
         wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        before = self.text()
         _guarded(lambda: self._doc.revert_to(wanted))
+        came, went = counts(before, self.text())
+        self._came, self._went = self._came + came, self._went + went
 
     def fork(self) -> Document:
         """A copy that can be edited without changing this one."""
@@ -121,6 +127,16 @@ class Document:
         found: str = self._doc.get_text(name).to_string()
         return found
 
+    def length(self, name: str = TEXT) -> int:
+        """How many characters a text has."""
+        found: int = self._doc.get_text(name).len_unicode
+        return found
+
+    def tally(self) -> tuple[int, int]:
+        """How many characters came and went in texts since the last call."""
+        found, self._came, self._went = (self._came, self._went), 0, 0
+        return found
+
     def splice(self, start: int, length: int, text: str, name: str = TEXT) -> None:
         """Replace part of a text; places count characters."""
         inner = self._doc.get_text(name)
@@ -128,6 +144,7 @@ class Document:
             inner.delete(start, length)
         if text:
             inner.insert(start, text)
+        self._came, self._went = self._came + len(text), self._went + length
 
     def write(self, text: str, name: str = TEXT) -> None:
         """Make a text another one, keeping what both have in common."""
@@ -354,6 +371,13 @@ def _room(tree: Any, above: Any, place: int, more: int) -> int:
 def _parent(tree: Any, node: Any) -> Any:
     """The node above one; None at the top."""
     return next((each.parent for each in tree.get_nodes(False) if each.id == node), None)
+
+
+def counts(before: str, after: str) -> tuple[int, int]:
+    """How many characters came and went between two texts that mostly agree at both ends."""
+    start = common(before, after)
+    end = common(before[start:][::-1], after[start:][::-1])
+    return len(after) - start - end, len(before) - start - end
 
 
 def _tree_id(tree: Any, id: str) -> Any:

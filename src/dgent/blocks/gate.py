@@ -84,7 +84,6 @@ def check_trust(value: object) -> str:
 
 
 def denied(label: str, operation: str, judgement: Judgement) -> errors.PermissionDenied:
-    """The error for what is not allowed."""
-    return errors.PermissionDenied(
-        f"{operation} of the block {label!r} is denied: {judgement.reason}", label=label, operation=operation
-    )
+    """The error for what is not allowed, to a block, an agent or a group."""
+    what = f"{operation} of {label!r}" if label else operation
+    return errors.PermissionDenied(f"{what} is denied: {judgement.reason}", label=label, operation=operation)

@@ -29,6 +29,7 @@ from dgent.blocks.audit import Refusal
 from dgent.blocks.block import Block
 from dgent.blocks.budget import Context, Tokens, estimate
 from dgent.blocks.bulk import Drawn
+from dgent.blocks.chain import Chain
 from dgent.blocks.constellation import Groups, Roster, one_of
 from dgent.blocks.context import Wanted, context, names_of
 from dgent.blocks.editable import check_text
@@ -41,7 +42,6 @@ from dgent.blocks.record import (
     ROOM,
     SCHEMAS,
     AuditRecord,
-    VersionRecord,
     share_id,
 )
 from dgent.blocks.search import Hit, Text
@@ -119,18 +119,17 @@ class Library:
         card = new_card(find(template, document), owner=whose, label=label, pinned=pinned is True, **fields)
         content, size = first_content(card, value if text is None else text)
         id = ids.new_id()
+        chain = Chain(self._universe, id)
+        first = chain.first(content, size, self.agent)
 
         async def work(tx: Transaction) -> None:
             await constellation.enrol(tx, self.agent)
             await self._check_free(tx, whose, label)
             await tx.remember(card, id=id)
+            await tx.put(first, expect=0)
 
         await self._universe.transact(work, lock=f"blocks of {whose}", note=f"create {label}")
-        made = Block(self, self._caller.of_own(await self._universe.get(id)))
-        made._chain.document, made._chain._loaded = content, True
-        record = VersionRecord("create", 1, 0, size, size, 0, content.frontiers)
-        await made._chain.write(record, content.take_update(), self.agent)
-        return made
+        return Block(self, self._caller.of_own(await self._universe.get(id)), chain)
 
     async def get(self, label: str, *, owner: str | None = None) -> Block:
         """A block by its label: this agent's, or one that was shared with it, or that belongs to all.
@@ -141,8 +140,7 @@ class Library:
         ids.check_name(label, "label")
         own = None if owner not in (None, self.agent) else await self._find(self._universe, self.agent, label)
         if own is not None:
-            found = await self._caller.standing(self._universe, own.id, self.agent)
-            return Block(self, found) if found is not None else await self.get(label, owner=owner)
+            return Block(self, self._caller.of_own(own))
         others = [] if owner == self.agent else await self._caller.visible(self._universe, label)
         others = [each for each in others if owner in (None, each.card.value.owner)]
         if not others:
@@ -161,12 +159,9 @@ class Library:
         await self._may("read", "")
         if kind is not None:
             one_of(kind, BLOCK_KINDS, "kind")
-        found = await self._caller.visible(self._universe)
-        return [
-            Block(self, each)
-            for each in found
-            if (shared or each.card.value.owner == self.agent) and kind in (None, each.card.value.kind)
-        ]
+        look = self._caller.visible if shared else self._caller.own
+        found = await look(self._universe)
+        return [Block(self, each) for each in found if kind in (None, each.card.value.kind)]
 
     async def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
         """Give a block another label."""
@@ -406,11 +401,14 @@ class Library:
         await self._may("read", "", "archived")
         return await archive.get(self._universe, self.agent, id)
 
-    async def unarchive(self, id: str) -> None:
-        """Delete an archival entry; the store's history has it still."""
-        await self._may("manage", "", "unarchive")
+    async def unarchive(self, id: str, *, forget: bool = False) -> None:
+        """Delete an archival entry. History has it still; `forget`, for the partner alone, leaves none."""
+        await self._may("erase" if forget else "manage", "", "unarchive")
         await archive.get(self._universe, self.agent, id)
-        await self._universe.delete(id, note="unarchive")
+        if forget:
+            await self._universe.forget(id)
+        else:
+            await self._universe.delete(id, note="unarchive")
 
     async def search(
         self,
@@ -427,11 +425,16 @@ class Library:
         archival, log, or entry; `tags` are those of entries.
         """
         await self._may("read", "", "search")
-        return await search.found(self._texts(kind, owner, ids.check_tags(tags)), query, limit)
-
-    async def _texts(self, kind: str | None, owner: str | None, tags: frozenset[str]) -> AsyncIterator[Text]:
         if kind is not None:
             one_of(kind, (*BLOCK_KINDS, "entry"), "kind")
+        terms = search.terms_of(query)
+        texts = self._texts(terms, kind, owner, ids.check_tags(tags))
+        return await search.found(texts, terms, limit)
+
+    async def _texts(
+        self, terms: builtins.list[str], kind: str | None, owner: str | None, tags: frozenset[str]
+    ) -> AsyncIterator[Text]:
+        """The texts to look through; of the entries only those that have some of the words."""
         if kind != "entry" and not tags:
             for block in await self.list(kind=kind, shared=True):
                 if owner in (None, block.owner):
@@ -439,7 +442,7 @@ class Library:
                     text = search.flat(block._chain.document.value())
                     yield Text(block.kind, block.id, block.owner, block.label, text, block.description)
         if kind in (None, "entry") and owner in (None, self.agent):
-            async for entry in archive.entries(self._universe, self.agent, tags):
+            async for entry in archive.with_words(self._universe, self.agent, terms, tags):
                 yield Text("entry", entry.id, entry.agent, "", entry.text, " ".join(sorted(entry.tags)))
 
     # -- how a card changes -----------------------------------------------------------------------
@@ -494,7 +497,7 @@ class Library:
         judgement = gate.Judgement("consent", f"{who} must agree to allow {after} instead of {before}")
         if await self._agreed(block.label, "manage", "describe", judgement.reason):
             return
-        message = f"describe of the block {block.label!r} is denied: {judgement.reason}, and nobody did"
+        message = f"describe of {block.label!r} is denied: {judgement.reason}, and nobody did"
         error = errors.ConsentRefused(message, label=block.label, operation="manage")
         raise await self._refused(error, judgement, "manage", "describe", block.label, block.owner, block.id)
 

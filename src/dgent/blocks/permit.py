@@ -71,9 +71,7 @@ class Permit:
             raise await self._refused(gate.denied(block.label, self._what, judgement), judgement)
         if judgement.verdict == "consent" and judgement.reason not in self._agreed:
             if not await library._agreed(block.label, self._operation, self._what, judgement.reason):
-                message = (
-                    f"{self._what} of the block {block.label!r} is denied: {judgement.reason}, and nobody did"
-                )
+                message = f"{self._what} of {block.label!r} is denied: {judgement.reason}, and nobody did"
                 error = errors.ConsentRefused(message, label=block.label, operation=self._operation)
                 raise await self._refused(error, judgement)
             self._agreed.add(judgement.reason)

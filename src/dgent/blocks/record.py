@@ -149,10 +149,15 @@ class AuditRecord:
 
 @dataclass(frozen=True)
 class EntryRecord:
-    """An archival entry: a text that an agent put away, to be found by search."""
+    """An archival entry: a text that an agent put away, to be found by search.
+
+    `words` are those of the text and the tags, each once, as search compares them. They are an index of the
+    store, so an entry is found as soon as it is there, and not any more when it is gone.
+    """
 
     agent: str
     text: str
+    words: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -169,7 +174,7 @@ SEEN = Schema("block.seen", contract=SeenRecord, indexes=("agent",), owner=ROOM,
 AUDIT = Schema(
     "block.audit", contract=AuditRecord, indexes=("agent", "owner"), owner=ROOM, history="none", feed=False
 )
-ENTRY = Schema("block.entry", contract=EntryRecord, indexes=("agent",), owner=ROOM)
+ENTRY = Schema("block.entry", contract=EntryRecord, indexes=("agent", "words.*"), owner=ROOM)
 
 SCHEMAS = (
     *(BLOCK, VERSION, PAGE, SNAPSHOT, CHECKPOINT),

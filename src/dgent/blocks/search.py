@@ -1,8 +1,8 @@
 """Search: which of some texts speak of what somebody asks for, the best first.
 
-The texts are looked through one after the other, so a search takes as long as there is text that the caller
-may see. Nothing is kept for it, so it can never disagree with the texts: not after an undo, nor a rollback,
-nor a share that was taken back.
+Archival entries come out of an index of their words. Blocks are looked through one after the other, as they
+are now, so that takes as long as there are blocks that the caller may see; and nothing is kept that could
+disagree with them after an undo, a rollback, or a share that was taken back.
 """
 
 from __future__ import annotations
@@ -67,24 +67,31 @@ def words(text: str) -> list[str]:
 
 def folded(word: str) -> str:
     """A word without capitals, accents and kinds of apostrophes."""
+    if word.isascii():
+        return word.lower()
     plain = unicodedata.normalize("NFKD", word.casefold()).replace("\u2019", "'")
     return "".join(letter for letter in plain if not unicodedata.combining(letter))
 
 
-async def found(texts: AsyncIterable[Text], query: object, limit: int) -> list[Hit]:
-    """The texts that have words of a query: those with most of its words first, then the weightiest."""
+def terms_of(query: object) -> list[str]:
+    """The words that somebody asks for, each once."""
     if not isinstance(query, str):
         raise InputError(f"a search is for text, not a {type(query).__name__}", field="query")
+    return list(dict.fromkeys(words(query)))[:MAX_TERMS]
+
+
+async def found(texts: AsyncIterable[Text], terms: list[str], limit: int) -> list[Hit]:
+    """The texts that have some words: those with most of them first, then those that say most about them.
+
+    Texts without any of them may be left out: they only tell how rare a word is.
+    """
     if type(limit) is not int or limit < 1:
         raise InputError(f"limit is a number from 1, not {limit!r}", field="limit")
-    terms = list(dict.fromkeys(words(query)))[:MAX_TERMS]
-    if not terms:
-        return []
-    matches, total, letters = await _matches(texts, frozenset(terms))
+    matches, read, letters = await _matches(texts, frozenset(terms))
     if not matches:
         return []
-    weights = _weights(terms, matches, total)
-    mean = letters / total or 1.0
+    weights = _weights(terms, matches, read)
+    mean = letters / read or 1.0
 
     def score(match: _Match) -> tuple[int, float]:
         return len(match.counts), _score(match, weights, mean)

@@ -20,7 +20,7 @@ class TextEdits(Editable):
         wanted, name = check_text(text), self._body()
 
         def change(document: Document) -> None:
-            document.splice(len(document.text(name)), 0, wanted, name)
+            document.splice(document.length(name), 0, wanted, name)
 
         return await self._edit("append", "append", change, by, message, expect)
 

@@ -20,6 +20,7 @@ from dgent.cupboard.link import ENDS
 from dgent.cupboard.record import (
     SCHEMAS,
     CrumbRecord,
+    LineRecord,
     LinkRecord,
     MetadataRecord,
     PropertyRecord,
@@ -276,8 +277,20 @@ def _bad_values(definitions: Definitions, record: Any) -> Iterator[tuple[str, st
             yield property_id, error.message
 
 
+def _lines(everything: _Everything) -> Iterator[Finding]:
+    """Lines of files that no record could hold."""
+    for id, line in everything.of(LineRecord):
+        yield Finding(
+            "lines",
+            (id,),
+            f"a line of {line.file} could not be taken in: {line.reason}",
+            "mend it where it came from, and import it again",
+        )
+
+
 _RULES = (
     _readable,
+    _lines,
     _references,
     _numbers,
     _acyclic,

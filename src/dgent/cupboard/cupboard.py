@@ -42,6 +42,7 @@ from dgent.cupboard.stashes import Stashes
 from dgent.cupboard.table import RESERVED, Table
 from dgent.cupboard.trail import Trail
 from dgent.cupboard.trails import Trails
+from dgent.cupboard.turn import TURN_ID, Turn
 from dgent.cupboard.undoing import Undoing
 from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
@@ -51,7 +52,7 @@ from dgent.universe.universe import Universe
 
 R = TypeVar("R")
 
-ATTEMPTS = 64
+ATTEMPTS = 64  # to be the first who writes what every cupboard starts with
 READS = 1_000_000
 
 
@@ -102,7 +103,7 @@ class Cupboard:
         self._own = await opened(config)
         try:
             self._enter(self._own)
-            await self.seed()
+            await self.prepare()
             await self._ready()
         except BaseException:
             await self.detach()
@@ -209,7 +210,7 @@ class Cupboard:
         await self._ready()
         return self._definitions
 
-    async def seed(self) -> None:
+    async def prepare(self) -> None:
         """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
 
         async def work(tx: Transaction) -> None:
@@ -233,7 +234,8 @@ class Cupboard:
 
         async def attempt(tx: Transaction) -> tuple[R, Draft]:
             tx.reads = READS
-            catalog = await tx.get(CATALOG_ID)
+            catalog, mark = await tx.get_many([CATALOG_ID, TURN_ID])
+            turn.check(mark)
             rev = catalog.rev or 0 if isinstance(catalog, Crystal) else 0
             definitions = self._definitions
             if rev != self._catalog_rev:
@@ -251,8 +253,9 @@ class Cupboard:
         if not self._catalog_rev:
             self._learn()
             if not await _catalog_rev(self._universe):
-                await self.seed()
-        return await self._universe.transact(attempt, attempts=ATTEMPTS, note=note)
+                await self.prepare()
+        turn = Turn(self._universe, note)
+        return await turn.take(attempt)
 
     # -- crumbs -----------------------------------------------------------------------------
 
@@ -283,7 +286,7 @@ class Cupboard:
 
     async def add_many(
         self,
-        crumbs: Sequence[Crumb],
+        crumbs: Iterable[Crumb | str],
         links: Iterable[tuple[str, int | str | Crumb | Trail, int | str | Crumb | Trail]] = (),
         *,
         trail: Trail | str | None = None,
@@ -293,7 +296,11 @@ class Cupboard:
         A link is its type and its two ends: an id, an entity, or the place of a new crumb in the list, as in
         `add_many([a, b], [("child_of", 1, 0)])`, where b waits for a.
         """
-        made = list(crumbs)
+        self._check()
+        made = [Crumb(each) if isinstance(each, str) else each for each in crumbs]
+        for crumb in made:
+            if not isinstance(crumb, Crumb):
+                raise errors.InvalidData(f"a crumb is needed, not a {type(crumb).__name__}")
         wanted: list[tuple[int | None, Link]] = []
         for place in range(len(made)) if trail is not None else ():
             wanted.append((place, Link("belongs_to", "", _id(trail))))
@@ -310,9 +317,6 @@ class Cupboard:
         note: str,
         given: Sequence[str] | None = None,
     ) -> Draft:
-        for crumb in crumbs:
-            if not isinstance(crumb, Crumb):
-                raise errors.InvalidData(f"a crumb is needed, not a {type(crumb).__name__}")
         chosen = list(given) if given is not None else [crumb.id or ids.new_id() for crumb in crumbs]
         fresh = {id for id, crumb in zip(chosen, crumbs, strict=True) if not crumb.id}
         wanted = list(links)

@@ -75,14 +75,14 @@ async def _without_ends(draft: Draft, links: Collection[LinkRecord]) -> list[Lin
 async def _check(draft: Draft, link: LinkRecord) -> None:
     """Refuse a link whose parent waits for its child.
 
-    From the parent upwards and from the child downwards, always where there is less to read: when either
-    way is at its end, they cannot meet.
+    From the parent upwards and from the child downwards, always where less was read so far: when either way
+    is at its end, they cannot meet. So it costs about twice what the shorter way has.
     """
     child, parent = link.from_id, link.to_id
     up, down = {parent: child}, {child: ""}  # whence each was reached
     highest, lowest = [parent], [child]
     while highest and lowest:
-        if len(highest) < len(lowest):
+        if len(up) <= len(down):
             highest = await _step(draft, "from_id", highest, up)
             met = [id for id in highest if id in down]
         else:

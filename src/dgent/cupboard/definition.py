@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -76,6 +76,7 @@ class Definitions:
     def __init__(
         self, properties: Mapping[str, PropertyRecord], categories: Mapping[str, CategoryRecord]
     ) -> None:
+        self._properties, self._categories = properties, categories
         choices: dict[str, list[Choice]] = {}
         for id, category in categories.items():
             choices.setdefault(category.property_id, []).append(Choice(id, category.name, category.ordinal))
@@ -83,9 +84,6 @@ class Definitions:
         for id, found in properties.items():
             mine = sorted(choices.get(id, ()), key=lambda choice: (choice.ordinal, choice.name))
             self.by_id[id] = Defined(id, found.name, found.value_type, found.scope, tuple(mine))
-        self._index()
-
-    def _index(self) -> None:
         self._by_name = {defined.name: defined for defined in self.by_id.values()}
         self._of: dict[str, list[Defined]] = {}
         for defined in self.by_id.values():
@@ -94,15 +92,9 @@ class Definitions:
             scope: {defined.name: defined.id for defined in some} for scope, some in self._of.items()
         }
 
-    def extended(self, property_id: str, choices: Iterable[Choice]) -> Definitions:
-        """The same with more categories of one property."""
-        more = Definitions({}, {})
-        more.by_id = dict(self.by_id)
-        old = more.by_id[property_id]
-        both = sorted((*old.choices, *choices), key=lambda choice: (choice.ordinal, choice.name))
-        more.by_id[property_id] = old._replace(choices=tuple(both))
-        more._index()
-        return more
+    def extended(self, categories: Mapping[str, CategoryRecord]) -> Definitions:
+        """The same with more categories."""
+        return Definitions(self._properties, {**self._categories, **categories})
 
     def of(self, scope: str) -> Sequence[Defined]:
         """The properties of crumbs, of trails or of stashes."""

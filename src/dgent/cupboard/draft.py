@@ -58,6 +58,10 @@ class Draft:
 
     async def find(self, kind: type[R], id: str) -> R | None:
         """A record as this change sees it; None when there is none, or it is of another kind."""
+        try:
+            ids.check_id(id)
+        except InputError:
+            return None  # nothing has such an id
         if id not in self._records:
             await self.load([id])
         found = self._records.get(id)

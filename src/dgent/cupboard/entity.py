@@ -12,8 +12,9 @@ from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.definition import Definitions
 from dgent.errors import InputError
+from dgent.model.ref import Ref
 
-_SHARED = frozenset((str, int, float, bool, type(None), datetime))
+_SHARED = frozenset((str, int, float, bool, type(None), datetime, Ref))
 
 
 def duplicate(value: Any) -> Any:
@@ -25,6 +26,8 @@ def duplicate(value: Any) -> Any:
         return {key: duplicate(each) for key, each in value.items()}
     if kind is list:
         return [duplicate(each) for each in value]
+    if kind is tuple:
+        return tuple(duplicate(each) for each in value)
     return copy.deepcopy(value)
 
 

@@ -18,6 +18,7 @@ from dgent.cupboard.filter import page as page_of
 from dgent.cupboard.filter import read
 from dgent.cupboard.leasing import lease_id, moved
 from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
+from dgent.cupboard.turn import remark
 from dgent.errors import TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -25,9 +26,9 @@ from dgent.model.query import Query
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
 
-HEAD = 32  # among how many of the first ready crumbs takers spread when they meet
-PAGE = 128
-_FIRST = -(2**62)
+FIRST, WIDEST = 4, 64  # among how many of the first ready crumbs a taker looks, and at most when takers meet
+PAGE = 500
+_LOWEST = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ async def ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[C
     now = clock.now()
     found = [each for each in await expired(cupboard, now) if test(each)]
     enough = None if part.limit is None else part.offset + part.limit + len(found)
-    query = _queue()
+    query = _queue(PAGE if enough is None else max(1, min(enough, PAGE)))
     while enough is None or len(found) < enough:
         page = await universe.page(query)
         found += [
@@ -61,15 +62,14 @@ async def ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[C
         ]
         if page.cursor is None:
             break
-        query = query.replace(cursor=page.cursor)
+        query = query.replace(cursor=page.cursor, limit=PAGE)  # few of the first ones were wanted
     ranked = sorted(found, key=lambda each: (_rank(cupboard, each.value), each.created_at, each.id))
     return page_of(ranked, part)
 
 
-def _queue() -> Query:
-    return Query(
-        schema=CRUMB.name, where={"queue": {"$gte": _FIRST}}, order_by="queue", descending=False, limit=PAGE
-    )
+def _queue(limit: int) -> Query:
+    where = {"queue": {"$gte": _LOWEST}}
+    return Query(schema=CRUMB.name, where=where, order_by="queue", descending=False, limit=limit)
 
 
 def _rank(cupboard: Cupboard, crumb: CrumbRecord) -> int:
@@ -108,9 +108,11 @@ async def take(cupboard: Cupboard, agent: str, lease_s: float, filters: dict[str
     if not isinstance(agent, str) or not agent:
         raise errors.InvalidHolder("whoever takes a crumb needs a name", field="agent")
     length = leasing.check_lease(lease_s)
+    among = FIRST
     while True:
         # The first one; whoever is beaten to it spreads out over the next ones instead of queueing.
-        some = await ready(cupboard, HEAD, **filters)
+        some = await ready(cupboard, among, **filters)
+        among = min(among * 4, WIDEST)
         if not some:
             return None
         first = _rank(cupboard, some[0].value)
@@ -134,7 +136,7 @@ async def _claim(cupboard: Cupboard, found: Crystal[CrumbRecord], agent: str, le
         queue=None,
         updated_at=max(now, crumb.updated_at),
     )
-    changed, note = found.replace(value=claimed), f"{agent} takes {crumb.name}"[:200]
+    changed, note = found.replace(value=claimed), remark(f"{agent} takes {crumb.name}")
     if crumb.state != "taken":
         stored = await cupboard._universe.store(changed, expect=found.rev, note=note)
         return cupboard.crumbs._made(stored)

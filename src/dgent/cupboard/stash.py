@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, ClassVar
 
 from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.entity import Propertied
+from dgent.cupboard.leasing import check_lease
 
 
 @dataclass
@@ -122,8 +123,7 @@ def acquired(stash: Any, holder: str, lease_s: float | None, until: datetime | N
     check_type(stash, "lock", "acquire")
     if not isinstance(holder, str) or not holder:
         raise errors.InvalidHolder("a lock needs the name of its holder", field="holder")
-    if lease_s is not None and not 0 < lease_s < 10**9:
-        raise errors.InvalidData(f"a lease is a number of seconds above 0, not {lease_s!r}", field="lease_s")
+    length = None if lease_s is None else check_lease(lease_s)
     now = clock.now()
     held = stash.value if isinstance(stash.value, dict) else {}
     until = until or lease_end(held)
@@ -136,8 +136,8 @@ def acquired(stash: Any, holder: str, lease_s: float | None, until: datetime | N
             holder=held["holder"],
         )
     value = {"holder": holder, "acquired_at": clock.text(now), "token": stash.version + 1}
-    if lease_s is not None:
-        value["lease_until"] = clock.text(now + timedelta(seconds=lease_s))
+    if length is not None:
+        value["lease_until"] = clock.text(now + length)
     return value
 
 

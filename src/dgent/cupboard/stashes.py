@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar
 
-from dgent import ids
+from dgent import codec, ids
 from dgent.cupboard import errors, leasing
 from dgent.cupboard.draft import Draft, alike, check_entity_id
 from dgent.cupboard.kind import STASH_TYPES
@@ -78,7 +78,7 @@ class Stashes(Table[Stash]):
         async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
             if stash.stash_type == "lock":
                 raise errors.InvalidStashType("a lock has no value to set", hint="acquire or release it")
-            return replace(stash, value=value)
+            return replace(stash, value=codec.plain(value))
 
         return await self._operate(id, "set", step, changed_by, expected_version)
 
@@ -237,6 +237,7 @@ class Stashes(Table[Stash]):
                 f"{fields['stash_type']!r} is no type of stash", hint=f"use one of {', '.join(STASH_TYPES)}"
             )
         fields["properties"] = draft.definitions.stored("stash", fields["properties"])
+        fields["value"] = codec.plain(fields["value"])  # as it will be read again
         version = fields.pop("version")
         if type(version) is not int or version < 1:
             raise errors.InvalidData(f"a version is a whole number from 1, not {version!r}", field="version")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from dgent import clock, ids
+from dgent import clock, codec, ids
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import BORN
 from dgent.cupboard.draft import Draft, check_entity_id
@@ -28,6 +28,7 @@ E = TypeVar("E", bound=Entity)
 
 ORDERED = {"created_at": "created_at", "id": "id"}
 RESERVED = f"{ROOM}/"  # how the ids begin under which the room itself keeps things
+TEXTS = ("name", "goal", "reason", "lesson", "description", "changed_by")
 MAPS = ("properties", "extra")  # fields of which every key is changed by itself
 
 
@@ -205,6 +206,9 @@ class Table(Generic[E]):
             mine = duplicate(getattr(entity, name))
             if name in MAPS:
                 mine = _map(name, mine)
+            elif name in TEXTS and mine is not None and not isinstance(mine, str):
+                kind = errors.InvalidName if name == "name" else errors.InvalidData
+                raise kind(f"the {name} of a {self.noun} is text, not {mine!r:.80}", field=name)
             if old is None:
                 out[name] = mine
                 continue
@@ -348,7 +352,7 @@ def _map(name: str, value: Any) -> dict[str, Any]:
     """A field that maps texts to values, as a plain map."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise errors.InvalidData(f"{name} maps texts to values; {value!r:.80} does not", field=name)
-    return dict(value)
+    return dict(value) if name == "properties" else cast(dict[str, Any], codec.plain(dict(value)))
 
 
 def _crystal(schema: Schema[Any], id: str, record: Any) -> Crystal[Any]:

@@ -11,7 +11,7 @@ from dgent.errors import QueryError
 
 Path = tuple[str, ...]
 
-EACH = "*"  # only in the paths of refs, which come from contracts and never from queries
+EACH = "*"  # only in the paths of refs and indexes, which come from contracts and never from queries
 MAX_SEGMENTS = 32
 MAX_BYTES = 512
 
@@ -84,6 +84,13 @@ def every(data: Any, path: Path) -> Iterator[Any]:
             return
     found = read(data, path)
     yield from found if isinstance(found, list) else (found,)
+
+
+@lru_cache(1024)
+def listed(index: str) -> Path | None:
+    """The path of the list whose items an index is on, as `a.*` is on those of `a`; None for any other."""
+    parsed = parse(index)
+    return parsed[:-1] if parsed[-1] == EACH and len(parsed) > 1 else None
 
 
 def _item(values: list[Any], segment: str) -> Any:

@@ -40,16 +40,20 @@ class Shape(Generic[T]):
         self._clocked = bool(root.clocked)
         # msgspec hands out what `Any` holds as it is; a copy keeps a value's owner from changing the datum.
         self._loose = any(type(node) is Node for node in below)
-        self._quick = root.native and not self._loose
+        self._native = root.native
         # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
         self._flat = _flat_fields(root)
         self.quick: Callable[[bytes | None], T] | None = None
-        if self._quick and not self._clocked:
+        if self._native and not self._clocked:
             self.quick = msgspec.json.Decoder(contract, dec_hook=ref.decode_hook).decode  # type: ignore[assignment]
 
     def decode(self, data: dict[str, Any]) -> T:
         """The value of the data; DecodeFailed lists every wrong field in `details["fields"]`."""
-        if self._quick:
+        return self._decode(_copy(data) if self._loose else data)
+
+    def _decode(self, data: dict[str, Any]) -> T:
+        """The value of data that nobody else has, where the contract holds `Any`."""
+        if self._native:
             try:
                 value: T = convert(data, self.contract, dec_hook=ref.decode_hook)
                 if not self._clocked or self._root.aware(data):
@@ -57,7 +61,7 @@ class Shape(Generic[T]):
             except Exception:
                 pass  # read again below, field by field, to name them all
         errors: Errors = {}
-        value = self._root.read(_copy(data) if self._loose else data, (), errors)
+        value = self._root.read(data, (), errors)
         if errors:
             message = f"the data is no {self.label}: {_list(errors)}"
             raise DecodeFailed(message, contract=self.label, fields=errors)
@@ -73,7 +77,7 @@ class Shape(Generic[T]):
         data = codec.decode(raw)
         if type(data) is not dict:
             raise Corrupt("the data is no map")
-        return self.decode(data)
+        return self._decode(data)
 
     def encode(self, value: T) -> dict[str, Any]:
         """The storable data of a value; InputError names every field whose type is wrong."""

@@ -7,7 +7,7 @@ A stream is a sorted run of `(key, t, dk)`. Every index of a store is such a str
     (schema, @author)     by author, then time; likewise @source where one is set
     (@parent)             over all schemas: by what caused it
     (schema, @ref)        by what its declared refs hold
-    (schema, path)        by a declared field
+    (schema, path)        by a declared field; by each item of a list, for a path that ends with `*`
     (schema, tag, path)   by tag and field, for the first two declared fields
 
 Field streams describe records in the shape of the schema's newest registered version.
@@ -28,6 +28,7 @@ from dgent.store.backend import Declaration
 
 AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
 PRODUCTS = 2  # this many declared fields get a stream for each tag as well
+UNLISTED = order.key(paths.MISSING)  # where a record stands in the stream of items of what is no list
 EMPTY = b""  # the `fk` of a row that stands in no field stream
 
 Position = tuple[bytes, int, int]
@@ -174,11 +175,22 @@ FieldKeys = dict[str, list[bytes]]
 
 def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
     """The index keys of a record in the shape of the index."""
-    keys = {p: [order.index_key(paths.read(data, paths.parse(p)))[0]] for p in state.paths}
+    keys = {p: _keys(data, p) for p in state.paths}
     if state.refs:
         # Whole, because a row carries them as what its refs hold; an entry takes the beginning.
         keys[REF] = [order.key(id) for id in referred(state, data)]
     return keys
+
+
+def _keys(data: Mapping[str, Any], path: str) -> list[bytes]:
+    inside = paths.listed(path)
+    if inside is None:
+        return [order.index_key(paths.read(data, paths.parse(path)))[0]]
+    found = paths.read(data, inside)
+    if isinstance(found, list):
+        return sorted({order.index_key(item)[0] for item in found})
+    # `$contains` also looks into texts and maps: these stand where no item does, and are looked at.
+    return [UNLISTED] if isinstance(found, str | dict) else []
 
 
 def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:

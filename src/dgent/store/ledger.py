@@ -21,6 +21,7 @@ from dgent.errors import (
     VersionConflict,
 )
 from dgent.model import order
+from dgent.model import path as paths
 from dgent.store import row as rows
 from dgent.store.backend import (
     KINDS,
@@ -458,7 +459,7 @@ class Ledger:
         fields = []
         for place, path in enumerate(state.paths):
             streams = [stream(StreamName(number, iv, "", "." + path))]
-            if place < PRODUCTS:
+            if place < PRODUCTS and paths.listed(path) is None:
                 streams += [stream(StreamName(number, iv, tag, "." + path)) for tag in tags]
             fields.append((path, tuple(streams)))
         if state.refs:

@@ -21,6 +21,7 @@ from dgent.store.catalog import (
     PRODUCTS,
     SOURCE,
     T_MIN,
+    UNLISTED,
     Position,
     SchemaState,
     StreamName,
@@ -119,7 +120,11 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
         if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
             return None
         path = paths.text(condition.path)
-        if path not in state.ready or (tag and path not in state.paths[:PRODUCTS]):
+        if (
+            path not in state.ready
+            or condition.path[-1] == paths.EACH
+            or (tag and path not in state.paths[:PRODUCTS])
+        ):
             return None
         (key,), sure = _equal_keys(condition)
         if not sure:
@@ -143,7 +148,9 @@ class _Planner:
     def __init__(self, reading: Reading, query: Query, view: View, state: SchemaState) -> None:
         self.reading, self.query, self.state = reading, query, state
         usable = _fields_usable(state, view)
-        self.ready = {p: state.paths.index(p) for p in state.paths if usable and p in state.ready}
+        ready = [p for p in state.paths if usable and p in state.ready]
+        self.ready = {p: state.paths.index(p) for p in ready if paths.listed(p) is None}
+        self.listed = {found: p for p in ready if (found := paths.listed(p)) is not None}
         self.conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.needs = self._needs()
 
@@ -200,6 +207,13 @@ class _Planner:
 
     def _field_candidates(self) -> Iterator[_Candidate]:
         query, number, iv = self.query, self.state.number, self.state.iv
+        for condition in self.conditions if self.listed else ():
+            if condition.op == "$contains" and condition.path in self.listed:
+                name = StreamName(number, iv, "", "." + self.listed[condition.path])
+                key, _ = order.index_key(condition.value)
+                # It proves nothing, as what is no list must be looked at; but none is narrower by that.
+                narrows = frozenset([("item", id(condition))])
+                yield _Candidate("schema, item", (name,), tuple(sorted({key, UNLISTED})), narrows, True)
         for condition in self.conditions if self.ready else ():
             path = paths.text(condition.path)
             keys, sure = _equal_keys(condition)

@@ -12,57 +12,43 @@ if TYPE_CHECKING:
     from dgent.sync.home import Home
 
 
-class Block(AbstractContextManager[Any]):
-    """What `with` enters in place of `async with`.
+class Stay:
+    """One task of the loop that enters a manager, waits until a block is over, and leaves it.
 
-    One task of the loop enters the manager, waits for the thread's block to be over, and leaves it: as in
-    async code, whatever the manager does meanwhile belongs to one task. If that goes wrong while the block
-    runs, a thread cannot be stopped; it is told at the end of the block.
+    Everything is touched on the loop only. It knows nothing of the `Block`, which can therefore be found to
+    be given up.
     """
 
-    def __init__(
-        self, home: Home, manager: AbstractAsyncContextManager[Any], wrap: Callable[[Any], Any]
-    ) -> None:
-        self._home = home
+    def __init__(self, manager: AbstractAsyncContextManager[Any]) -> None:
         self._manager = manager
-        self._wrap = wrap
-        # All of these are made and touched on the loop.
+        self._task: asyncio.Task[bool | None] | None = None
         self._entered: asyncio.Future[Any]
         self._left: asyncio.Future[BaseException | None]
-        self._task: asyncio.Task[bool | None]
 
-    def __enter__(self) -> Any:
-        return self._wrap(self._home.begin().run(self._enter))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        try:
-            call = self._home.begin()
-        except BaseException:
-            self._home.runner.submit_quietly(self._task.cancel)
-            raise
-        return call.run(self._leave, error)
-
-    # -- on the loop --------------------------------------------------------------------------
-
-    async def _enter(self) -> Any:
+    async def begin(self) -> Any:
+        """Enter; returns what the manager gives."""
         loop = asyncio.get_running_loop()
         self._entered, self._left = loop.create_future(), loop.create_future()
         self._task = loop.create_task(self._main(), name="dgent-block")
-        try:
-            await asyncio.wait([self._task, self._entered], return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:  # the thread was interrupted before its block began
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            raise
+        self._task.add_done_callback(_seen)
+        await asyncio.wait([self._task, self._entered], return_when=asyncio.FIRST_COMPLETED)
         return self._entered.result() if self._entered.done() else self._task.result()
 
-    async def _leave(self, error: BaseException | None) -> bool | None:
-        if not self._left.done():
-            self._left.set_result(error)
+    async def finish(self, error: BaseException | None) -> bool | None:
+        """Leave; returns whether the manager has dealt with the error."""
+        assert self._task is not None
+        self.let_go(error)
         await asyncio.wait([self._task])  # it goes on to its end, also when the thread is interrupted
         return self._task.result()
+
+    def let_go(self, error: BaseException | None) -> None:
+        """Have it leave by itself."""
+        if self._task is not None and not self._left.done():
+            self._left.set_result(error)
+
+    def give_up(self) -> None:
+        """Have it leave as if the block were cancelled; what was being entered is entered before."""
+        self.let_go(asyncio.CancelledError())
 
     async def _main(self) -> bool | None:
         self._entered.set_result(await self._manager.__aenter__())
@@ -75,3 +61,48 @@ class Block(AbstractContextManager[Any]):
         if error is None:
             return await self._manager.__aexit__(None, None, None)
         return await self._manager.__aexit__(type(error), error, error.__traceback__)
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever leaves the block is told; nobody may be left to do so
+
+
+class Block(AbstractContextManager[Any]):
+    """What `with` enters in place of `async with`.
+
+    As in async code, whatever the manager does meanwhile belongs to one task. If that goes wrong while the
+    block runs, a thread cannot be stopped; it is told at the end of the block.
+    """
+
+    def __init__(
+        self, home: Home, manager: AbstractAsyncContextManager[Any], wrap: Callable[[Any], Any]
+    ) -> None:
+        self._home = home
+        self._wrap = wrap
+        self._stay = Stay(manager)
+        self._inside = False
+
+    def __enter__(self) -> Any:
+        call = self._home.begin()
+        self._inside = True
+        try:
+            return self._wrap(call.run(self._stay.begin))
+        except BaseException:  # perhaps interrupted when it was entered already
+            self._inside = False
+            self._home.runner.submit_quietly(self._stay.give_up)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._inside = False
+        try:
+            return self._home.begin().run(self._stay.finish, error)
+        except BaseException:  # perhaps interrupted before it was left; how the block ended is known
+            self._home.runner.submit_quietly(self._stay.let_go, error)
+            raise
+
+    def __del__(self) -> None:
+        if self._inside:
+            self._home.runner.submit_quietly(self._stay.give_up)

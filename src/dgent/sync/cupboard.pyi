@@ -2,7 +2,7 @@
 
 # Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
@@ -28,8 +28,11 @@ from dgent.cupboard import Stash as Stash
 from dgent.cupboard import StashHistoryEntry as StashHistoryEntry
 from dgent.cupboard import Trail as Trail
 from dgent.cupboard import errors as errors
+from dgent.cupboard.definition import Definitions
 from dgent.cupboard.entity import Entity
 from dgent.cupboard.leasing import LEASE_S
+from dgent.cupboard.record import StashRecord
+from dgent.cupboard.table import Edition
 from dgent.model.schema import Schema
 from dgent.sync import Universe
 
@@ -76,6 +79,8 @@ class Table(Generic[E]):
 
     newest_first: ClassVar[bool]
 
+    built_in: ClassVar[Mapping[str, Any]]
+
     def __init__(self, cupboard: Cupboard) -> None: ...
     def get(self, id: str) -> E:
         """The entity of an id."""
@@ -88,14 +93,17 @@ class Table(Generic[E]):
         stored one must have: that of a stash, of others the rev.
         """
 
-    def delete(self, id: str) -> None:
+    def delete(self, id: str, *, expected_version: int | None = None) -> None:
         """Remove an entity, with all that goes with it."""
 
-    def fetch(self, filter_: Mapping[str, Any] | None = None, /, **filters: Any) -> list[E]:
+    def fetch(self, filter: Mapping[str, Any] | None = None, **filters: Any) -> list[E]:
         """The entities that match all of a filter; all of them without one.
 
         `fetch({"states": ["ready"]})` or `fetch(states=["ready"])`. Unknown keys are ignored.
         """
+
+    def versions(self, id: str) -> list[Edition[E]]:
+        """Every kept version of an entity, oldest first; none when there never was such an entity."""
 
 class Crumbs(Table[Crumb]):
     """The work items, newest first."""
@@ -112,10 +120,21 @@ class Properties(Table[Property]):
 
     columns: ClassVar[Mapping[str, str]]
 
-    def define_category(self, property_id: str, name: str, ordinal: int = 0) -> Category:
+    def define(
+        self,
+        name: str,
+        value_type: str,
+        description: str = "",
+        *,
+        scope: str = "crumb",
+        categories: Iterable[str] = (),
+    ) -> Property:
+        """Define a property, with its categories in their order, in one commit."""
+
+    def define_category(self, property_id: str | Property, name: str, ordinal: int = 0) -> Category:
         """Add a category to a property, given by its id or name."""
 
-    def get_categories(self, property_id: str) -> list[Category]:
+    def get_categories(self, property_id: str | Property) -> list[Category]:
         """The categories of a property, given by its id or name; lowest ordinal first."""
 
 class Categories(Table[Category]):
@@ -132,6 +151,17 @@ class Stashes(Table[Stash]):
     """Shared state, oldest first."""
 
     columns: ClassVar[Mapping[str, str]]
+
+    def create(
+        self,
+        name: str,
+        stash_type: str,
+        value: Any = None,
+        *,
+        trail: str | None = None,
+        changed_by: str | None = None,
+    ) -> Stash:
+        """Make a stash, of a trail if one is named, in one commit."""
 
     def set_value(
         self, id: str, value: Any, *, changed_by: str | None = None, expected_version: int | None = None
@@ -171,6 +201,9 @@ class Stashes(Table[Stash]):
 
     def history(self, id: str) -> list[StashHistoryEntry]:
         """The versions of a stash, oldest first; none when there is no such stash."""
+
+    def records(self, id: str) -> list[StashRecord]:
+        """The records of a stash, one for each version, oldest first."""
 
 class Metadatas(Table[Metadata]):
     """Comments, attachments and other entries beside crumbs, oldest first."""
@@ -230,13 +263,19 @@ class Cupboard:
     def table(self, name: str) -> Table[Any]:
         """A table by its name: crumbs, trails, properties, categories, links, stashes, metadata, schemas."""
 
+    def definitions(self) -> Definitions:
+        """The defined properties and their categories, as they are now."""
+
+    def prepare(self) -> None:
+        """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
+
     def add(
         self,
         crumb: Crumb | str,
         *,
         state: str = "",
         trail: Trail | str | None = None,
-        parents: Iterable[Crumb | str] = (),
+        parents: Iterable[Crumb | str] | Crumb | str = (),
         properties: Mapping[str, Any] | None = None,
         defer_until: datetime | None = None,
     ) -> Crumb:
@@ -244,7 +283,7 @@ class Cupboard:
 
     def add_many(
         self,
-        crumbs: Sequence[Crumb],
+        crumbs: Iterable[Crumb | str],
         links: Iterable[tuple[str, int | str | Crumb | Trail, int | str | Crumb | Trail]] = (),
         *,
         trail: Trail | str | None = None,
@@ -314,8 +353,9 @@ class Cupboard:
     def explore(self, name: str, goal: str = "", **options: Any) -> AbstractContextManager[Trail]:
         """Try something out: `with cupboard.explore("try redis") as trail`.
 
-        The trail is completed at the end, and abandoned when an exception leaves the block; that is the
-        reason, and `trail.lesson` the lesson if the block has set it.
+        The trail is completed at the end, or abandoned if the block says so by `trail.abandon(reason)`; and
+        abandoned when an exception leaves the block, which is the reason unless the block gave one. What the
+        block changed of the trail, such as `trail.lesson`, is stored with it.
         """
 
     def origin(self, crumb: Crumb | str) -> Trail | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dgent.model.query import Query
@@ -101,6 +103,50 @@ class IndexContract(Contract):
             assert [datum.id for datum in await store.referrers("x", None, Steps(2))] == ["b", "a"]
             assert [datum.id for datum in await store.referrers("z", None, Steps(2))] == ["c"]
             await fill(store, Steps(2))
+
+    async def test_items_of_a_list_are_found_before_during_and_after_a_fill(self, store: Backend) -> None:
+        """An index on `n.*` is on each item of `n`. What is no list is found as without it."""
+        long = "x" * 300
+        values: dict[str, Any] = {
+            "words": ["tea", "green", "tea"],
+            "more": ["tea", long + "a", long + "b"],
+            "mixed": [1, True, None, ["tea"], {"tea": 1}, 2.0],
+            "empty": [],
+            "text": "green tea",
+            "map": {"tea": 1, "*": "tea"},
+            "number": 7,
+        }
+        await put(store, *(typed(id, value, day=day) for day, (id, value) in enumerate(values.items())))
+        asked: list[Any] = [
+            "tea",
+            "green",
+            "te",
+            1,
+            1.0,
+            2,
+            True,
+            None,
+            ["tea"],
+            {"tea": 1},
+            long + "b",
+            long,
+            7,
+        ]
+        queries = [Query(schema="note", where={"n": {"$contains": value}}) for value in asked]
+        queries.append(Query(schema="note", where={"n": {"$contains": "tea"}}, tags={"odd"}))
+        queries.append(Query(schema="note", where={"n.*": "tea"}))  # the key of that name, in a query
+        queries.append(Query(schema="note", where={"n": {"$contains": "tea"}}, order_by="n.*"))
+        wanted = [await found(store, query) for query in queries]
+        assert wanted[:2] == [["map", "text", "more", "words"], ["text", "words"]]
+        await store.declare(Declaration("note", 1, indexes=("n.*",)))
+        assert [await found(store, query) for query in queries] == wanted
+        await fill(store, Steps(1))
+        assert [await found(store, query) for query in queries] == wanted
+        page = await store.query(queries[0], STORED)
+        assert page.explain == "schema, item"
+        await put(store, typed("words", ["green"], day=0), typed("empty", ["tea"], day=3))
+        await delete(store, "more")
+        assert await found(store, queries[0]) == ["map", "text", "empty"]
 
     async def test_older_code_and_code_without_contracts_see_their_own_shape(self, store: Backend) -> None:
         await put(store, typed("a", 1), typed("b", version=2, data={"number": 1}))

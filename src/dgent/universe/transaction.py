@@ -160,7 +160,10 @@ class Transaction:
         self._ids.update(datum.id for datum in page.items)
         self._queries.append(query.replace(limit=None, offset=0))
         await self._advance()
-        return self._overlaid(query, [raw_of(datum) for datum in page.items])
+        if self._ops:
+            return self._overlaid(query, [raw_of(datum) for datum in page.items])
+        last = None if query.limit is None else query.offset + query.limit
+        return list(page.items[query.offset : last])
 
     def _overlaid(self, query: Query, found: Sequence[Datum]) -> list[Datum]:
         shape = self._contracts.shape

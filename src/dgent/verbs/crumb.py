@@ -96,7 +96,7 @@ async def get(desk: Desk, ask: One) -> WholeCrumb:
     )
 
 
-async def _ends(cupboard: Cupboard, link_type: str, table: str, **at: str) -> list[Neighbour]:
+async def _ends(cupboard: Cupboard, link_type: str, table: str, **at: Any) -> list[Neighbour]:
     """What is at the other end of the links of something."""
     links: list[Link] = await cupboard.links.fetch({"link_type": link_type, **at})
     ids = [link.to_id if "from_id" in at else link.from_id for link in links]

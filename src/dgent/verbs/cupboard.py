@@ -6,6 +6,7 @@ Keys are written as in `CrumbID`, and read in either spelling.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
@@ -50,7 +51,7 @@ class Opened(msgspec.Struct, frozen=True):
 async def init(desk: Desk, ask: Nothing) -> Opened:
     """Make the cupboard, with what is built in; one that is there stays as it is."""
     cupboard = await shelf.cupboard_of(desk)
-    await cupboard.seed()
+    await cupboard.prepare()
     names = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
     counts = {name: await cupboard.universe.count(schema=cupboard.table(name).schema.name) for name in names}
     return Opened((await cupboard.universe.stats()).place, counts)
@@ -89,16 +90,13 @@ async def set_(desk: Desk, ask: Set) -> Row:
     given = ask.data if isinstance(ask.data, dict) else text.mapping(str(ask.data), "data")
     cupboard = await shelf.cupboard_of(desk)
     table = cupboard.table(ask.table)
-    id, entity = ask.id, table.entity()
-    if id:
-        try:
-            entity = await shelf.found(cupboard, ask.table, id)
-            id = entity.id
-        except errors.EntityNotFound as error:
-            if "more than one" in error.message:
-                raise
+    entity = table.entity()
+    if ask.id:
+        # The whole id: the beginning of another one would be an update of that.
+        with suppress(errors.EntityNotFound):
+            entity = await table.get(ask.id)
     _fill(table, entity, given, new=not entity.id)
-    await table.set(id or None, entity)
+    await table.set(ask.id or None, entity)
     return _row(table, entity)
 
 
@@ -179,7 +177,7 @@ def _moment(value: Any, key: str) -> datetime | None:
         return None
     if not isinstance(value, str):
         raise errors.InvalidData(f"{key} is a time as text, not {value!r:.80}", field=key)
-    return text.moment(value, key)
+    return text.ahead(value, key) if plain(key) == "deferuntil" else text.moment(value, key)
 
 
 async def _filters(cupboard: Cupboard, table: Table[Any], given: Iterable[str]) -> dict[str, Any]:
@@ -196,7 +194,7 @@ async def _filters(cupboard: Cupboard, table: Table[Any], given: Iterable[str]) 
         if kind in ("text", "texts", "time") and not isinstance(value, str | list):
             value = raw
         if table.name == "crumbs" and plain(key.strip()) in ("state", "states"):
-            value = shelf.states_of([value] if isinstance(value, str) else value)
+            value = shelf.states_of(value if isinstance(value, list) else [value])
         defined = named.get(plain(key.strip()))
         if kind is None and defined is not None:
             wanted = shelf.filters_of({defined.name: shelf.valued(defined, raw)})

@@ -41,7 +41,8 @@ def verb_of(path: str) -> str:
     known = [f"{ROOT}.{each}" for each in MODULES]
     noun = id.partition(".")[0]
     there = [each for each in known if noun in NOUNS and each.startswith(f"{ROOT}.{noun}.")] or known
-    near = registry.nearest(path, known)
+    # Without the root, which makes any two paths alike.
+    near = registry.nearest(id, MODULES).replace("did you mean ", f"did you mean {ROOT}.")
     listed = near or "there is " + ", ".join(there)
     raise NotFound(f"there is no path {path!r}", hint=listed, path=path)
 

@@ -15,6 +15,7 @@ from dgent.errors import Denied, InputError
 from dgent.model.query import Query
 from dgent.verbs import text
 from dgent.verbs.desk import Desk
+from dgent.verbs.index import NOUNS
 from dgent.verbs.registry import nearest, option
 
 SHORTEST = 4  # letters of an id that are enough to look for it
@@ -74,6 +75,8 @@ async def found(cupboard: Cupboard, table: str, given: str) -> Any:
             id=given,
         )
     if not like:
+        if rows.noun in NOUNS:
+            error.hint = f"`dgent {rows.noun} list` shows what there is"
         raise error
     return like[0] if isinstance(like[0], Entity) else await rows.get(like[0].id)
 
@@ -107,7 +110,7 @@ def states_of(words: Sequence[str]) -> list[str]:
     states: dict[str, None] = {}
     for word in words:
         if word not in CRUMB_STATES and word not in FINDING:
-            hint = nearest(word, CRUMB_STATES) or f"use one of {', '.join(CRUMB_STATES)}"
+            hint = nearest(str(word), CRUMB_STATES) or f"use one of {', '.join(CRUMB_STATES)}"
             raise errors.InvalidState(f"{word!r} is no state of a crumb", hint=hint, field="state")
         states |= dict.fromkeys(FINDING.get(word, (word,)))
     return list(states)

@@ -46,8 +46,12 @@ def moment(text: str, field: str) -> datetime:
 def ahead(text: str, field: str) -> datetime:
     """A time such as 2026-01-31T12:00Z, or 90m, 2h, 3d, 1w for that long from now."""
     now = clock.now()
-    found = moment(text, field)
-    return found if _AGO.fullmatch(text.strip()) is None else now + (now - found)
+    try:
+        found = moment(text, field)
+        return found if _AGO.fullmatch(text.strip()) is None else now + (now - found)
+    except (InputError, OverflowError):
+        hint = "write 2026-01-31, 2026-01-31T12:00Z, or 2h for in two hours"
+        raise InputError(f"{field}: {text!r} is no time", hint=hint, field=field) from None
 
 
 def point(text: str | None, field: str = "as_of") -> int | datetime | None:

@@ -1,4 +1,4 @@
-"""What a shell offers at the next press of the key: ids, schemas, constellations, settings."""
+"""What a shell offers at the next press of the key: ids, names, schemas, constellations, settings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from click.shell_completion import CompletionItem
 from dgent.doors.cli.paint import clean
 
 MOST = 50
+TABLES = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
+KINDS = ("crumb", "trail", "stash")  # what is offered by its id, with its name beside it
 
 
 def completer(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
@@ -21,13 +23,15 @@ def completer(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]
     return lambda ctx, param, incomplete: offered(kind, ctx, incomplete)
 
 
-def offered(kind: str, ctx: click.Context, incomplete: str) -> list[str]:
+def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
     """What begins so; nothing at all when the store cannot be read: completing must never complain."""
     with suppress(Exception):
         from dgent import config
 
         if kind == "setting":
             return [name for name in config.KEYS if name.startswith(incomplete)]
+        if kind == "table":
+            return [name for name in TABLES if name.startswith(incomplete)]
         settings = _settings(ctx)
         if kind == "constellation":
             return [name for name in config.constellations(settings.places) if name.startswith(incomplete)]
@@ -43,7 +47,7 @@ def _settings(ctx: click.Context) -> Any:
     return config.load(url=chosen.url, constellation=chosen.constellation)
 
 
-def _stored(kind: str, url: str, incomplete: str) -> list[str]:
+def _stored(kind: str, url: str, incomplete: str) -> list[Any]:
     import asyncio
     from pathlib import Path
 
@@ -52,11 +56,28 @@ def _stored(kind: str, url: str, incomplete: str) -> list[str]:
     if url.startswith("sqlite:///") and not Path(url[10:]).exists():
         return []
 
-    async def read() -> list[str]:
+    async def read() -> list[Any]:
         async with open_universe(url) as u:
+            if kind == "property":
+                return [each for each in await _properties(u) if each.startswith(incomplete)]
+            if kind in KINDS:
+                things = await u.query(
+                    schema=f"cupboard.{kind}", prefix=incomplete or None, limit=MOST, raw=True
+                )
+                return [
+                    CompletionItem(each.id, help=clean(str(each.data.get("name", ""))))
+                    for each in things
+                    if clean(each.id) == each.id
+                ]
             if kind == "schema":
                 return [each.name for each in await u.schemas() if each.name.startswith(incomplete)]
             found = [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
             return [id for id in found if clean(id) == id]  # a shell prints what it is given
 
     return asyncio.run(read())
+
+
+async def _properties(u: Any) -> list[str]:
+    from dgent.cupboard import Cupboard
+
+    return [each.name for each in await Cupboard(u).properties.fetch() if clean(each.name) == each.name]

@@ -59,6 +59,17 @@ def ago(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d}"
 
 
+def until(moment: datetime) -> str:
+    """When something ends or begins, as people say it."""
+    seconds = (moment - clock.now()).total_seconds()
+    if seconds <= 0:
+        return f"until {ago(moment)}"
+    for below, unit, name in ((90, 1, "second"), (5400, 60, "minute"), (172800, 3600, "hour")):
+        if seconds < below:
+            return f"for {many(round(seconds / unit), name)}"
+    return f"until {moment:%Y-%m-%d %H:%M} UTC"
+
+
 def size(number: int) -> str:
     """A size in bytes, as people say it."""
     amount = float(number)

@@ -39,7 +39,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(said(ctx), param.name, value)
 
 
-def _constellations(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def _constellations(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     from dgent.doors.cli.complete import offered
 
     return offered("constellation", ctx, incomplete)

@@ -19,7 +19,6 @@ from dgent import ids
 from dgent.cupboard import bulk
 from dgent.cupboard.builtin import TYPE, schema_id
 from dgent.cupboard.cupboard import Cupboard
-from dgent.cupboard.definition import Choice
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.record import (
     LINK,
@@ -36,7 +35,7 @@ from dgent.exchange.cupboard.fields import moment, stamp
 from dgent.exchange.cupboard.incoming import Incoming, later
 from dgent.exchange.cupboard.issues import DEPENDENCIES, NOTE, TEXTS, derived_id
 from dgent.exchange.cupboard.notes import note_of
-from dgent.exchange.cupboard.report import Existing, Imported, Tally
+from dgent.exchange.cupboard.report import Existing, TakenIn, Tally
 from dgent.model.query import Query
 from dgent.store.sqlite.upkeep import in_thread
 from dgent.store.upkeep import Pace, Progress
@@ -58,7 +57,7 @@ async def import_beads(
     existing: Existing = "newer",
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> Imported:
+) -> TakenIn:
     """Take in the issues of a file, in one commit; a second time changes nothing.
 
     `existing` says what happens to issues that are there already with other content: the newer one wins, it
@@ -147,14 +146,14 @@ class _Plan:
             issue.given["issue_type"] for issue in self.issues if _is_text(issue, "issue_type")
         }
         first = 1 + max((choice.ordinal for choice in types.choices), default=-1)
-        new = [
-            Choice(issues.category_id(name), name, first + place)
+        new = {
+            issues.category_id(name): CategoryRecord(TYPE, name, first + place)
             for place, name in enumerate(sorted(name for name in given if types.choice(name) is None))
-        ]
-        for choice in new:
-            draft.put(choice.id, CategoryRecord(TYPE, choice.name, choice.ordinal))
+        }
+        for id, record in new.items():
+            draft.put(id, record)
         if new:
-            draft.definitions = draft.definitions.extended(TYPE, new)
+            draft.definitions = draft.definitions.extended(new)
             draft.redefine()
 
     async def _known(self, incoming: Incoming) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dgent.exchange.cupboard.beads_in import FILE, LISTS
 from dgent.exchange.cupboard.incoming import line_bytes
 from dgent.exchange.cupboard.issues import DEPENDENCIES, NOTE, TEXTS
 from dgent.exchange.cupboard.notes import as_written, note_of
-from dgent.exchange.cupboard.report import Exported
+from dgent.exchange.cupboard.report import WrittenOut
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -36,7 +36,7 @@ async def export_beads(
     imported: bool = False,
     replace: bool = False,
     progress: Progress | None = None,
-) -> Exported:
+) -> WrittenOut:
     """Write all crumbs as issues, or only those that were `imported`, as of one moment.
 
     Issues that were imported come out as they came in, in the same order, but for what was changed here. A
@@ -51,7 +51,7 @@ async def export_beads(
     lines = await out.lines(imported)
     size = await in_thread(lambda _: files.write(path, lines))
     out.pace.end()
-    return Exported(str(path), {path.name: len(lines)}, seq, size)
+    return WrittenOut(str(path), {path.name: len(lines)}, seq, size)
 
 
 def line_of(issue: dict[str, Any]) -> bytes:

@@ -14,7 +14,6 @@ import msgspec
 
 from dgent.cupboard import builtin, errors
 from dgent.cupboard.definition import Defined, Definitions
-from dgent.cupboard.kind import SCOPES, VALUE_TYPES
 from dgent.cupboard.record import CATEGORY, PROPERTY, CategoryRecord, PropertyRecord
 from dgent.exchange.cupboard.fields import DERIVED, FILES, NOTE, Row, stamp, times
 from dgent.exchange.cupboard.incoming import Incoming
@@ -83,10 +82,6 @@ def _take_property(incoming: Incoming, naming: Naming, row: Row, changed_at: dat
     record = PropertyRecord(
         given["name"], given["value_type"], given["description"], given["scope"], extra=row.extra()
     )
-    if record.value_type not in VALUE_TYPES or record.scope not in SCOPES:
-        what = record.value_type if record.value_type not in VALUE_TYPES else record.scope
-        incoming.keep(row.file, row.line, f"{record.name!r} has the unknown type or scope {what!r}")
-        return
     id = given["property_id"]
     there = id if id in naming.properties else naming.named(record)
     if there is not None:

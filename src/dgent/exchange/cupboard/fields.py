@@ -14,7 +14,16 @@ from uuid import UUID
 import msgspec
 
 from dgent import clock, ids
-from dgent.cupboard.kind import CRUMB_STATES, TRAIL_STATES
+from dgent.cupboard.kind import (
+    CONTENT_TYPES,
+    CRUMB_STATES,
+    LINK_TYPES,
+    SCOPES,
+    STASH_TYPES,
+    TRAIL_STATES,
+    VALUE_TYPES,
+)
+from dgent.cupboard.metadatas import is_schema_name
 from dgent.errors import InputError
 from dgent.exchange.cupboard.files import Line
 from dgent.exchange.cupboard.notes import Written, as_written, extra_of, note_of
@@ -28,8 +37,12 @@ STATES = {"open": "ready", "in_progress": "taken", "closed": "pebble"}
 _decode = msgspec.json.Decoder().decode
 
 
-class Missing(Exception):
-    """A line lacks a field that it must have, or what is there cannot be it."""
+REQUIRED: Any = object()
+"""Stands for the default of a field that must be there."""
+
+
+class _Unknown(InputError):
+    """A word that nobody knows where a line needs one that somebody does."""
 
 
 class Kind(NamedTuple):
@@ -44,7 +57,7 @@ class Field(NamedTuple):
 
     name: str
     kind: Kind
-    default: Any = Missing
+    default: Any = REQUIRED
     always: bool = True
 
 
@@ -110,6 +123,23 @@ def _one_of(words: tuple[str, ...], others: Mapping[str, str] = {}) -> Callable[
         return str(word)
 
     return read
+
+
+def _known(words: tuple[str, ...], noun: str) -> Kind:
+    """One of some words; a line with any other cannot be taken in."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise _Unknown(f"{value!r:.60} is no {noun}")
+        return value
+
+    return Kind(read)
+
+
+def _schema_name(value: Any) -> str:
+    if not is_schema_name(value):
+        raise _Unknown(f"{value!r:.60} is no name of a kind of metadata")
+    return str(value)
 
 
 def moment(value: Any) -> datetime:
@@ -198,8 +228,8 @@ FILES: dict[str, tuple[Field, ...]] = {
         Field("property_id", ID),
         Field("name", NAME),
         Field("description", TEXT, ""),
-        Field("value_type", NAME),
-        Field("scope", NAME, "crumb", False),
+        Field("value_type", _known(VALUE_TYPES, "type of value")),
+        Field("scope", _known(SCOPES, "scope"), "crumb", False),
         Field("created_at", TIME, DERIVED),
     ),
     "categories": (
@@ -217,15 +247,15 @@ FILES: dict[str, tuple[Field, ...]] = {
     ),
     "links": (
         Field("link_id", ID),
-        Field("link_type", NAME),
+        Field("link_type", _known(LINK_TYPES, "type of link")),
         Field("from_id", ID),
         Field("to_id", ID),
         Field("created_at", TIME, DERIVED),
     ),
     "schemas": (
-        Field("schema_name", NAME),
+        Field("schema_name", Kind(_schema_name)),
         Field("description", TEXT, ""),
-        Field("content_type", NAME, "text"),
+        Field("content_type", _known(CONTENT_TYPES, "type of content"), "text"),
         Field("created_at", TIME, DERIVED),
     ),
     "metadata": (
@@ -239,7 +269,7 @@ FILES: dict[str, tuple[Field, ...]] = {
     "stashes": (
         Field("stash_id", ID),
         Field("name", NAME),
-        Field("stash_type", NAME),
+        Field("stash_type", _known(STASH_TYPES, "type of stash")),
         Field("value", VALUE, None),
         Field("version", WHOLE, 0),
         Field("created_at", TIME, DERIVED),
@@ -259,6 +289,9 @@ FILES: dict[str, tuple[Field, ...]] = {
     ),
 }
 """The files in the order in which they are read: what others refer to comes first."""
+
+DEFINITIONS = ("properties", "categories")
+"""In these the first line of an id or a name counts, because values rely on it; in all others the last."""
 
 
 def _folded(key: str) -> str:
@@ -280,7 +313,7 @@ class Row(NamedTuple):
 
 
 def row_of(file: str, line: Line) -> Row:
-    """A line as a row of its file; Missing when it lacks what it needs."""
+    """A line as a row of its file; InputError when it lacks what it needs."""
     assert line.given is not None
     known = FILES[file]
     unknown = dict(line.given)
@@ -291,13 +324,15 @@ def row_of(file: str, line: Line) -> Row:
         key = _key(unknown, field.name)
         given = None if key is None else unknown.pop(key)
         try:
-            if key is None or (given is None and field.default is not Missing):
+            if key is None or (given is None and field.default is not REQUIRED):
                 raise ValueError
             fields[field.name] = field.kind.read(given)
+        except _Unknown:
+            raise
         except (ValueError, OverflowError):
-            if field.default is Missing:
+            if field.default is REQUIRED:
                 what = "has none" if given is None else f"has {given!r:.60}"
-                raise Missing(f"it needs a {field.name}, and {what}") from None
+                raise InputError(f"it needs a {field.name}, and {what}") from None
             fields[field.name] = field.default
             if field.default is DERIVED and isinstance(given, str) and not given.startswith("0001-"):
                 unknown[field.name] = given  # it stays beside the time that is worked out instead

@@ -21,16 +21,16 @@ from dgent.cupboard.cupboard import Cupboard
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.errors import PropertyNotFound
-from dgent.cupboard.kind import CONTENT_TYPES, LINK_TYPES, STASH_TYPES
 from dgent.cupboard.metadatas import is_schema_name
 from dgent.cupboard.record import CrumbRecord, LinkRecord, MetadataRecord, SchemaRecord, TrailRecord
-from dgent.errors import NotFound
+from dgent.errors import InputError, NotFound
 from dgent.exchange.cupboard import files, graph, histories
 from dgent.exchange.cupboard.defining import Naming, Unfit, define, value_of
-from dgent.exchange.cupboard.fields import FILES, Missing, Row, row_of, times
+from dgent.exchange.cupboard.fields import DEFINITIONS, FILES, NOTE, Row, row_of, times
 from dgent.exchange.cupboard.histories import Life, Lived
 from dgent.exchange.cupboard.incoming import Incoming, later
-from dgent.exchange.cupboard.report import Existing, Imported, Tally
+from dgent.exchange.cupboard.notes import extra_of
+from dgent.exchange.cupboard.report import Existing, TakenIn, Tally
 from dgent.exchange.place import translated, usable
 from dgent.model.ref import Ref
 from dgent.store.sqlite.upkeep import Stopped, in_thread
@@ -53,7 +53,7 @@ async def import_folder(
     existing: Existing = "newer",
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> Imported:
+) -> TakenIn:
     """Take in a folder of `crumbs.jsonl` and its kin; what is odd in it is reported, and nothing is lost.
 
     `existing` says what happens to what is there already with other content: the newer one wins, it stays,
@@ -79,33 +79,38 @@ async def import_folder(
 
 
 def read_folder(path: Path, pace: Pace, stopped: Stopped) -> Folder:
-    """The files of a folder, each line as a row or with what is wrong with it."""
+    """The files of a folder, or only one of them, each line as a row or with what is wrong with it."""
     usable(path, "path")
     with translated(path):
-        if not path.is_dir():
-            raise NotFound(f"there is no folder {path}", path=str(path))
-        there = [name for name in FILES if (path / f"{name}.jsonl").exists()]
-        if not there:
-            raise NotFound(
-                f"{path} has none of the files of a cupboard",
-                hint=f"they are called {', '.join(f'{name}.jsonl' for name in FILES)}",
-            )
-        pace.total = sum((path / f"{name}.jsonl").stat().st_size for name in there)
+        there = _files(path)
+        pace.total = sum(each.stat().st_size for each in there.values())
     folder = Folder({name: [] for name in FILES}, {}, [], [])
-    for name in there:
-        read = files.read(path / f"{name}.jsonl", pace, stopped)
+    for name, each in there.items():
+        read = files.read(each, pace, stopped)
         folder.changed_at[name] = read.changed_at
         rows = []
         for line in read.lines:
             try:
                 if line.given is None:
-                    raise Missing(line.wrong)
+                    raise InputError(line.wrong)
                 rows.append(row_of(name, line))
-            except Missing as missing:
-                folder.bad.append((name, line, str(missing)))
+            except InputError as error:
+                folder.bad.append((name, line, error.message))
         # Which of two values counts cannot be told before it is known whether they are values at all.
         folder.rows[name] = rows if name == "crumb_properties" else list(_once(folder, name, rows))
     return folder
+
+
+def _files(path: Path) -> dict[str, Path]:
+    if path.is_file() and path.suffix == ".jsonl" and path.stem in FILES:
+        return {path.stem: path}
+    if not path.exists():
+        raise NotFound(f"there is no folder {path}", path=str(path))
+    there = {name: path / f"{name}.jsonl" for name in FILES if (path / f"{name}.jsonl").exists()}
+    if not there:
+        known = ", ".join(f"{name}.jsonl" for name in FILES)
+        raise InputError(f"{path} has none of the files of a cupboard", hint=f"they are called {known}")
+    return there
 
 
 def _once(folder: Folder, file: str, rows: list[Row]) -> Iterator[Row]:
@@ -114,8 +119,10 @@ def _once(folder: Folder, file: str, rows: list[Row]) -> Iterator[Row]:
     def key(row: Row) -> Any:
         return next(iter(row.fields.values()))
 
-    for same in later(rows, key, lambda row: row.fields.get("updated_at", 0)).values():
-        winner, *others = same
+    def age(row: Row) -> Any:
+        return -row.line.number if file in DEFINITIONS else row.fields.get("updated_at", 0)
+
+    for winner, *others in later(rows, key, age).values():
         yield winner
         for other in others:
             if other.line.given != winner.line.given:
@@ -133,9 +140,7 @@ class _Plan:
     def __init__(self, folder: Folder, existing: Existing) -> None:
         self.folder, self.existing = folder, existing
         self.rows, self.changed_at = folder.rows, folder.changed_at
-        found, self.orphans = histories.lives(folder.rows, folder.changed_at)
-        self.odd_stashes = [life for life in found if life.row.fields["stash_type"] not in STASH_TYPES]
-        self.lives = [life for life in found if life.row.fields["stash_type"] in STASH_TYPES]
+        self.lives, self.orphans = histories.lives(folder.rows, folder.changed_at)
         self.lived: list[Lived] = []
         self.usable: list[Lived] = []
 
@@ -218,7 +223,7 @@ class _Plan:
             values[crumb][defined.id] = value
             incoming.took(row.file, row.line)
             if row.unknown:
-                beside.setdefault(crumb, {})[defined.id] = row.unknown
+                beside.setdefault(crumb, {})[defined.id] = extra_of(row.unknown, NOTE, {})
         return values, beside
 
     def _properties(
@@ -257,16 +262,10 @@ class _Plan:
         for row in self.rows["links"]:
             given = row.fields
             record = LinkRecord(given["link_type"], given["from_id"], given["to_id"], extra=row.extra())
-            if record.link_type not in LINK_TYPES:
-                incoming.keep(row.file, row.line, f"{record.link_type!r} is no type of link")
-                continue
             when = times(row, self.changed_at[row.file])
             incoming.take(row.file, row.line, given["link_id"], record, when.created_at)
 
     def _take_stashes(self, incoming: Incoming, naming: Naming) -> None:
-        for life in self.odd_stashes:
-            kind = life.row.fields["stash_type"]
-            incoming.keep(life.row.file, life.row.line, f"{kind!r} is no type of stash")
         names = Counter(life.row.fields["name"] for life in self.lives)
         scoped = {row.fields["from_id"] for row in self.rows["links"]}
         self.usable = []
@@ -301,10 +300,6 @@ class _Plan:
     def _take_schemas(self, incoming: Incoming) -> None:
         for row in self.rows["schemas"]:
             name, content_type = row.fields["schema_name"], row.fields["content_type"]
-            if not is_schema_name(name) or content_type not in CONTENT_TYPES:
-                what = f"{name!r} is no name" if not is_schema_name(name) else f"{content_type!r} is no type"
-                incoming.keep(row.file, row.line, f"{what} of a kind of metadata")
-                continue
             id = schema_id(name)
             record = SchemaRecord(name, row.fields["description"], content_type, extra=row.extra())
             if id not in METADATA_SCHEMAS:

@@ -26,11 +26,11 @@ from dgent.errors import Conflict, Corrupt
 from dgent.exchange import place
 from dgent.exchange.cupboard import files
 from dgent.exchange.cupboard.defining import BUILT_IN, outside, value_out
-from dgent.exchange.cupboard.fields import FILES, NOTE, fields_out, unknown_out, uuid_moment
+from dgent.exchange.cupboard.fields import DEFINITIONS, FILES, NOTE, fields_out, unknown_out, uuid_moment
 from dgent.exchange.cupboard.histories import history_extra
 from dgent.exchange.cupboard.incoming import line_bytes
 from dgent.exchange.cupboard.notes import note_of
-from dgent.exchange.cupboard.report import Exported
+from dgent.exchange.cupboard.report import WrittenOut
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -45,7 +45,7 @@ Lines = list[dict[str, Any]]
 
 async def export_folder(
     cupboard: Cupboard, path: Path, *, replace: bool = False, progress: Progress | None = None
-) -> Exported:
+) -> WrittenOut:
     """Write everything as of one moment; each file takes the place of an older one in one step.
 
     A folder that has such files with something in them is refused, unless `replace` says to write over them.
@@ -55,14 +55,17 @@ async def export_folder(
     seq = await universe.seq()
     out = _Out(cupboard, universe, seq, Pace(progress))
     wanted = {name: [files.line_of(line) for line in lines] async for name, lines in out.lines()}
+    kept: dict[str, list[bytes]] = {}
     for found in await out.all(LINE):
-        if found.value.file in wanted:
-            wanted[found.value.file].append(line_bytes(found.value))
+        kept.setdefault(found.value.file, []).append(line_bytes(found.value))
+    for name, lines in wanted.items():
+        # Should one have the id of a record, then the record's line counts: it comes where that one does.
+        wanted[name] = lines + kept.get(name, []) if name in DEFINITIONS else kept.get(name, []) + lines
     if not wanted["schemas"] and not (path / "schemas.jsonl").exists():
         del wanted["schemas"]  # the original has no such file
     size = await in_thread(lambda _: _write(path, wanted))
     out.pace.end()
-    return Exported(str(path), {name: len(lines) for name, lines in wanted.items()}, seq, size)
+    return WrittenOut(str(path), {name: len(lines) for name, lines in wanted.items()}, seq, size)
 
 
 def _check(path: Path, replace: bool) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dgent.cupboard.record import StashRecord
 from dgent.exchange.cupboard.fields import NOTE, Row, Times, stamp, times
 from dgent.exchange.cupboard.incoming import later
-from dgent.exchange.cupboard.notes import note_of
+from dgent.exchange.cupboard.notes import extra_of, note_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ def _version(stash: StashRecord, row: Row, entry: Row, changed_at: datetime, tol
         # A record has one time; the stash's own line may say another than the last one of its history.
         kept = written["updated_at"][1] if "updated_at" in written else stamp(stash.updated_at)
         written["updated_at"] = [stamp(when), kept]
-    beside = {"unknown": entry.unknown, "written": entry.written}
+    beside = {"unknown": extra_of(entry.unknown, NOTE, {}), "written": entry.written}
     history = {name: value for name, value in beside.items() if value}
     if history:
         history["id"] = given["history_id"]
@@ -112,7 +112,7 @@ def history_extra(record: StashRecord) -> dict[str, Any]:
         return {}
     unknown: dict[str, Any] = dict(history.get("unknown", {}))
     if history.get("written"):
-        unknown[NOTE] = {"written": history["written"]}
+        unknown[NOTE] = {**note_of(unknown, NOTE), "written": history["written"]}
     return unknown
 
 

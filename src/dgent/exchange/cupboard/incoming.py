@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+from dgent.cupboard.builtin import BORN
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.record import LINE, CrumbRecord, LineRecord, TrailRecord
 from dgent.exchange.cupboard.files import Line
@@ -107,7 +108,8 @@ class Incoming:
         await self.load(self._kept)
         for id, record in self._kept.items():
             if id not in there and id not in self.forgotten:
-                self.draft.put(id, record)
+                # Two stores that keep the same line shall keep the same record.
+                self.draft.put(id, record, created_at=BORN)
 
 
 def _on_top(record: Any, old: Any, told: bool) -> Any:

@@ -20,7 +20,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-class Imported(msgspec.Struct, frozen=True):
+class TakenIn(msgspec.Struct, frozen=True):
     """What an import came to, or would come to; `seq` is the last commit it made.
 
     `kept` lines are those that no record can hold: they are kept as they are, and written out again.
@@ -38,7 +38,7 @@ class Imported(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
-class Exported(msgspec.Struct, frozen=True):
+class WrittenOut(msgspec.Struct, frozen=True):
     """What an export wrote: lines by file, as of one commit."""
 
     path: str
@@ -65,7 +65,7 @@ class Tally:
         if len(self.problems) < NAMED:
             self.problems.append(Problem(file, line, message))
 
-    def done(self, seq: int | None, dry_run: bool) -> Imported:
+    def done(self, seq: int | None, dry_run: bool) -> TakenIn:
         """The end of it."""
         told = sorted(self.problems, key=lambda each: (each.file, each.line))
-        return Imported(**self.counts, odd=self.odd, problems=told, seq=seq, dry_run=dry_run)
+        return TakenIn(**self.counts, odd=self.odd, problems=told, seq=seq, dry_run=dry_run)

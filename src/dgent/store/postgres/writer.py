@@ -40,7 +40,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._queue.append(Job(prepared, view, answer, loop.time() + self.pool.address.timeout))
-        if len(self._queue) >= AT_ONCE and self._free:
+        if self._free and len(self._queue) % AT_ONCE == 0:  # not at each one, if what waits cannot go yet
             self._send(at_once=True)
         elif not self._soon:
             self._soon = True

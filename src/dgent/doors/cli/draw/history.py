@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from dgent.doors.cli.draw.cupboard import work
+from dgent.doors.cli.draw.crumb import work
 from dgent.doors.cli.draw.record import record, summary
 from dgent.doors.cli.paint import Paint, ago, cut, fitted, table, width
 from dgent.verbs import answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgent.doors.cli.draw.cupboard import work
+from dgent.doors.cli.draw.crumb import work
 from dgent.doors.cli.draw.history import entry
 from dgent.doors.cli.paint import Paint, ago, many, size, table
 from dgent.doors.cli.wire import as_text

@@ -1,0 +1,182 @@
+"""Versions, differences, going back: of one block, in however many handles and programs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import dgent
+from dgent.blocks import Block, Library, chain, errors
+from dgent.errors import InputError, VersionConflict
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
+    url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
+    async with dgent.open(url, durability="relaxed") as u:
+        yield Library(u, agent="scout")
+
+
+async def numbers(block: Block) -> list[int]:
+    return [version.number for version in await block.history()]
+
+
+async def test_each_call_is_one_version_with_author_message_and_size(library: Library) -> None:
+    block = await library.create("notes", limit=100)
+    await block.append("one two", by="ann", message="began")
+    await block.replace("two", "three")
+    newest, middle, first = await block.history()
+    assert (newest.op, newest.by, newest.size, newest.diffstat) == ("replace", "scout", 9, "+5 -3")
+    assert (middle.op, middle.by, middle.message) == ("append", "ann", "began")
+    assert (first.op, first.number, first.size) == ("create", 1, 0)
+    assert newest.at >= middle.at >= first.at
+    assert await numbers(block) == [3, 2, 1]
+    assert await block.history(limit=1) == [newest]
+
+
+async def test_what_was_is_viewed_and_compared(library: Library) -> None:
+    block = await library.create("notes", text="a\nb\nc\n")
+    await block.replace("b", "B")
+    middle = (await block.history())[0].at
+    await block.append("d\n")
+    assert (await block.at(1)).text == "a\nb\nc\n"
+    assert (await block.at(time=middle)).version == 2
+    assert str(await block.diff(1, 2)).splitlines()[2:] == ["@@ -1,3 +1,3 @@", " a", "-b", "+B", " c"]
+    assert not await block.diff(2, 2)
+    assert "+d" in str(await block.diff())
+    for wrong in (0, 4, -1):
+        with pytest.raises(errors.VersionNotFound):
+            await block.at(wrong)
+    with pytest.raises(InputError):
+        await block.at()
+
+
+async def test_rolling_back_is_a_new_change(library: Library) -> None:
+    block = await library.create("notes", text="good")
+    await block.write("bad")
+    await block.rollback(1)
+    assert await block.text() == "good"
+    assert (await block.at(2)).text == "bad"
+    assert await numbers(block) == [3, 2, 1]
+
+
+async def test_redo_follows_the_branch_last_left(library: Library) -> None:
+    block = await library.create("notes")
+    for text in "123":
+        await block.append(text)
+    await block.undo()
+    await block.undo()
+    assert await block.text() == "1"
+    await block.append("4")
+    with pytest.raises(errors.VersionNotFound):
+        await block.redo()
+    await block.undo()
+    await block.redo()
+    assert await block.text() == "14"  # and not the older branch with 2
+    lines = await block.branches()
+    assert [(await block.at(line.tip)).text for line in lines] == ["14", "123"]
+    assert [line.current for line in lines] == [True, False]
+    await block.visit(lines[1].tip)
+    assert await block.text() == "123"
+    await block.undo()
+    assert await block.text() == "12"
+    await block.redo()
+    assert await block.text() == "123"
+
+
+async def test_undo_to_the_first_version_and_no_further(library: Library) -> None:
+    block = await library.create("notes", text="start")
+    await block.append(".")
+    await block.undo()
+    assert await block.text() == "start"
+    with pytest.raises(errors.VersionNotFound):
+        await block.undo()
+
+
+async def test_a_limit_is_told_before_anything_is_stored(library: Library) -> None:
+    block = await library.create("notes", text="12345", limit=8)
+    with pytest.raises(errors.LimitExceeded, match="9 characters; its limit is 8"):
+        await block.append("6789")
+    assert await block.text() == "12345"
+    assert await numbers(block) == [1]
+    await block.append("678")
+    with pytest.raises(errors.LimitExceeded):
+        await library.create("other", text="123", limit=2)
+
+
+async def test_a_stale_expectation_changes_nothing(library: Library) -> None:
+    block = await library.create("notes", text="a")
+    other = await library.get("notes")
+    await other.append("b")
+    with pytest.raises(VersionConflict):
+        await block.append("c", expect=1)
+    assert await block.text() == "ab"
+    await block.append("c", expect=2)
+    assert await other.text() == "abc"
+
+
+async def test_edits_at_the_same_time_are_all_there(library: Library) -> None:
+    await library.create("notes", limit=10_000)
+    handles = [await library.get("notes") for _ in range(5)]
+    await asyncio.gather(
+        *(handle.append(f"<{who}.{n}>") for who, handle in enumerate(handles) for n in range(10))
+    )
+    block = await library.get("notes")
+    text = await block.text()
+    for who in range(5):
+        places = [text.index(f"<{who}.{n}>") for n in range(10)]
+        assert places == sorted(places)
+    assert await numbers(block) == list(range(51, 0, -1))
+    assert [await handle.text() for handle in handles] == [text] * 5
+
+
+async def test_folding_loses_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "FOLD", 8)
+    monkeypatch.setattr(chain, "KEEP", 3)
+    block = await library.create("notes", limit=10_000)
+    late = await library.get("notes")
+    await late.text()
+    for n in range(100):
+        await block.append(f"{n} ", message=f"m{n}")
+    assert block._chain.folded > 80
+    assert await late.text() == await block.text()  # what it had seen was folded away meanwhile
+    fresh = await library.get("notes")
+    assert [version.message for version in await fresh.history()] == [f"m{n}" for n in range(99, -1, -1)] + [
+        ""
+    ]
+    for number in (1, 2, 9, 33, 50, 77, 99, 101):
+        assert (await fresh.at(number)).text == "".join(f"{n} " for n in range(number - 1))
+    await fresh.rollback(40)
+    await fresh.undo()
+    assert await fresh.text() == await block.text()
+    await late.append("end")  # written by one that was behind a fold
+    assert (await block.text()).endswith("99 end")
+    assert await numbers(block) == list(range(block.version, 0, -1))
+
+
+async def test_one_behind_a_fold_does_not_write_under_an_old_number(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FOLD", 4)
+    monkeypatch.setattr(chain, "KEEP", 1)
+    block = await library.create("notes", limit=10_000)
+    late = await library.get("notes")
+    await late.text()
+    for n in range(20):
+        await block.append(f"{n} ")
+    done = await late.append("late ")
+    assert done.number == 22
+    assert await block.text() == await late.text()
+    assert "late" in await block.text()
+
+
+async def test_named_versions(library: Library) -> None:
+    block = await library.create("notes", text="a")
+    await block.checkpoint("before")
+    await block.write("b")
+    assert await block.checkpoints() == {"before": 1}
+    await block.rollback((await block.checkpoints())["before"])
+    assert await block.text() == "a"

@@ -1,0 +1,232 @@
+"""Issues of the beads tracker on their way into a cupboard and out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dgent
+from dgent.cupboard import Cupboard
+from dgent.errors import Conflict, NotFound
+from dgent.exchange.cupboard.beads_in import import_beads
+from dgent.exchange.cupboard.beads_out import export_beads
+from tests.cupboard.exchange.folders import held
+
+REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "beads-187.jsonl"
+WHEN = "2025-10-27T21:48:57.733846-07:00"
+
+
+def issue(id: str, **more: Any) -> dict[str, Any]:
+    plain = {"id": id, "title": f"issue {id}", "description": "", "status": "open", "priority": 1}
+    return {**plain, "issue_type": "task", "created_at": WHEN, "updated_at": WHEN, **more}
+
+
+def depends(id: str, on: str, kind: str = "blocks", **more: Any) -> dict[str, Any]:
+    return {"issue_id": id, "depends_on_id": on, "type": kind, "created_at": WHEN, "created_by": "al", **more}
+
+
+def write(path: Path, issues: list[Any]) -> Path:
+    lines = [each if isinstance(each, str) else json.dumps(each, separators=(",", ":")) for each in issues]
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+    return path
+
+
+async def back(cupboard: Cupboard, path: Path) -> list[Any]:
+    await export_beads(cupboard, path, replace=True)
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+async def test_an_issue_becomes_a_crumb(cupboard: Cupboard, tmp_path: Path) -> None:
+    a = issue(
+        "bd-1", status="in_progress", assignee="ann", labels=["x", "y"], priority=0, description="do it"
+    )
+    b = issue(
+        "bd-2",
+        issue_type="feature",
+        design="so",
+        content_hash="abc",
+        estimated_minutes=5,
+        dependencies=[depends("bd-2", "bd-1"), depends("bd-2", "bd-3", "parent-child")],
+        comments=[{"id": 7, "issue_id": "bd-2", "author": "bob", "text": "why?", "created_at": WHEN}],
+    )
+    c = issue("bd-3", status="closed", closed_at=WHEN, close_reason="done")
+    done = await import_beads(cupboard, write(tmp_path / "in", [a, b, c]))
+    assert (done.odd, done.kept) == (0, 0)
+    one, two, three = [await cupboard.crumbs.get(f"bd-{n}") for n in (1, 2, 3)]
+    assert (one.state, two.state, three.state) == ("taken", "ready", "pebble")
+    assert one.holder == "ann"
+    assert one.readable() == {
+        "priority": "highest",
+        "type": "task",
+        "description": "do it",
+        "owner": "ann",
+        "labels": ["x", "y"],
+    }
+    assert two.readable()["type"] == "feature"
+    assert await cupboard.ready() == [], "the second waits for the first"
+    assert (await cupboard.explain(two)).waits_for == ("bd-1",)
+    (comment,) = await cupboard.metadata.fetch(crumb_id="bd-2", schema="comments")
+    assert (comment.content, comment.extra["author"]) == ("why?", "bob")
+    assert (
+        comment.created_at is not None
+        and comment.created_at.isoformat() == "2025-10-28T04:48:57.733846+00:00"
+    )
+    assert len(await cupboard.metadata.fetch(crumb_id="bd-2", schema="beads_dependencies")) == 1
+    assert await back(cupboard, tmp_path / "out") == [a, b, c]
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "in").read_bytes()
+    assert (await cupboard.audit()).ok
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the file is not here")
+async def test_a_real_file_comes_out_byte_for_byte(cupboard: Cupboard, tmp_path: Path) -> None:
+    done = await import_beads(cupboard, REAL)
+    assert (done.odd, done.kept) == (0, 0)
+    assert (await import_beads(cupboard, REAL)).seq is None
+    await export_beads(cupboard, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == REAL.read_bytes()
+    given = [json.loads(line) for line in REAL.read_bytes().splitlines()]
+    blocks = [each for row in given for each in row.get("dependencies", []) if each["type"] == "blocks"]
+    assert len(await cupboard.links.fetch(link_type="child_of")) == len(blocks)
+    assert (await cupboard.audit()).ok
+
+
+async def test_circles_and_loose_ends_stop_nothing(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [
+        issue("a", dependencies=[depends("a", "b"), depends("a", "gone"), depends("a", "a")]),
+        issue("b", dependencies=[depends("b", "c")]),
+        issue("c", dependencies=[depends("c", "a"), depends("c", "b", "related"), depends("x", "b")]),
+    ]
+    done = await import_beads(quick, write(tmp_path / "in", rows))
+    assert done.odd == 4
+    assert len(await quick.links.fetch()) == 2
+    assert [each.id for each in await quick.ready()] == ["c"]
+    assert (await quick.audit()).ok
+    assert await back(quick, tmp_path / "out") == rows
+    assert (await import_beads(quick, tmp_path / "in")).seq is None
+
+
+async def test_a_dependency_becomes_a_link_when_its_issue_comes(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [issue("a", dependencies=[depends("a", "b")])]
+    await import_beads(quick, write(tmp_path / "in", rows))
+    assert await quick.links.fetch() == []
+    await import_beads(quick, write(tmp_path / "in", [*rows, issue("b")]))
+    assert [(each.from_id, each.to_id) for each in await quick.links.fetch()] == [("a", "b")]
+    assert await quick.metadata.fetch(schema="beads_dependencies") == []
+
+
+async def test_odd_lines_keep_their_place(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [
+        issue("a"),
+        "no line",
+        issue("b", status="odd", priority=9, title=""),
+        '{"title":"no id"}',
+        "\udcff",
+    ]
+    path = write(tmp_path / "in", rows)
+    done = await import_beads(quick, path)
+    assert (done.kept, done.odd) == (3, 5)
+    assert (await quick.crumbs.get("b")).state == "pending"
+    await export_beads(quick, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == path.read_bytes()
+
+
+async def test_what_is_done_here_goes_back(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [issue("a", content_hash="h"), issue("b", dependencies=[depends("b", "a")])]
+    await import_beads(quick, write(tmp_path / "in", rows))
+    crumb = await quick.take("ann")
+    assert crumb is not None and crumb.id == "a"
+    await quick.done(crumb)
+    await quick.comment("b", "now")
+    (link,) = await quick.links.fetch()
+    await quick.links.delete(link.id)
+    await quick.add("new one", state="ready")
+    a, b, new = await back(quick, tmp_path / "out")
+    assert (a["status"], a["closed_at"]) == ("closed", a["updated_at"])
+    assert "content_hash" not in a and a["created_at"] == WHEN
+    assert "dependencies" not in b
+    assert [each["text"] for each in b["comments"]] == ["now"]
+    assert (new["title"], new["status"], new["priority"]) == ("new one", "open", 2)
+    await export_beads(quick, tmp_path / "old", imported=True)
+    assert len((tmp_path / "old").read_bytes().splitlines()) == 2
+
+
+async def test_a_newer_file_brings_its_changes(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [issue("a", dependencies=[depends("a", "b")], notes="old"), issue("b")]
+    await import_beads(quick, write(tmp_path / "in", rows))
+    rows[0] = issue("a", status="blocked", updated_at="2999-01-01T00:00:00Z")
+    done = await import_beads(quick, write(tmp_path / "in", rows))
+    assert done.changed == 1
+    assert await quick.links.fetch() == [] and await quick.metadata.fetch() == []
+    assert await back(quick, tmp_path / "out") == rows
+    rows[0] = issue("a", title="older")
+    assert (await import_beads(quick, write(tmp_path / "in", rows))).skipped == 1
+    assert (await quick.crumbs.get("a")).name == "issue a"
+
+
+async def test_files_that_are_refused(quick: Cupboard, tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        await import_beads(quick, tmp_path / "none")
+    path = write(tmp_path / "in", [issue("a"), "<<<<<<< HEAD", issue("b")])
+    with pytest.raises(Conflict, match="in, line 2"):
+        await import_beads(quick, path)
+    with pytest.raises(Conflict):
+        await export_beads(quick, path)
+    assert (await import_beads(quick, write(path, [issue("a")]), dry_run=True)).added == 1
+    assert await quick.crumbs.fetch() == []
+
+
+async def test_thousands_of_issues_with_long_chains(tmp_path: Path) -> None:
+    many = 5_000
+    rows = []
+    for n in range(many):
+        links = [depends(f"i{n}", f"i{n - 1}")] if n else [depends("i0", f"i{many - 1}")]
+        rows.append(issue(f"i{n}", dependencies=[*links, depends(f"i{n}", f"i{n * 7 % many}")]))
+    async with dgent.open("memory:", author="ann") as u:
+        cupboard = Cupboard(u)
+        before = await u.seq()
+        done = await import_beads(cupboard, write(tmp_path / "in", rows))
+        assert await u.seq() - before <= 2, "one commit, beside what every cupboard begins with"
+        assert len(await cupboard.crumbs.fetch()) == many
+        assert done.odd > 0
+        assert await back(cupboard, tmp_path / "out") == rows
+        assert not [each for each in (await cupboard.audit()).findings if each.rule == "acyclic"]
+
+
+ODD = st.none() | st.booleans() | st.integers(-3, 9) | st.text(max_size=4) | st.just([]) | st.just({"a": 1})
+PART = st.dictionaries(
+    st.sampled_from(["issue_id", "depends_on_id", "type", "created_at", "text", "author", "id", "x"]),
+    st.sampled_from(["a", "b", "blocks", "related", WHEN, "2026-01-01T00:00:00Z"]) | ODD,
+    max_size=7,
+)
+LIST = st.lists(PART | ODD, max_size=3) | ODD
+FIELDS = ("title", "description", "status", "priority", "issue_type", "assignee", "labels", "design", "notes")
+MORE = ("created_at", "updated_at", "closed_at", "defer_until", "content_hash", "beads", "x")
+WORDS = st.sampled_from(["open", "closed", "deferred", "feature", "bug", WHEN, "2026-01-01"]) | ODD
+ISSUES = st.fixed_dictionaries(
+    {"id": st.sampled_from(["a", "b", "c"])},
+    optional={**dict.fromkeys((*FIELDS, *MORE), WORDS), "dependencies": LIST, "comments": LIST},
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(ISSUES, max_size=4, unique_by=lambda row: row["id"]))
+def test_whatever_an_issue_says_comes_back(rows: list[dict[str, Any]]) -> None:
+    async def main(base: Path) -> None:
+        path = write(base / "in", rows)
+        async with dgent.open("memory:", author="ann") as u:
+            cupboard = Cupboard(u)
+            await import_beads(cupboard, path)
+            before = await held(cupboard)
+            assert (await import_beads(cupboard, path)).seq is None
+            assert await held(cupboard) == before
+            assert await back(cupboard, base / "out") == rows
+
+    with tempfile.TemporaryDirectory() as base:
+        asyncio.run(main(Path(base)))

@@ -1,0 +1,34 @@
+"""A datum made ready for writing: its tags, which are encoded once for all records that have them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from dgent import Datum
+from dgent.store.row import draft
+
+
+class Mood(StrEnum):
+    CALM = "calm-as-a-test"
+
+
+@pytest.mark.parametrize("tags", [["b", "a", "b"], ("a", "b"), {"a", "b"}, frozenset(("b", "a"))])
+def test_tags_of_any_collection(tags: Any) -> None:
+    made = draft(Datum(id="x", tags=tags), "me", plain=True)
+    assert (made.tags, made.tag_list) == ('["a","b"]', ("a", "b"))
+
+
+def test_no_tags() -> None:
+    made = draft(Datum(id="x"), "me", plain=True)
+    assert (made.tags, made.tag_list) == ("[]", ())
+
+
+def test_members_of_an_enum_become_their_texts_for_whoever_comes_next() -> None:
+    first = draft(Datum(id="x", tags=frozenset({Mood.CALM})), "me", plain=True)
+    second = draft(Datum(id="y", tags=frozenset({"calm-as-a-test"})), "me", plain=True)
+    for made in (first, second):
+        assert made.tags == '["calm-as-a-test"]'
+        assert [type(tag) for tag in made.tag_list] == [str]
