@@ -67,6 +67,25 @@ async def test_a_block_is_shown_with_its_description(quick: Library) -> None:
     )
 
 
+async def test_of_a_long_text_some_lines_are_shown(quick: Library) -> None:
+    block = await quick.create("book", kind="core", text="\n".join("abcdef"))
+    await quick.view("book", 2, 3)
+    assert "\n[lines 2 to 4 of 6]\nb\nc\nd\n</block:book>" in await quick.render()
+    assert await block.text() == "a\nb\nc\nd\ne\nf"
+    await quick.view("book", 5, 3)
+    assert "\n[lines 5 to 6 of 6]\ne\nf\n</block:book>" in await quick.render()
+    await quick.view("book", 7, 2)
+    assert "[lines 7 to 8 are not there: the text has 6]" in await quick.render()
+    await quick.view("book")
+    assert "[lines" not in await quick.render()
+    for start, lines in ((0, 1), (1, 0), (1, True), ("1", 1)):
+        with pytest.raises(InputError):
+            await quick.view("book", start, lines)  # type: ignore[arg-type]
+    await quick.create("list", document="list")
+    with pytest.raises(errors.WrongKind):
+        await quick.view("list", 1, 1)
+
+
 async def test_there_may_be_nothing_to_show(quick: Library) -> None:
     assert await quick.render() == ""
     assert (await quick.context(0)).tokens == 0

@@ -18,6 +18,7 @@ from dgent.blocks.block import Block
 from dgent.blocks.budget import Context, Part, Tokens, fit
 from dgent.blocks.notice import Look, Notice
 from dgent.blocks.record import BlockRecord, seen_id
+from dgent.blocks.viewport import viewed
 from dgent.blocks.wrapper import tag_name
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
@@ -98,7 +99,8 @@ def _part(agent: str, group: int, standing: Standing, drawn: bulk.Drawn, wanted:
     said = [("permission", standing.permission), ("version", str(drawn.version))]
     if card.owner != agent:
         said.append(("shared_from", card.owner))
-    body = f"{card.description}\n\n{drawn.text}" if card.description else drawn.text
+    text = viewed(drawn.text, card.extra) if card.document == "text" else drawn.text
+    body = f"{card.description}\n\n{text}" if card.description else text
     name = _name(agent, card)
     priority = wanted.priorities.get(name, wanted.priorities.get(card.label, 0))
     return Part(name, f"block:{tag_name(card.label)}", tuple(said), body, (-priority, group))

@@ -48,6 +48,7 @@ from dgent.blocks.search import Hit, Text
 from dgent.blocks.sharing import Share
 from dgent.blocks.template import LIMIT, Given, find
 from dgent.blocks.version import Version
+from dgent.blocks.viewport import VIEW, check_view
 from dgent.errors import InputError
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
@@ -220,6 +221,20 @@ class Library:
             await tx.store(card.replace(value=replace(card.value, pinned=pinned is True)))
 
         await self._manage(block, "pin", work, f"{'pin' if pinned else 'unpin'} {label}")
+        return await self._again(block)
+
+    async def view(
+        self, label: str, start: int = 1, lines: int | None = None, *, owner: str | None = None
+    ) -> Block:
+        """Show only some lines of a long text in the context, from one on; without `lines` all of it."""
+        block = await self.get(label, owner=owner)
+        extra = check_view(block.document_kind, start, lines)
+
+        async def work(tx: Transaction, card: Card) -> None:
+            rest = {name: each for name, each in card.value.extra.items() if name != VIEW}
+            await tx.store(card.replace(value=replace(card.value, extra=rest | extra)))
+
+        await self._manage(block, "view", work, f"view {label}")
         return await self._again(block)
 
     async def delete(self, label: str, *, owner: str | None = None) -> None:
