@@ -221,6 +221,17 @@ async def test_what_others_changed_since_the_agent_looked_is_told(scout: Library
     assert "scout/rules: new to you, by scout" in await scribe.render()
 
 
+async def test_what_others_changed_is_told_though_it_is_folded_since(scout: Library, scribe: Library) -> None:
+    mine = await scout.create("rules", kind="core", text="Be kind.\n", limit=10_000)
+    await scout.share("rules", with_agent="scribe", permission="append")
+    await scout.render(mark=True)
+    await (await scribe.get("rules")).append("Be brief.\n")
+    for n in range(200):
+        await mine.append(f"{n} ")
+    assert "rules: version 1 is 202 now, by scribe" in await scout.render(mark=True)
+    assert "memory:changes" not in await scout.render()
+
+
 async def test_only_what_was_shown_whole_counts_as_seen(scout: Library, scribe: Library) -> None:
     await scout.create("rules", kind="core", text="word " * 200)
     await scout.share("rules", with_agent="scribe", permission="append")

@@ -26,12 +26,13 @@ AT_ONCE = 4000  # ids in one read
 
 @dataclass(frozen=True)
 class Drawn:
-    """A block as text at a version, and who has written the versions that are not folded."""
+    """A block as text at a version, and who has written the versions after the newest that is folded."""
 
     rev: int | None
     version: int
     text: str
     by: frozenset[str]
+    folded: int = 0
 
 
 @dataclass
@@ -44,9 +45,14 @@ class _Reading:
     step: int = FIRST
 
     @property
+    def folded(self) -> int:
+        """The newest version that is folded."""
+        return 0 if self.snapshot is None else int(self.snapshot.data["version"])
+
+    @property
     def last(self) -> int:
         """The newest version that is known."""
-        return (0 if self.snapshot is None else self.snapshot.data["version"]) + len(self.came)
+        return self.folded + len(self.came)
 
     def wanted(self) -> list[str]:
         """The newest version that is known, which must still be there, and those after it."""
@@ -83,18 +89,21 @@ async def draw(universe: Universe, cards: Iterable[Card], drawn: dict[str, Drawn
     changed = {id: card for id, card in wanted.items() if id not in same}
     for reading in await _read(universe, list(changed)):
         by = frozenset(each.author or "" for each in reading.came)
-        drawn[reading.id] = _drawn(changed.pop(reading.id), reading.last, reading.document, by)
+        card = changed.pop(reading.id)
+        drawn[reading.id] = _drawn(card, reading.last, reading.document, by, reading.folded)
     for id, card in changed.items():  # these were folded while they were read
         drawn[id] = await _drawn_alone(universe, card)
 
 
-def _drawn(card: Card, version: int, document: Callable[[], Document], by: frozenset[str]) -> Drawn:
+def _drawn(
+    card: Card, version: int, document: Callable[[], Document], by: frozenset[str], folded: int
+) -> Drawn:
     try:
         shape = load(card.value.document, card.value.shape)
         text = rendered(shape, document(), card.value.limit)
     except (errors.DocumentCorrupt, errors.TemplateError) as error:
         text = f"[this block cannot be read: {error.message}]"  # the others can
-    return Drawn(card.rev, version, text, by)
+    return Drawn(card.rev, version, text, by, folded)
 
 
 async def _drawn_alone(universe: Universe, card: Card) -> Drawn:
@@ -103,7 +112,8 @@ async def _drawn_alone(universe: Universe, card: Card) -> Drawn:
         await chain.refresh()
     except errors.DocumentCorrupt as error:
         return Drawn(card.rev, 0, f"[this block cannot be read: {error.message}]", frozenset())
-    return _drawn(card, chain.number, lambda: chain.document, frozenset(each.by for each in chain.tail))
+    by = frozenset(each.by for each in chain.tail)
+    return _drawn(card, chain.number, lambda: chain.document, by, chain.folded)
 
 
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:

@@ -17,7 +17,7 @@ from dgent.blocks.access import Standing
 from dgent.blocks.block import Block
 from dgent.blocks.budget import Context, Part, Tokens, fit
 from dgent.blocks.notice import Look, Notice
-from dgent.blocks.record import BlockRecord, seen_id
+from dgent.blocks.record import BlockRecord, SeenRecord, seen_id
 from dgent.blocks.viewport import viewed
 from dgent.blocks.wrapper import tag_name
 from dgent.errors import InputError
@@ -115,12 +115,15 @@ def _name(agent: str, card: BlockRecord) -> str:
 
 async def _changes(library: Library, standings: list[Standing]) -> list[Part]:
     """What others did to the blocks that are shown since the agent looked at them."""
-    agent, lines, diffs = library.agent, [], 0
-    ids = [seen_id(each.card.id, agent) for each in standings]
-    for standing, found in zip(standings, await library._universe.get_many(ids), strict=True):
-        drawn = library._drawn[standing.card.id]
+    agent, drawn = library.agent, library._drawn
+    lines: list[str] = []
+    diffs = 0
+    # Of a block that nobody else has written, nothing need be read.
+    some = [each for each in standings if drawn[each.card.id].folded or drawn[each.card.id].by != {agent}]
+    records = await library._universe.get_many([seen_id(each.card.id, agent) for each in some])
+    for standing, found in zip(some, records, strict=True):
         seen = found if isinstance(found, Crystal) else None
-        if drawn.by == {agent} or (seen is not None and seen.value.version == drawn.version):
+        if not _may_be_news(agent, drawn[standing.card.id], seen):
             continue
         try:
             told = await notice.notice_of(library, Look(Block(library, standing), seen))
@@ -130,6 +133,14 @@ async def _changes(library: Library, standings: list[Standing]) -> list[Part]:
             diffs += told.since > 0
             lines.append(_told(_name(agent, standing.card.value), told, diffs <= MAX_DIFFS))
     return [Part("changes", "memory:changes", (), "\n".join(lines), (0, CHANGES))] if lines else []
+
+
+def _may_be_news(agent: str, drawn: bulk.Drawn, seen: Crystal[SeenRecord] | None) -> bool:
+    """Whether others may have written since the agent looked; by what was read of the block anyway."""
+    if seen is None:
+        return drawn.by != {agent}
+    since = seen.value.version
+    return since < drawn.version and (since < drawn.folded or drawn.by != {agent})
 
 
 def _told(name: str, found: Notice, in_full: bool) -> str:
