@@ -1,0 +1,98 @@
+"""Structured documents that are edited apart: whatever the order they meet in, they end up the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgent.blocks.checking import measure, record
+from dgent.blocks.document import Document
+from dgent.blocks.filling import fill
+from dgent.blocks.form import contents, rendered
+from dgent.blocks.shape import Field, Section, Shape, container, field_container
+
+TASKS = Shape("list", (Field("title", required=True), Field("done", "boolean", default=False)), max_items=5)
+FACTS = Shape("map", (Field("name", default="x"), Field("tags", "list"), Field("mood", "counter", default=5)))
+SHAPE = Shape(
+    "composite",
+    sections=(
+        Section("notes", Shape("text")),
+        Section("tasks", TASKS),
+        Section("facts", FACTS),
+        Section("seen", Shape("log")),
+        Section("tree", Shape("tree")),
+    ),
+)
+TAGS, MOOD = (field_container("facts", FACTS.field(name)) for name in ("tags", "mood"))
+PLACES = ("tasks.items", "facts.fields", "seen.entries", "tree.nodes")
+NAMES = {name: container(*name.split(".")) for name in PLACES}
+
+
+def edit(document: Document, kind: int, a: int, b: int) -> None:
+    """One edit, wherever there is room for it."""
+    tasks, nodes = NAMES["tasks.items"], NAMES["tree.nodes"]
+    count = document.count_items(tasks)
+    known = [each["id"] for each in document.nodes(nodes)]
+    if kind == 0:
+        document.insert_map(a % (count + 1), record(TASKS, {"title": f"t{b}"}), tasks)
+    elif kind == 1 and count:
+        document.set_item_fields(a % count, {"done": bool(b % 2), "title": f"u{b}"}, tasks)
+    elif kind == 2 and count:
+        document.move_item(a % count, b % count, tasks)
+    elif kind == 3 and count:
+        document.delete_item(a % count, tasks)
+    elif kind == 4:
+        document.write_items([f"{n}" for n in range(a % 4)] + [f"{b}"], TAGS)
+    elif kind == 5:
+        document.increment(a - b, MOOD)
+    elif kind == 6:
+        document.set_field("name", f"n{a}", NAMES["facts.fields"])
+    elif kind == 7:
+        document.append_entry({"message": f"{a}.{b}"}, NAMES["seen.entries"])
+    elif kind == 8:
+        document.add_node(known[a % len(known)] if known and b % 2 else None, {"n": a}, nodes)
+    elif kind == 9 and known:
+        document.delete_node(known[a % len(known)], nodes)
+    elif kind == 10:
+        document.splice(0, 0, f"{a} ", container("notes", "content"))
+
+
+EDITS = st.tuples(st.integers(0, 2), st.integers(0, 10), st.integers(0, 9), st.integers(0, 9), st.booleans())
+
+
+def state(document: Document) -> tuple[str, dict[str, Any], Any]:
+    return rendered(SHAPE, document), contents(SHAPE, document), measure(SHAPE, document)
+
+
+@given(st.lists(EDITS, max_size=30), st.permutations(range(3)))
+def test_copies_that_meet_in_any_order_are_the_same(
+    edits: list[tuple[int, int, int, int, bool]], order: list[int]
+) -> None:
+    first = Document()
+    fill(SHAPE, first)
+    copies = [first, *(Document.load(first.snapshot()) for _ in range(2))]
+    for who, kind, a, b, meet in edits:
+        edit(copies[who], kind, a, b)
+        if meet:
+            copies[who].merge(copies[(who + 1) % 3].snapshot())
+    updates = [each.snapshot() for each in copies]
+    for copy in copies:
+        for place in (*order, *reversed(order)):
+            copy.merge(updates[place])
+    assert state(copies[0]) == state(copies[1]) == state(copies[2])
+    assert state(Document.load(copies[0].snapshot())) == state(copies[0])
+
+
+@given(st.lists(EDITS, max_size=20), st.lists(EDITS, max_size=20))
+def test_going_back_brings_back_everything(before: list[Any], after: list[Any]) -> None:
+    document = Document()
+    fill(SHAPE, document)
+    for _, kind, a, b, _ in before:
+        edit(document, kind, a, b)
+    wanted, frontiers = rendered(SHAPE, document), document.frontiers
+    for _, kind, a, b, _ in after:
+        edit(document, kind, a, b)
+    document.revert_to(frontiers)
+    assert rendered(SHAPE, document) == wanted
