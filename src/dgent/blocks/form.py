@@ -145,7 +145,7 @@ def entry_text(entry: Any) -> str:
 
 
 def _clipped(text: str, clip: int | None) -> str:
-    return text if clip is None or len(text) <= clip else text[: max(clip - 1, 0)] + "…"
+    return text if clip is None or len(text) <= clip else text[: max(clip - 1, 0)].rstrip() + "…"
 
 
 def _counter(_shape: Shape, document: Document, _limit: int | None, section: str) -> str:
