@@ -368,3 +368,34 @@ async def test_a_deleted_block_is_not_edited_through_an_old_handle(library: Open
             await use
     await lib.restore("notes")
     assert await block.text() == ""
+
+
+async def test_nothing_is_written_after_a_share_was_taken_back(u: dgent.Universe, library: Open) -> None:
+    """However the two race: every version of the recipient is an earlier commit than the end of the share."""
+    owner = library("owner")
+    await shared_block(library, "text", "append")
+    await owner.describe("shared", limit=10**6)
+
+    async def write(name: str) -> None:
+        theirs = await library("scribe").get("shared")
+        with pytest.raises((PermissionDenied, BlockNotFound)):
+            while True:
+                await theirs.append(f" {name}")
+
+    async def take_back() -> None:
+        await asyncio.sleep(0.02)
+        await owner.unshare("shared", with_agent="scribe")
+
+    for _ in range(5):
+        start = await u.seq()
+        await asyncio.wait_for(asyncio.gather(write("a"), write("b"), take_back()), 30)
+        items = [
+            (change.seq, item)
+            for change in await u.changes(start)
+            for item in change.items
+            if item.datum is None or item.datum.author == "scribe"
+        ]
+        [end] = [seq for seq, item in items if item.schema == "block.share" and item.op == "delete"]
+        written = [seq for seq, item in items if item.schema == "block.version" and item.op == "put"]
+        assert written and max(written) < end
+        await owner.share("shared", with_agent="scribe", permission="append")

@@ -330,7 +330,7 @@ class Library:
         return await archive.get(self._universe, self.agent, id)
 
     async def unarchive(self, id: str, *, forget: bool = False) -> None:
-        """Delete an archival entry. History has it still; `forget`, which only the partner may, leaves none."""
+        """Delete an archival entry. History has it still; `forget`, for the partner alone, leaves none."""
         await self._may("erase" if forget else "manage", "", "unarchive")
         await archive.get(self._universe, self.agent, id)
         if forget:
