@@ -207,6 +207,13 @@ async def test_who_is_not_the_partner_writes_in_its_own_name(library: Open, scou
     handle = await library(trust="friend").get("persona")
     with pytest.raises(PermissionDenied, match="writes as scout"):
         await handle.append("x", by="scribe")
+    log = await library(trust="friend").create("events", document="log")
+    with pytest.raises(PermissionDenied, match="writes as scout"):
+        await log.log("x", by="scribe")
+    assert [each.what for each in await scout.refusals()] == ["log", "append"]
+    await log.log({"message": "x", "agent": "scribe", "at": "never"})
+    [entry] = (await log.value())["entries"]
+    assert entry["agent"] == "scout" and entry["at"] != "never"
     assert (await handle.append("x", by="scout")).by == "scout"
     assert (await (await scout.get("persona")).append("x", by="a human")).by == "a human"
 
@@ -381,6 +388,7 @@ async def test_nothing_is_written_after_a_share_was_taken_back(u: dgent.Universe
         with pytest.raises((PermissionDenied, BlockNotFound)):
             while True:
                 await theirs.append(f" {name}")
+                await asyncio.sleep(0)  # memory never waits, and would let nobody else run
 
     async def take_back() -> None:
         await asyncio.sleep(0.02)

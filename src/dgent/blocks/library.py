@@ -454,19 +454,20 @@ class Library:
         await audit.note(self._universe, record, error)
         return error
 
-    def _author(self, by: str | None) -> str:
+    async def _author(self, block: Block, what: str, by: str | None) -> str:
         """Who a change is by. Only who speaks for the partner may write in another name."""
         if by is None or by == self.agent:
             return self.agent
         if self.trust != "partner":
-            raise errors.PermissionDenied(
-                f"a caller of trust {self.trust} writes as {self.agent}, not as {by!r}", agent=self.agent
-            )
+            judgement = gate.Judgement("deny", f"a caller of trust {self.trust} writes as {self.agent}")
+            told = ("write", what, block.label, block.owner, block.id)
+            raise await self._refused(gate.denied(block.label, what, judgement), judgement, *told)
         return ids.check_name(by, "by")
 
     def _stamped(self, entry: Any, by: str | None) -> dict[str, Any]:
         data = dict(entry) if isinstance(entry, dict) else {"message": entry}
-        return {"at": clock.text(clock.now()), "agent": self._author(by), **data}
+        # The stamp comes last: what an entry says of itself does not replace it.
+        return {**data, "at": clock.text(clock.now()), "agent": by or self.agent}
 
 
 def _check_card(fields: dict[str, Any]) -> None:
