@@ -11,7 +11,7 @@ import pytest
 
 import dgent
 from dgent.blocks import Block, Field, Groups, Library, Request, Roster, SectionShape, Shape, Template
-from dgent.blocks.errors import BlockNotFound, ConsentRefused, PermissionDenied
+from dgent.blocks.errors import BlockNotFound, ConsentRefused, PermissionDenied, TemplateError
 from dgent.model.query import Query
 from tests.blocks.agents import Open, library, scout, scribe, u
 
@@ -247,6 +247,16 @@ async def test_who_is_not_the_partner_writes_in_its_own_name(library: Open, scou
     handle = await library(trust="friend").get("persona")
     with pytest.raises(PermissionDenied, match="writes as scout"):
         await handle.append("x", by="scribe")
+    log = await library(trust="friend").create("events", document="log")
+    with pytest.raises(PermissionDenied, match="writes as scout"):
+        await log.log("x", by="scribe")
+    assert [each.what for each in await scout.refusals()] == ["log", "append"]
+    for forged in ({"agent": "scribe"}, {"at": "never"}):
+        with pytest.raises(TemplateError, match="stamped"):
+            await log.log({"message": "x", **forged})
+    await log.log({"message": "x"})
+    [entry] = (await log.value())["entries"]
+    assert entry["agent"] == "scout" and entry["at"]
     assert (await handle.append("x", by="scout")).by == "scout"
     assert (await (await scout.get("persona")).append("x", by="a human")).by == "a human"
 
@@ -408,3 +418,35 @@ async def test_a_deleted_block_is_not_edited_through_an_old_handle(library: Open
             await use
     await lib.restore("notes")
     assert await block.text() == ""
+
+
+async def test_nothing_is_written_after_a_share_was_taken_back(u: dgent.Universe, library: Open) -> None:
+    """However the two race: every version of the recipient is an earlier commit than the end of the share."""
+    owner = library("owner")
+    await shared_block(library, "text", "append")
+    await owner.describe("shared", limit=10**6)
+
+    async def write(name: str) -> None:
+        theirs = await library("scribe").get("shared")
+        with pytest.raises((PermissionDenied, BlockNotFound)):
+            while True:
+                await theirs.append(f" {name}")
+                await asyncio.sleep(0)  # memory never waits, and would let nobody else run
+
+    async def take_back() -> None:
+        await asyncio.sleep(0.02)
+        await owner.unshare("shared", with_agent="scribe")
+
+    for _ in range(5):
+        start = await u.seq()
+        await asyncio.wait_for(asyncio.gather(write("a"), write("b"), take_back()), 30)
+        items = [
+            (change.seq, item)
+            for change in await u.changes(start)
+            for item in change.items
+            if item.datum is None or item.datum.author == "scribe"
+        ]
+        [end] = [seq for seq, item in items if item.schema == "block.share" and item.op == "delete"]
+        written = [seq for seq, item in items if item.schema == "block.version" and item.op == "put"]
+        assert written and max(written) < end
+        await owner.share("shared", with_agent="scribe", permission="append")

@@ -21,11 +21,29 @@ from tests.contract.model import Model, exact
 
 IDS = ["a", "b", "b%", "c_", "d"]
 FIELDS = ["n", "number", "double"]
+INDEXES = [*FIELDS, "n.*", "number.*"]
 LONG = "x" * 125
 VIEWS: list[View] = [STORED, Steps(1), Steps(2), Steps(3)]
 
+LISTS = [[1], ["a", 1.0, "a"], [LONG + "a", LONG + "b", None, [1]]]
 values = st.sampled_from(
-    [None, True, 0, 1, 1.0, 2, -1.5, 2**53 + 1, "", "a", LONG + "a", LONG + "b", [1], {}]
+    [
+        None,
+        True,
+        0,
+        1,
+        1.0,
+        2,
+        -1.5,
+        2**53 + 1,
+        "",
+        "a",
+        LONG + "a",
+        LONG + "b",
+        *LISTS,
+        {},
+        {"a": 1, "*": "a"},
+    ]
 )
 numbers = st.sampled_from([0, 1, 2, 2.5, 7])
 seqs = st.integers(0, 30)
@@ -76,6 +94,7 @@ conditions = st.one_of(
     st.builds(lambda op, v: {op: v}, st.sampled_from(["$gt", "$lte"]), st.sampled_from([1, 1.5, "", True])),
     st.builds(lambda v: {"$eq": v}, values),
     st.builds(lambda v: {"$in": v}, st.lists(values, max_size=3)),
+    st.builds(lambda v: {"$contains": v}, values),
     st.sampled_from([{"$exists": True}, {"$exists": False}, {"$ne": 1}, {"$prefix": LONG}]),
 )
 queries = st.builds(
@@ -102,7 +121,7 @@ declarations = st.one_of(
         Declaration,
         st.just("note"),
         st.integers(1, 3),
-        st.lists(st.sampled_from(FIELDS), max_size=2, unique=True).map(tuple),
+        st.lists(st.sampled_from(INDEXES), max_size=2, unique=True).map(tuple),
     ),
     st.builds(Declaration, st.just("tick"), st.just(1), history=st.sampled_from(["all", "none", 1])),
 )

@@ -37,7 +37,7 @@ writes = st.one_of(
     _step("commit", program.commits, st.just(STORED)),
     _step("declare", program.declarations),
     _step("fill", st.just("note"), program.views),
-    _step("drop_index", st.just("note"), st.sampled_from(program.FIELDS)),
+    _step("drop_index", st.just("note"), st.sampled_from(program.INDEXES)),
     _step("forget", st.lists(_ids, max_size=2), st.just("tester"), st.none()),
     _step("compact", program.keeps),
 )

@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
         """One batch; which records are indexed already must never show."""
         self.runner.run(self.store.fill("note", Steps(version)))
 
-    @rule(path=st.sampled_from(program.FIELDS))
+    @rule(path=st.sampled_from(program.INDEXES))
     def drop_index(self, path: str) -> None:
         try:
             self.runner.run(self.store.drop_index("note", path))

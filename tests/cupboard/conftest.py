@@ -11,11 +11,20 @@ import pytest
 import dgent
 from dgent import clock
 from dgent.cupboard import Cupboard
-from dgent.store.registry import Engine
+from dgent.store.registry import ENGINES, Engine
 from tests.contract.columns import SETTINGS
 from tests.universe.conftest import SameMemory, engine
 
 __all__ = ["engine"]
+
+FEW = [engine for engine in ENGINES if engine.name in ("memory", "sqlite")]
+
+
+@pytest.fixture(params=FEW, ids=lambda engine: engine.name)
+def few_engines(request: pytest.FixtureRequest) -> Engine:
+    """Imported as `engine` where cases are many; how engines differ is seen in the other files."""
+    return request.param
+
 
 Rival = Callable[[], Awaitable[Cupboard]]
 

@@ -11,6 +11,9 @@ import pytest
 import dgent
 from dgent.cupboard import Category, Crumb, Cupboard, Link, Metadata, Property, Stash, Trail, errors
 from tests.cupboard.conftest import Hours
+from tests.cupboard.conftest import few_engines as engine
+
+__all__ = ["engine"]
 
 NAMES = [
     "a\0b",

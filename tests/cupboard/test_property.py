@@ -11,6 +11,9 @@ import pytest
 import dgent
 from dgent.cupboard import Category, Crumb, Cupboard, Property, Stash, Trail, errors
 from tests.cupboard.conftest import Rival
+from tests.cupboard.conftest import few_engines as engine
+
+__all__ = ["engine"]
 
 MOMENT = datetime(2024, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
 BIG = 2**63 - 1

@@ -23,6 +23,9 @@ from dgent.cupboard import (
     Trail,
     errors,
 )
+from tests.cupboard.conftest import few_engines as engine
+
+__all__ = ["engine"]
 
 Make = Callable[[Cupboard], Awaitable[Any]]
 

@@ -40,6 +40,8 @@ async def test_killed_writers(url: str) -> None:
                     )
                 await asyncio.sleep(random.choice((0.02, 0.1, 0.2, 0.3)))
                 victim = alive.pop(random.randrange(len(alive)))
+                if turn % 3 == 0:  # others are killed wherever they are, while they start perhaps
+                    await asyncio.to_thread(nursery.hear, victim, 5)
                 victim.kill()
                 everyone.append(victim)
                 began = time.monotonic()

@@ -299,7 +299,7 @@ class Block(Edits):
         permit: Permit | None = None,
     ) -> Version:
         """Make a change as the next version: checked, within the limit, whole or not at all."""
-        author = self._library._author(by)
+        author = await self._library._author(self, op, by)
         permit = permit or await self._library._check(self, operation, op)
         chain = self._chain
         async with chain.alone:

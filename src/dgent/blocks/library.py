@@ -541,18 +541,18 @@ class Library:
         await audit.note(self._universe, record, error)
         return error
 
-    def _author(self, by: str | None) -> str:
+    async def _author(self, block: Block, what: str, by: str | None) -> str:
         """Who a change is by. Only who speaks for the partner may write in another name."""
         if by is None or by == self.agent:
             return self.agent
         if self.trust != "partner":
-            raise errors.PermissionDenied(
-                f"a caller of trust {self.trust} writes as {self.agent}, not as {by!r}", agent=self.agent
-            )
+            judgement = gate.Judgement("deny", f"a caller of trust {self.trust} writes as {self.agent}")
+            told = ("write", what, block.label, block.owner, block.id)
+            raise await self._refused(gate.denied(block.label, what, judgement), judgement, *told)
         return ids.check_name(by, "by")
 
     def _stamped(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
-        return {"at": clock.text(clock.now()), "agent": self._author(by), **entry}
+        return {**entry, "at": clock.text(clock.now()), "agent": by or self.agent}
 
 
 def _check_card(fields: dict[str, Any]) -> None:

@@ -89,7 +89,7 @@ async def _check(draft: Draft, link: LinkRecord) -> None:
             lowest = await _step(draft, "to_id", lowest, down)
             met = [id for id in lowest if id in up]
         if met:
-            raise _cycle(_way(met[0], up, down, child))
+            raise _cycle(_way(met[0], up, down, link))
 
 
 async def _step(draft: Draft, end: str, level: list[str], reached: dict[str, str]) -> list[str]:
@@ -109,13 +109,13 @@ async def _parents(draft: Draft, id: str) -> list[str]:
     return [link.to_id for link in (await draft.links("from_id", id, "child_of")).values()]
 
 
-def _way(met: str, up: dict[str, str], down: dict[str, str], child: str) -> list[str]:
+def _way(met: str, up: dict[str, str], down: dict[str, str], link: LinkRecord) -> list[str]:
     """The way round: from the child to its parent, up to where the two ways met, and to the child again."""
     first = [met]
-    while first[-1] != child and up.get(first[-1], child) != child:
+    while first[-1] != link.to_id:
         first.append(up[first[-1]])
-    way = [child, *reversed(first)]
-    while way[-1] != child:
+    way = [link.from_id, *reversed(first)]
+    while way[-1] != link.from_id:
         way.append(down[way[-1]])
     return way
 

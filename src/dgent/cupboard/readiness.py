@@ -114,6 +114,8 @@ async def take(cupboard: Cupboard, agent: str, lease_s: float, filters: dict[str
         some = await ready(cupboard, among, **filters)
         among = min(among * 4, WIDEST)
         if not some:
+            if cupboard._universe.degraded is not None:
+                await cupboard._universe.seq()  # refused: nobody can say now that there is nothing
             return None
         first = _rank(cupboard, some[0].value)
         alike = [each for each in some if _rank(cupboard, each.value) == first]

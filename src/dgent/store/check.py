@@ -92,6 +92,8 @@ def check_note(note: object) -> None:
     """The text that says why a commit was made."""
     if not isinstance(note, str):
         raise InputError(f"note must be text, not {type(note).__name__}", field="note")
+    if "\0" in note:
+        raise InputError("note contains a NUL character", field="note")
     try:
         note.encode()
     except UnicodeEncodeError:

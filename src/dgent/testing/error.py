@@ -99,7 +99,7 @@ class ErrorContract(Contract):
             *({"ops": ops} for ops in (["a"], [None], [record("a")], None, 5)),
             *({"key": key} for key in TEXTS if key is not None),
             *({"author": author} for author in NAMES),
-            *({"note": note} for note in (5, HALF, b"note")),
+            *({"note": note} for note in (5, HALF, b"note", "a\0b")),
             *({"kind": kind} for kind in ("other", None, 0)),
             *({"of_seq": seq} for seq in ("1", 1.5, 2**63)),
             *({"guard": Guard(since)} for since in sinces),

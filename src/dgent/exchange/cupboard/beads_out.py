@@ -124,7 +124,8 @@ class _Out:
         note = note_of(record.extra, NOTE)
         where = note.get("place", LAST)
         if record.table_name == "comments":
-            made = issues.comment_of(record, entry.created_at, entry.author)
+            # One that came from a file without an author goes back without one.
+            made = issues.comment_of(record, entry.created_at, None if note else entry.author)
             lists["comments"].append((where, issues.restored(made, note)))
         elif record.table_name == DEPENDENCIES:
             lists["dependencies"].append((where, _decoded(record.content)))
