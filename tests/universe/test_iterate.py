@@ -47,7 +47,7 @@ async def test_iterate_gives_what_was_there_when_it_began(u: dgent.Universe) -> 
     running = False
     await asyncio.gather(*writers)
     assert found == expected
-    assert await u.seq() > 20, "they did disturb"
+    assert await u.seq() > 8, "they did disturb"
 
 
 async def test_iterate_in_another_order(u: dgent.Universe) -> None:
