@@ -10,6 +10,7 @@ import pytest
 
 import dgent
 from dgent.cupboard import Category, Crumb, Cupboard, Property, Stash, Trail, errors
+from dgent.cupboard.filter import Filter
 from tests.cupboard.conftest import Rival
 from tests.cupboard.conftest import few_engines as engine
 
@@ -344,3 +345,18 @@ async def test_more_properties_than_are_indexed(cupboard: Cupboard) -> None:
     for n in range(1, 20):
         assert [c.id for c in await cupboard.crumbs.fetch(properties={f"n{n}": n})] == [crumb.id]
     assert [c.name for c in await cupboard.crumbs.fetch(properties={"n0": 0, "n19": 0})] == ["y"]
+
+
+async def test_crumbs_are_found_by_an_index_on_their_values() -> None:
+    async with dgent.open("memory:") as u:
+        cupboard = Cupboard(u)
+        await cupboard.properties.define("size", "integer")
+        crumbs = [Crumb(f"c{n}", properties={"labels": [f"l{n}", "all"], "size": n}) for n in range(300)]
+        await cupboard.add_many(crumbs)
+        await u.indexed()
+        for name, value, way in (("labels", "l7", "schema, item"), ("size", 7, "schema, field")):
+            (found,) = await cupboard.crumbs.fetch(properties={name: value})
+            assert found.name == "c7"
+            wanted = await cupboard.crumbs._where(Filter({"properties": {name: value}}, None, 0))
+            page = await u.page(dgent.Query(schema="cupboard.crumb", where=wanted))
+            assert page.explain == way

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dgent.cupboard.builtin import DESCRIPTION
 from dgent.cupboard.config import Config
-from dgent.cupboard.definition import Definitions
+from dgent.cupboard.definition import Defined, Definitions
 from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, ROOM, CrumbRecord
 from dgent.errors import InputError, StorageError
 from dgent.model import path
@@ -52,13 +52,15 @@ async def opened(config: Config) -> Universe:
 
 
 def declare(universe: Universe, definitions: Definitions, known: frozenset[str]) -> frozenset[str]:
-    """Have crumbs found by the values of their properties; lists and long texts are looked at instead."""
-    wanted = [
-        path.text(("properties", defined.id))
-        for defined in definitions.of("crumb")
-        if defined.value_type != "list" and defined.id != DESCRIPTION
-    ][:MAX_INDEXED]
+    """Have crumbs found by the values of their properties, and by each one of a list; not by long texts."""
+    wanted = [_index_on(defined) for defined in definitions.of("crumb") if defined.id != DESCRIPTION]
+    wanted = wanted[:MAX_INDEXED]
     if not known.issuperset(wanted):
         indexes = (*CRUMB_INDEXES, *wanted)
         universe.register(Schema(CRUMB.name, contract=CrumbRecord, indexes=indexes, owner=ROOM))
     return known.union(wanted)
+
+
+def _index_on(defined: Defined) -> str:
+    found = path.text(("properties", defined.id))
+    return f"{found}.*" if defined.value_type == "list" else found
