@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+# Before anything imports it: the contract's asserts are to say what they saw.
+pytest.register_assert_rewrite("dgent.testing")
 
 # Deadlines and the too_slow check measure a loaded machine, not dgent; pytest-timeout catches what hangs.
 settings.register_profile(

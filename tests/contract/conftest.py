@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from dgent.store.backend import Backend
+from dgent.testing.contract import Factory
 from tests.contract.known_gaps import GAPS
-
-pytest.register_assert_rewrite("dgent.testing")
-
-from dgent.testing.contract import Factory  # noqa: E402 - after the line that makes its asserts speak
 
 
 @pytest.fixture
