@@ -490,3 +490,19 @@ async def test_it_is_found_again_soon(cable: Cable, tmp_path: Path, monkeypatch:
         await put(u, "a", 2)
         cable.mend()
         await back(u, 5)
+
+
+async def test_it_closes_though_it_noticed_something_at_that_moment(cable: Cable, tmp_path: Path) -> None:
+    u = connected(cable, tmp_path / "outbox.db")
+    await u.open()
+    await put(u, "a", 1)
+    assert isinstance(u.backend, DegradableBackend)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    u.backend._fell.set()
+    tending = u.backend._tending
+    assert tending is not None
+    tending.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait([tending])
+        await u.close()

@@ -135,9 +135,11 @@ class DegradableBackend:
         """Stop looking after the store and let go of everything; what is pending stays in the outbox."""
         tasks = [task for task in (self._tending, *self._fills) if task is not None]
         self._tending = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while left := [task for task in tasks if not task.done()]:
+            for task in left:
+                task.cancel()
+            # Again after a while: whatever swallows a cancel below must not keep a store from closing.
+            await asyncio.wait(left, timeout=1)
         try:
             await self._leave_stand_in()
             await self._store.close()
@@ -270,8 +272,10 @@ class DegradableBackend:
         while True:
             if self._down is None:
                 pause = PROBE_S[0]
+                # Not `wait_for`: when it is cancelled and done at once, it forgets that it was cancelled.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._fell.wait(), LOOK_S)
+                    async with asyncio.timeout(LOOK_S):
+                        await self._fell.wait()
                 self._fell.clear()
             if self._down is not None:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))

@@ -36,7 +36,8 @@ class Listener:
     async def wait(self, timeout_s: float) -> None:
         """Return when there is a notice, or time is up."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._came.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._came.wait()
 
 
 class Notices:

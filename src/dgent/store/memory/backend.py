@@ -92,7 +92,8 @@ class MemoryBackend(EmbeddedBackend):
             if self._kernel.tip.seq > since or left <= 0:
                 return self._kernel.tip.seq
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
 
     def _check_open(self) -> None:
         if not self._opened:
