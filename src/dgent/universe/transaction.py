@@ -157,13 +157,14 @@ class Transaction:
         wanted = self.reads if query.limit is None else query.limit + query.offset + len(self._ops)
         wider = query.replace(offset=0, limit=min(wanted, self.reads) + 1)
         page = await self._universe.backend.query(wider, self._contracts)
-        self._ids.update(datum.id for datum in page.items)
+        found = page.items  # made of rows each time it is asked for
+        self._ids.update(datum.id for datum in found)
         self._queries.append(query.replace(limit=None, offset=0))
         await self._advance()
         if self._ops:
-            return self._overlaid(query, [raw_of(datum) for datum in page.items])
+            return self._overlaid(query, [raw_of(datum) for datum in found])
         last = None if query.limit is None else query.offset + query.limit
-        return list(page.items[query.offset : last])
+        return list(found[query.offset : last])
 
     def _overlaid(self, query: Query, found: Sequence[Datum]) -> list[Datum]:
         shape = self._contracts.shape
