@@ -140,8 +140,7 @@ async def remove_crumbs(draft: Draft, wanted: list[str]) -> list[str]:
     for id in wanted:
         crumb = draft.record(id)
         open_until_now = crumb is not None and crumb.state != "pebble"
-        touching = {**await draft.links("from_id", id), **await draft.links("to_id", id)}
-        for link_id, link in touching.items():
+        for link_id, link in draft.touching(id).items():
             waits = link.link_type == "child_of" and link.to_id == id and open_until_now
             if waits and link.from_id not in going:
                 freed.append(link.from_id)

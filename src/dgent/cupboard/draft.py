@@ -168,6 +168,10 @@ class Draft:
             each: link for each, link in found.items() if link_type is None or link.link_type == link_type
         }
 
+    def touching(self, id: str) -> dict[str, LinkRecord]:
+        """All links of something whose links at both ends were loaded before."""
+        return {**self._links["from_id", id], **self._links["to_id", id]}
+
     async def load_links(self, end: str, wanted: Iterable[str]) -> None:
         """Read the links at one end of several things together; what is new has none in the store."""
         missing = set()
