@@ -20,29 +20,19 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class _Rehearsed(Exception):
-    """Ends a change that was only worked out; never seen outside."""
-
-
 async def change(
     cupboard: Cupboard, work: Callable[[Draft], Awaitable[R]], note: str, *, dry_run: bool = False
 ) -> tuple[R, int | None]:
     """Work out a change and commit it, unless it is only tried; what it came to, and its commit if any."""
-    result: list[R] = []
 
-    async def rehearsed(draft: Draft) -> bool:
-        result[:] = [await work(draft)]
+    async def settled(draft: Draft) -> R:
+        result = await work(draft)
         await settle(draft)
-        anything = any(True for _ in draft.changes())
-        if dry_run or not anything:
-            raise _Rehearsed
-        return anything
+        return result
 
-    try:
-        _, draft = await cupboard._change(rehearsed, note)
-    except _Rehearsed:
-        return result[0], None
-    return result[0], None if draft.tx.committed is None else draft.tx.committed.seq
+    result, draft = await cupboard._change(settled, note, dry_run=dry_run)
+    done = draft.tx.committed
+    return result, done.seq if done is not None and done.written else None
 
 
 async def settle(draft: Draft) -> None:

@@ -11,7 +11,7 @@ from dgent.cupboard.crumb import Crumb, check_state
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.entity import moment
 from dgent.cupboard.filter import Filter, page, read
-from dgent.cupboard.record import CRUMB, LINK, METADATA, CrumbRecord, LinkRecord
+from dgent.cupboard.record import CRUMB, LINK, METADATA, CrumbRecord
 from dgent.cupboard.table import Table
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -148,8 +148,3 @@ async def remove_crumbs(draft: Draft, wanted: list[str]) -> list[str]:
             draft.drop(link_id)
         draft.drop(id)
     return list(dict.fromkeys(freed))
-
-
-def ids_of(links: Mapping[str, LinkRecord], end: str) -> list[str]:
-    """The ids at one end of some links."""
-    return [getattr(link, end) for link in links.values()]

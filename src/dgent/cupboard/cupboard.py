@@ -140,27 +140,25 @@ class Cupboard:
         self._home = ids.new_id()
         self._learned, self._catalog_rev, self._indexed = False, None, frozenset()
 
+    @property
+    def _universe(self) -> Universe:
+        self._check()
+        assert self._room is not None
+        return self._room
+
     def _check(self) -> None:
         if self._room is None:
             raise errors.Detached("the cupboard is not attached")
 
     @property
-    def _universe(self) -> Universe:
-        if self._room is None:
-            raise errors.Detached("the cupboard is not attached")
-        return self._room
-
-    @property
     def universe(self) -> Universe:
         """The universe it is on, for history, undo and the feed."""
-        if self._room is None:
-            raise errors.Detached("the cupboard is not attached")
-        return self._own or self._outer or self._room
+        room = self._universe
+        return self._own or self._outer or room
 
     def table(self, name: str) -> Table[Any]:
         """A table by its name: crumbs, trails, properties, categories, links, stashes, metadata, schemas."""
-        if self._room is None:
-            raise errors.Detached("the cupboard is not attached")
+        self._check()
         found = vars(self).get(name) if isinstance(name, str) else None
         if not isinstance(found, Table):
             known = ", ".join(name for name, value in vars(self).items() if isinstance(value, Table))
