@@ -29,7 +29,7 @@ from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
-    from dgent.blocks.library import Library
+    from dgent.blocks.authority import Authority
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class View:
 class Block(Edits):
     """A block as one agent may use it. Each call that changes it is one version."""
 
-    def __init__(self, library: Library, standing: Standing, chain: Chain | None = None) -> None:
+    def __init__(self, library: Authority, standing: Standing, chain: Chain | None = None) -> None:
         self._library, self._standing = library, standing
         self._shape = shapes.load(standing.card.value.document, standing.card.value.shape)
         self._chain = Chain(library._universe, standing.card.id) if chain is None else chain

@@ -14,8 +14,8 @@ from dgent.errors import VersionConflict
 from dgent.store.backend import Op
 
 if TYPE_CHECKING:
+    from dgent.blocks.authority import Authority
     from dgent.blocks.block import Block
-    from dgent.blocks.library import Library
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ Consent = Callable[[Request], Awaitable[bool] | bool]
 class Permit:
     """Leave to do one thing to a block. Its `checks` go into the commit: so it is still valid then."""
 
-    def __init__(self, library: Library, block: Block, operation: str, what: str) -> None:
+    def __init__(self, library: Authority, block: Block, operation: str, what: str) -> None:
         self._library, self._block, self._operation, self._what = library, block, operation, what
         self._agreed: set[str] = set()  # what was asked and agreed to: nobody is asked twice for one thing
 
