@@ -17,6 +17,7 @@ from dgent.blocks.shape import Field, Shape
 from dgent.blocks.shape import Section as SectionShape
 from dgent.blocks.sharing import Share
 from dgent.blocks.template import TEMPLATES, Template
+from dgent.blocks.tools import Toolbox
 from dgent.blocks.version import Branch, Version
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Shape",
     "Share",
     "Template",
+    "Toolbox",
     "Version",
     "View",
     "errors",
