@@ -140,6 +140,18 @@ def test_the_archive_by_id(dgent_: Terminal) -> None:
     assert dgent_("archive", "read", again).code == 4
 
 
+def test_what_is_erased_is_asked_for_and_told(notes: Terminal) -> None:
+    asked = notes("block", "redact", "notes", "2")
+    assert asked.code == 2 and "cannot be undone" in asked.err
+    assert "redacted version 2" in notes("block", "redact", "notes", "2", "--yes").out
+    rows = notes("block", "history", "notes", "--json").data["items"]
+    assert [each["lost"] for each in rows if each["version"] == 2] == ["redacted"]
+    assert "append, redacted" in notes("block", "history", "notes").out
+    assert notes("block", "at", "notes", "2").out == "one\ntwo\n" + "\N{REPLACEMENT CHARACTER}" * 6 + "\n"
+    notes("block", "checkpoint", "notes", "now")
+    assert "removed checkpoint now  version" in notes("block", "drop-checkpoint", "notes", "now", "-y").out
+
+
 # -- consent ------------------------------------------------------------------------------------
 
 

@@ -118,6 +118,18 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "notes", "name": "first"}, ["notes", "first"], "name_taken"),
     ],
     "block.checkpoints": [Case({"label": "notes"}, ["notes"])],
+    "block.redact": [
+        Case({"label": "notes", "first": 2}, ["notes", "2", "--yes"]),
+        Case({"label": "notes", "first": 0}, ["notes", "0", "--yes"], "input"),
+    ],
+    "block.compact": [
+        Case({"label": "notes", "keep": 1}, ["notes", "--keep", "1", "--yes"]),
+        Case({"label": "notes"}, ["notes", "--yes"], "input"),
+    ],
+    "block.drop-checkpoint": [
+        Case({"label": "notes", "name": "first"}, ["notes", "first", "--yes"]),
+        Case({"label": "notes", "name": "frist"}, ["notes", "frist", "--yes"], "version_not_found"),
+    ],
     "block.notices": [Case({}, []), Case({"mark": True}, ["--mark"])],
     "block.activity": [
         Case({"limit": 3, "since": "1"}, ["-n", "3", "--since", "1"]),

@@ -72,7 +72,7 @@ def noted(message: str, note: str) -> str:
 
 def version_data(version: Version) -> dict[str, Any]:
     """A version as data."""
-    return {
+    made = {
         "version": version.number,
         "at": clock.text(version.at),
         "by": version.by,
@@ -81,3 +81,4 @@ def version_data(version: Version) -> dict[str, Any]:
         "change": version.diffstat,
         "message": version.message,
     }
+    return made | ({"lost": version.lost} if version.lost else {})

@@ -80,7 +80,8 @@ class BlockInfo(msgspec.Struct, frozen=True):
 class BlockVersion(msgspec.Struct, frozen=True):
     """One version: who did what when, how large it was then, and how much came and went.
 
-    `node` is the version whose content it is, and `parent` the one it was made from.
+    `node` is the version whose content it is, and `parent` the one it was made from. `lost` says why what it
+    brought is not kept: it was redacted, or compacted.
     """
 
     version: int
@@ -93,7 +94,7 @@ class BlockVersion(msgspec.Struct, frozen=True):
     message: str
     node: int
     parent: int
-    redacted: bool = False
+    lost: str = ""
 
 
 class BlockVersions(msgspec.Struct, frozen=True):
@@ -164,6 +165,28 @@ class BlockBranches(msgspec.Struct, frozen=True):
     label: str
     node: int
     tree: list[Stretch]
+
+
+class Redacted(msgspec.Struct, frozen=True):
+    """What was redacted: which versions, and the version that says so.
+
+    `elsewhere` are other versions that still say some of it. `erased`: the bytes are gone from the disk.
+    """
+
+    owner: str
+    label: str
+    version: int
+    versions: list[int]
+    elsewhere: list[int]
+    erased: bool
+
+
+class BlockCompacted(msgspec.Struct, frozen=True):
+    """How many old versions of a block only the history tells of now."""
+
+    owner: str
+    label: str
+    versions: int
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -319,5 +342,5 @@ def version_of(found: version.Version) -> BlockVersion:
         found.message,
         found.node,
         found.parent,
-        getattr(found, "redacted", False),
+        found.lost,
     )

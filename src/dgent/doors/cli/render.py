@@ -147,6 +147,8 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "BlockVersions": version.versions,
     "BlockDiff": version.diff,
     "BlockBranches": version.branches,
+    "Redacted": version.redacted,
+    "BlockCompacted": version.compacted,
     "Checkpoint": version.checkpoint,
     "Checkpoints": version.checkpoints,
     "BlockNotices": block.notices,

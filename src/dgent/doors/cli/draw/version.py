@@ -34,8 +34,8 @@ def versions(found: memory.BlockVersions, paint: Paint) -> Lines:
 
 
 def _op(found: memory.BlockVersion, paint: Paint) -> str:
-    if found.redacted:
-        return paint(f"{found.op} (redacted)", fg="red")
+    if found.lost:
+        return paint(f"{found.op}, {found.lost}", fg="red")
     if found.op in MOVES:
         return paint(f"{found.op} to {found.node}", fg="magenta")
     return paint(found.op, fg="magenta" if found.op == "rollback" else None)
@@ -97,6 +97,23 @@ def _stretch(found: memory.Stretch, here: int, paint: Paint) -> str:
     told += f"{paint(by, fg='cyan')}  {paint.dim(ago(found.at))}"
     mark = "<- here" if found.last == here else f"<- here, at {here}"
     return told + ("  " + paint(mark, fg="green", bold=True) if found.here else "")
+
+
+def redacted(found: memory.Redacted, paint: Paint) -> Lines:
+    """What is gone, and where some of it still is."""
+    numbers = ", ".join(map(str, found.versions))
+    lines = [f"{name_of(found.owner, found.label, paint)}  redacted version {paint(numbers, fg='red')}"]
+    if found.elsewhere:
+        others = ", ".join(map(str, found.elsewhere))
+        lines.append(paint(f"  some of the same text came with version {others} too", fg="yellow"))
+    return (
+        lines if found.erased else [*lines, paint("  not yet gone from the disk: say it again", fg="yellow")]
+    )
+
+
+def compacted(found: memory.BlockCompacted, paint: Paint) -> Lines:
+    """How many versions were let go."""
+    return [f"{name_of(found.owner, found.label, paint)}  let go of {many(found.versions, 'old version')}"]
 
 
 def checkpoint(found: memory.Checkpoint, paint: Paint) -> Lines:
