@@ -23,7 +23,7 @@ Call = Callable[[Any], Awaitable[Any]]
 READING: dict[type, set[str]] = {
     Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
-        *("get", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
+        *("get", "by_id", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
         *("notices", "render", "context"),  # they keep what was seen, which is nobody else's matter
     },
     Roster: {"get", "list"},

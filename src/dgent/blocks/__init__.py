@@ -18,6 +18,7 @@ from dgent.blocks.shape import Field, Shape
 from dgent.blocks.shape import Section as SectionShape
 from dgent.blocks.sharing import Share
 from dgent.blocks.template import TEMPLATES, Template
+from dgent.blocks.tools import Toolbox
 from dgent.blocks.version import Branch, Version
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Shape",
     "Share",
     "Template",
+    "Toolbox",
     "Version",
     "View",
     "errors",

@@ -16,6 +16,7 @@ import loro
 from dgent.blocks import errors, redaction
 from dgent.errors import InputError
 
+MAX_DEPTH = 64  # of lists and maps in each other
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
 
@@ -240,11 +241,11 @@ class Document:
 
     def set_field(self, key: str, value: Any, name: str = FIELDS) -> None:
         """Give a field a value."""
-        self._doc.get_map(name).insert(key, plain(value))
+        self._doc.get_map(name).insert(_unicode(key), plain(value))
 
     def delete_field(self, key: str, name: str = FIELDS) -> None:
         """Remove a field."""
-        self._doc.get_map(name).delete(key)
+        self._doc.get_map(name).delete(_unicode(key))
 
     def items(self, name: str = ITEMS) -> list[Any]:
         """The items of a list."""
@@ -377,23 +378,35 @@ class Document:
         tree.delete(_tree_id(tree, id))
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, depth: int = 0) -> Any:
     """A value as a document can hold it, or what is wrong with it."""
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _unicode(value)
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise InputError(f"{value} does not fit into 64 bits")
+            raise InputError("the number does not fit into 64 bits")
         return value
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise InputError(f"{value} is no number that can be kept")
         return value
+    if depth == MAX_DEPTH:
+        raise InputError(f"lists and maps are nested at most {MAX_DEPTH} deep")
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(each, depth + 1) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: plain(each) for key, each in value.items()}
+        return {_unicode(key): plain(each, depth + 1) for key, each in value.items()}
     raise InputError(f"a document holds texts, numbers, lists and maps, not a {type(value).__name__}")
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError("the text is not valid Unicode") from None
+    return text
 
 
 def _guarded(work: Any) -> Any:
