@@ -14,9 +14,9 @@ from dgent.blocks.record import BLOCK, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecor
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork.base import Known
 from dgent.exchange.fork.cards import Settled, free_label, settle, taken
-from dgent.exchange.fork.making import carry, read_block
 from dgent.exchange.fork.records import FORGOTTEN
 from dgent.exchange.fork.report import BlockMerged, Clash, How, Tally
+from dgent.exchange.fork.selection import carry, read_block
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.store.upkeep import forgotten_among
