@@ -64,9 +64,10 @@ class Known(NamedTuple):
 Base = dict[str, Known]
 
 
-def proof(datum: Datum) -> bytes:
+def proof(datum: Datum, author: bool = True) -> bytes:
     """What a record says, apart from its numbers in a store and from when it was first there."""
-    names = [datum.schema, datum.schema_version, datum.author, datum.source, datum.parent_id]
+    who = datum.author if author else None
+    names = [datum.schema, datum.schema_version, who, datum.source, datum.parent_id]
     made = hashlib.blake2b(
         codec.canonical([names, sorted(datum.tags), datum.extra, datum.data]), digest_size=16
     )
