@@ -94,8 +94,14 @@ class Document:
 
     def updates_since(self, other: Document) -> bytes:
         """What this document has and another one has not."""
-        made: bytes = self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv))
+        self._doc.commit()
+        made: bytes = _guarded(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
         return made
+
+    def knows(self, frontiers: str) -> bool:
+        """Whether a state is part of this document's history."""
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        return _guarded(lambda: self._doc.frontiers_to_vv(wanted)) is not None
 
     @property
     def frontiers(self) -> str:
