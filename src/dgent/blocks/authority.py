@@ -25,6 +25,11 @@ class Authority:
     def __init__(
         self, universe: Universe, agent: str, trust: str, consent: Consent | None, consent_s: float
     ) -> None:
+        if not isinstance(universe, Universe):
+            raise InputError(
+                f"a library is on a universe, not on a {type(universe).__name__}",
+                hint="with dgent.sync.open use dgent.sync.blocks",
+            )
         if ids.check_name(agent, "agent") == CONSTELLATION:
             raise InputError(f"{CONSTELLATION} is no agent: give its blocks by owner=", field="agent")
         self.agent = agent

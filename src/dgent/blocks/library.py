@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -31,10 +31,8 @@ from dgent.blocks.context import Wanted, context, names_of
 from dgent.blocks.editable import check_text
 from dgent.blocks.kind import BLOCK_KINDS
 from dgent.blocks.notice import Notice
-from dgent.blocks.permit import Consent
-from dgent.blocks.record import (
-    share_id,
-)
+from dgent.blocks.permit import Request
+from dgent.blocks.record import share_id
 from dgent.blocks.search import Hit, Text
 from dgent.blocks.sharing import Share
 from dgent.blocks.version import Version
@@ -55,11 +53,12 @@ class Library(Cards):
         agent: str,
         *,
         trust: str = "partner",
-        consent: Consent | None = None,
+        consent: Callable[[Request], Awaitable[bool] | bool] | None = None,
         consent_s: float = CONSENT_S,
     ) -> None:
         super().__init__(universe, agent, trust, consent, consent_s)
-        self.agents, self.groups = Roster(self), Groups(self)
+        self.agents = Roster(self)
+        self.groups = Groups(self)
         self._drawn: dict[str, Drawn] = {}  # texts of versions, which never change
 
     # -- sharing ------------------------------------------------------------------------------
