@@ -17,7 +17,8 @@ from dgent.blocks.checking import check_growth, measure
 from dgent.blocks.diff import Diff
 from dgent.blocks.document import Document, counts
 from dgent.blocks.editable import Change
-from dgent.blocks.entries import Wanted, missing
+from dgent.blocks.entries import Wanted
+from dgent.blocks.entries import trimmed as gone
 from dgent.blocks.form import contents, rendered
 from dgent.blocks.permit import Permit
 from dgent.blocks.record import CheckpointRecord, VersionRecord
@@ -151,17 +152,8 @@ class Block(Edits):
         wanted = Wanted(contains, agent, since, until)
         found = [each for each in document.newest_entries() if wanted.matches(each)]
         if trimmed and (limit is None or len(found) < limit):
-            found += [each for each in await self._trimmed() if wanted.matches(each)]
+            found += [each for each in gone(document, self._body()) if wanted.matches(each)]
         return found[:limit]
-
-    async def _trimmed(self) -> list[dict[str, Any]]:
-        """What went out of a log by rule, newest first."""
-        found: list[dict[str, Any]] = []
-        for each in reversed(await self._chain.versions()):
-            if each.op == "trim":
-                before, after = await self._chain.at(each.number - 1), await self._chain.at(each.number)
-                found += missing(before.entries(), after.entries())[::-1]
-        return found
 
     async def _document(self) -> Document:
         await self._library._check(self, "read", "read")
