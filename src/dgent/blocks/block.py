@@ -25,7 +25,7 @@ from dgent.blocks.record import CheckpointRecord, VersionRecord
 from dgent.blocks.section import Edits, Section
 from dgent.blocks.shape import Shape
 from dgent.blocks.version import Branch, Version
-from dgent.errors import InputError, VersionConflict
+from dgent.errors import Conflict, InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
@@ -51,13 +51,22 @@ class Block(Edits):
 
     def __init__(self, library: Authority, standing: Standing, chain: Chain | None = None) -> None:
         self._library, self._standing = library, standing
-        self._shape = shapes.load(standing.card.value.document, standing.card.value.shape)
         self._chain = Chain(library._universe, standing.card.id) if chain is None else chain
 
     @property
     def _card(self) -> Card:
         """Its card, as it was when it was last looked at."""
         return self._standing.card
+
+    @property
+    def _standing(self) -> Standing:
+        """What this agent may do with it, as it was when it was last looked at."""
+        return self.__standing
+
+    @_standing.setter
+    def _standing(self, standing: Standing) -> None:
+        card = standing.card.value
+        self.__standing, self._shape = standing, shapes.load(card.document, card.shape)
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -131,7 +140,8 @@ class Block(Edits):
 
     async def value(self) -> dict[str, Any]:
         """Its content as plain values, as it is now."""
-        return contents(self._shape, await self._document())
+        document = await self._document()
+        return contents(self._shape, document)
 
     async def entries(
         self,
@@ -340,7 +350,10 @@ class Block(Edits):
                 except VersionConflict as conflict:
                     if not permit.is_of(conflict):
                         raise
+                    shape = self._shape
                     await permit.renew()  # the card or the share is another one now: it may not be allowed
+                    if self._shape != shape:  # and this edit was judged by what the block was
+                        raise Conflict(f"{self.label!r} has another template now", hint="try again") from None
                     continue
                 if done is not None:
                     return done

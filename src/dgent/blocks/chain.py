@@ -31,6 +31,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import LIVE, Check, Delete, Op, Put
 from dgent.universe import writing
+from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 FOLD = 128  # versions that are folded together
@@ -86,6 +87,14 @@ class Chain:
             self.forget()
             await self._load()
             self.document.merge(update)
+
+    async def newest(self, tx: Transaction) -> Document:
+        """The document as it is now, for a transaction that must not commit if it has changed by then."""
+        while True:
+            await self.refresh()
+            here, later = (version_id(self._block, self.number + step) for step in (0, 1))
+            if await tx.get(here) is not None and await tx.get(later) is None:
+                return self.document.fork()
 
     async def _catch_up(self) -> bool:
         """Read on from the newest version that was seen; False when it was folded away since.

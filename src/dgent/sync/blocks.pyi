@@ -471,11 +471,13 @@ class Cards(Authority):
         kind: str | None = None,
         limit: int | None = None,
         permission: str | None = None,
+        template: Given = None,
     ) -> Block:
         """Change what a block is for, when it is in the context, how long it may be, or its permission.
 
-        A permission that allows more than before needs somebody's consent: else an agent could give
-        itself leave to change what it may only read.
+        A `template` gives it another shape, for the same kind of document, which what it holds must fit; all
+        else stays. What allows more than before needs somebody's consent: else an agent could give itself
+        leave to change what it may only read.
         """
 
     def pin(self, label: str, pinned: bool = True, *, owner: str | None = None) -> Block:
