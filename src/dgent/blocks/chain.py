@@ -285,7 +285,7 @@ class Chain:
         await self.refresh()
         if number == self.number:
             return self.document.fork()
-        await self.find(number)
+        found = await self.find(number)
         snapshot = b""
         updates: list[bytes] = []
         for page in await self._pages():
@@ -302,7 +302,11 @@ class Chain:
                 b"" if self._snapshot is None else self._snapshot.datum.content,
                 self._updates[: number - self.tail[0].number + 1],
             )
-        return Document.load(snapshot, updates)
+        try:
+            return Document.load(snapshot, updates)
+        except errors.DocumentCorrupt:
+            # An update may build on what was before the state: whoever made it was far behind.
+            return self.document.as_of(found.frontiers)
 
     async def _pages(self) -> list[Crystal[PageRecord]]:
         query = Query(schema=PAGE.name, prefix=f"{self._block}/p/", limit=None)

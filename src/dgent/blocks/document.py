@@ -112,6 +112,11 @@ class Document:
         came, went = counts(before, self.text())
         self._came, self._went = self._came + came, self._went + went
 
+    def as_of(self, frontiers: str) -> Document:
+        """The document as it was at a state of its history."""
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        return Document(_guarded(lambda: self._doc.fork_at(wanted)))
+
     def fork(self) -> Document:
         """A copy that can be edited without changing this one."""
         return Document.load(self.snapshot())
