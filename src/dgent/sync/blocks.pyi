@@ -4,7 +4,7 @@
 
 import builtins
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from dgent.blocks import TEMPLATES as TEMPLATES
@@ -20,6 +20,7 @@ from dgent.blocks import Group as Group
 from dgent.blocks import Hit as Hit
 from dgent.blocks import Member as Member
 from dgent.blocks import Notice as Notice
+from dgent.blocks import Redaction as Redaction
 from dgent.blocks import Refusal as Refusal
 from dgent.blocks import Request as Request
 from dgent.blocks import SectionShape as SectionShape
@@ -56,6 +57,7 @@ __all__ = [
     "Library",
     "Member",
     "Notice",
+    "Redaction",
     "Refusal",
     "Request",
     "Roster",
@@ -368,6 +370,23 @@ class Block(Edits):
 
     def checkpoints(self) -> dict[str, int]:
         """The named versions."""
+
+    def drop_checkpoint(self, name: str) -> int:
+        """Take the name from a version, which only the partner may; returns which one that was."""
+
+    def redact(self, first: int, last: int | None = None, *, message: str = "") -> Redaction:
+        """Take what a version brought out of this and every other version, for good; or several at once.
+
+        A text is blanked letter by letter, anything else says `[redacted]`. Who did what when stays in the
+        history. Only the partner may, and nothing brings it back.
+        """
+
+    def compact(self, keep: int | None = None, *, older_than: datetime | timedelta | None = None) -> int:
+        """Let go of what old versions held; returns how many. Only the partner may.
+
+        So many of the newest are kept, and those that are younger than a time. Versions with a checkpoint are
+        kept, too, and of all others the history still says who did what when.
+        """
 
 class Roster:
     """The agents of the constellation, as `library.agents`. An agent that makes a block is on it."""
