@@ -108,20 +108,37 @@ class Disk:
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file in its place, whole; it is on the disk when this returns."""
-        path = self.folder / name
-        self._make(path.parent)
-        unfinished = self.folder / OWN / f"{digest(name.encode())[:16]}.part"
-        handle = os.open(
-            unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600
-        )
+        self.stage(name, content)
+        self.place(name, name)
+
+    def stage(self, key: str, content: bytes) -> None:
+        """Have the bytes of a file ready on the disk, to be put in its place at once."""
+        part = self._part(key)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600)
         with os.fdopen(handle, "wb") as file:
-            with suppress(OSError):  # one that was there keeps its rights, a new one is its owner's
-                os.chmod(unfinished, stat.S_IMODE(os.stat(path, follow_symlinks=False).st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+
+    def flush(self) -> None:
+        """Have on the disk which files are ready."""
+        _sync(self.folder / OWN)
+
+    def is_staged(self, key: str) -> bool:
+        """Whether the bytes of a file are still to be put in its place."""
+        return os.path.lexists(self._part(key))
+
+    def place(self, key: str, name: str) -> None:
+        """Put a file in its place. That its bytes are not ready any more says that this was done."""
+        path, part = self.folder / name, self._part(key)
+        self._make(path.parent)
+        with suppress(OSError):  # one that was there keeps its rights, a new one is its owner's
+            os.chmod(part, stat.S_IMODE(os.stat(path, follow_symlinks=False).st_mode))
+        os.replace(part, path)
         _sync(path.parent)
+
+    def _part(self, key: str) -> Path:
+        return self.folder / OWN / f"{digest(key.encode())[:32]}.part"
 
     def remove(self, name: str) -> None:
         """Remove a file, and the folder of another agent with its last one."""
@@ -171,6 +188,11 @@ class Disk:
             if own.is_symlink():
                 raise InputError(f"{own} is a link", hint="remove it")
             own.mkdir(parents=True, exist_ok=True)
+
+    def tidy(self) -> None:
+        """Remove what was made ready and is not wanted any more, and keep git away from this."""
+        with translated(self.folder):
+            own = self.folder / OWN
             for left in own.glob("*.part"):
                 left.unlink(missing_ok=True)
             if not (own / ".gitignore").exists():

@@ -42,8 +42,8 @@ class Taking(msgspec.Struct, omit_defaults=True):
 class Entry(msgspec.Struct, omit_defaults=True):
     """One block in a folder: where its files are, without suffix, and what they were written from.
 
-    `writing` and `card_writing` are of files that are being written, `taking` of edits being taken in,
-    `moving` is where the files are being moved to.
+    `writing` and `card_writing` are of files that are ready to be written, and are written when they are not
+    ready any more. `taking` is of edits being taken in, `moving` is where the files are being moved to.
     """
 
     place: str
@@ -102,3 +102,13 @@ def load(given: bytes | None, agent: str) -> Ledger:
 def digest(given: bytes) -> str:
     """What stands for some bytes."""
     return hashlib.sha256(given).hexdigest()
+
+
+def content_key(id: str) -> str:
+    """What a block's content is called while it is ready to be written."""
+    return f"{id}/content"
+
+
+def card_key(id: str) -> str:
+    """What a block's card is called while it is ready to be written."""
+    return f"{id}/card"

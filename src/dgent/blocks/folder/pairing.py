@@ -9,7 +9,7 @@ from dgent.blocks import errors
 from dgent.blocks.block import Block
 from dgent.blocks.folder import card, content
 from dgent.blocks.folder.disk import File
-from dgent.blocks.folder.ledger import Base, Entry
+from dgent.blocks.folder.ledger import Base, Entry, card_key, content_key
 from dgent.blocks.folder.names import folded, label_of, stem_of
 from dgent.blocks.folder.round import Round
 from dgent.blocks.kind import CONSTELLATION
@@ -22,19 +22,17 @@ BEGIN_EMPTY = ("log", "tree")
 
 def settle(round: Round) -> None:
     """Find out how far the last sync came with what it had in hand."""
-    for entry in round.ledger.entries.values():
+    for id, entry in round.ledger.entries.items():
         if entry.moving is not None:
             if round.file(entry.file) is None and round.file(entry.moving + entry.suffix) is not None:
                 entry.place = entry.moving
             entry.moving = None
-        file = round.file(entry.file)
         if entry.writing is not None:
-            if file is not None and file.digest == entry.writing.digest:
+            if not round.disk.is_staged(content_key(id)):
                 entry.base, entry.taking = entry.writing, None
             entry.writing = None
-        described = round.file(entry.card_file)
         if entry.card_writing is not None:
-            if described is not None and described.digest == entry.card_writing[0]:
+            if not round.disk.is_staged(card_key(id)):
                 entry.card_digest, entry.card = entry.card_writing
             entry.card_writing = None
 

@@ -58,6 +58,11 @@ class Round:
             await asyncio.to_thread(self.disk.save, now)
             self._saved = now
 
+    async def tidy(self) -> None:
+        """Leave nothing lying about; only when what the folder knows does not refer to it any more."""
+        if not self.dry_run:
+            await asyncio.to_thread(self.disk.tidy)
+
     async def set_aside(self, file: File) -> str:
         """Keep what a file says beside it; returns where, for people."""
         if self.dry_run:

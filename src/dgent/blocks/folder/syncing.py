@@ -34,8 +34,11 @@ async def sync(
         await round.look()
         pairing.settle(round)
         await pairing.check_store(round)
+        await round.save()
+        await round.tidy()
         await _take_in(round)
         await _write_out(round)
+        await round.tidy()
         return round.report()
 
 
@@ -66,6 +69,7 @@ async def _write_out(round: Round) -> None:
     pages = []
     for id, block in list(round.blocks.items()):
         pages += await writing.plan(round, id, block)
+    await writing.stage(round, pages)
     await round.save()
     await writing.write(round, pages)
     await round.save()

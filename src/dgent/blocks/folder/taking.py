@@ -9,11 +9,14 @@ from dgent.blocks import errors, gate
 from dgent.blocks.block import Block
 from dgent.blocks.document import Document
 from dgent.blocks.editable import Change
+from dgent.blocks.filling import first_content
 from dgent.blocks.folder import content, lines
 from dgent.blocks.folder.difference import Difference
 from dgent.blocks.folder.disk import File
 from dgent.blocks.folder.ledger import Base, Entry, Taking
+from dgent.blocks.folder.pairing import BEGIN_EMPTY
 from dgent.blocks.folder.round import Round
+from dgent.blocks.form import STAMPS
 from dgent.blocks.version import Version
 from dgent.errors import Conflict, Corrupt, Denied, InputError, NotFound
 
@@ -88,14 +91,31 @@ async def _without_base(round: Round, id: str, entry: Entry, file: File, why: st
 async def _origin(round: Round, block: Block, entry: Entry, file: File, wanted: Any) -> bool:
     """Find the version that a file of unknown origin is; else it is kept beside, and the block is written."""
     chain = block._chain
-    numbers = range(chain.number, max(chain.number - RECENT, 0), -1)
-    for number in numbers:
+    begun = _begun(block, wanted)
+    for number in range(chain.number, max(chain.number - RECENT, 0), -1):
         document = await chain.at(number)
-        if _is_same(file.suffix, content.value_of(block.shape, document), wanted):
+        value = content.value_of(block.shape, document)
+        if _is_same(file.suffix, value, wanted):
             entry.base = Base(number, document.frontiers, file.digest)
+            return True
+        if number == 1 and begun is not None and _is_same(file.suffix, value, begun):
+            entry.base = Base(number, document.frontiers)  # the block was made of the file
             return True
     await _without_base(round, block.id, entry, file, "it is not known which version was edited")
     return False
+
+
+def _begun(block: Block, wanted: Any) -> Any:
+    """What a block begins with when it is made of a file: with defaults, and without entries and nodes."""
+    kind, card = block.document_kind, block._card.value
+    if kind in BEGIN_EMPTY:
+        kept = [each for each in wanted if isinstance(each, dict) and (each.keys() & {*STAMPS, "id"})]
+        return None if kept else []
+    try:
+        value = content.adopted("", wanted) if kind == "text" else wanted
+        return content.value_of(block.shape, first_content(card, value)[0])
+    except InputError:
+        return None
 
 
 async def _copy(block: Block, entry: Entry) -> Document:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dgent.blocks.block import Block
 from dgent.blocks.folder import card, content
-from dgent.blocks.folder.disk import SHARED
-from dgent.blocks.folder.ledger import Base, Entry, digest
+from dgent.blocks.folder.disk import SHARED, translated
+from dgent.blocks.folder.ledger import Base, Entry, card_key, content_key, digest
 from dgent.blocks.folder.names import folded, stem_of
 from dgent.blocks.folder.round import Round
 from dgent.errors import Corrupt, Denied, InputError, NotFound
@@ -20,7 +20,7 @@ class Page:
 
     id: str
     entry: Entry
-    name: str
+    key: str
     content: bytes
     before: str | None
     why: str = ""
@@ -57,10 +57,11 @@ def _move(round: Round, block: Block, entry: Entry) -> None:
     folder = round.folder_of(block.owner)
     here, _, stem = entry.place.rpartition("/")
     if entry.label != block.label or folder != (f"{here}/" if here else ""):
-        entry.label = block.label
         moved = folder + _stem(round, block, stem)
         if moved != entry.place:
             entry.moving = moved
+        else:
+            entry.label = block.label
 
 
 def _stem(round: Round, block: Block, now: str | None) -> str:
@@ -86,7 +87,7 @@ async def _content(round: Round, block: Block, entry: Entry) -> list[Page]:
         "new here" if file is None else f"version {block.version} of the database"
     )
     entry.writing = base
-    return [Page(block.id, entry, entry.file, made, None if file is None else file.digest, why)]
+    return [Page(block.id, entry, content_key(block.id), made, None if file is None else file.digest, why)]
 
 
 def _card(round: Round, block: Block, entry: Entry) -> list[Page]:
@@ -99,10 +100,19 @@ def _card(round: Round, block: Block, entry: Entry) -> list[Page]:
         entry.card, entry.card_digest = values, file.digest
         return []
     entry.card_writing = (digest(made), values)
-    return [Page(block.id, entry, entry.card_file, made, None if file is None else file.digest)]
+    return [Page(block.id, entry, card_key(block.id), made, None if file is None else file.digest)]
 
 
 # -- doing it -----------------------------------------------------------------------------------
+
+
+async def stage(round: Round, pages: list[Page]) -> None:
+    """Have everything ready that is to be written, before it is noted that it will be."""
+    if not round.dry_run:
+        with translated(round.disk.folder):
+            for page in pages:
+                await asyncio.to_thread(round.disk.stage, page.key, page.content)
+            await asyncio.to_thread(round.disk.flush)
 
 
 async def write(round: Round, pages: list[Page]) -> None:
@@ -112,7 +122,7 @@ async def write(round: Round, pages: list[Page]) -> None:
             if round.dry_run:
                 round.tell("written", entry, f"moves to {entry.moving}{entry.suffix}")
             else:
-                await asyncio.to_thread(_rename, round, entry)
+                await asyncio.to_thread(_rename, round, entry, round.blocks[id].label)
     for page in pages:
         if not round.dry_run:
             await asyncio.to_thread(_write, round, page)
@@ -120,7 +130,7 @@ async def write(round: Round, pages: list[Page]) -> None:
             round.tell("written", page.entry, page.why, round.blocks[page.id].version)
 
 
-def _rename(round: Round, entry: Entry) -> None:
+def _rename(round: Round, entry: Entry, label: str) -> None:
     was, to = entry.file, entry.moving or entry.place
     try:
         round.disk.move(was, to + entry.suffix)
@@ -129,30 +139,36 @@ def _rename(round: Round, entry: Entry) -> None:
         round.tell("refused", entry, f"it cannot be moved to {to}: {error.strerror}")
         entry.moving = None
         return
-    entry.place, entry.moving = to, None
+    entry.place, entry.label, entry.moving = to, label, None
     round.tell("written", entry, f"renamed from {was}", entry.base.version or None)
 
 
 def _write(round: Round, page: Page) -> None:
-    """Write one file, unless it was edited in this moment: then the next sync takes that in first."""
-    entry = page.entry
-    is_card = page.name.endswith(".toml")
-    name = entry.card_file if is_card else entry.file
+    """Write one file, and note what it was written from."""
+    entry, is_card = page.entry, page.key == card_key(page.id)
+    placed = _placed(round, page, entry.card_file if is_card else entry.file)
+    if is_card:
+        if placed and entry.card_writing is not None:
+            entry.card_digest, entry.card = entry.card_writing
+        entry.card_writing = None
+        return
+    if placed and entry.writing is not None:
+        entry.base, entry.taking = entry.writing, None
+        round.tell("written", entry, page.why, entry.base.version)
+    entry.writing = None
+
+
+def _placed(round: Round, page: Page, name: str) -> bool:
+    """Put a file in its place, unless it was edited in this moment: the next sync takes that in first."""
     try:
         now = round.disk.read(name)
         if (None if now is None else now.digest) != page.before:
-            return
+            return False
         if now is not None and now.problem:
-            round.tell("refused", entry, f"{name}: {now.problem}")
-            return
-        round.disk.write(name, page.content)
+            round.tell("refused", page.entry, f"{name}: {now.problem}")
+            return False
+        round.disk.place(page.key, name)
     except OSError as error:
-        round.tell("refused", entry, f"{name} cannot be written: {error.strerror or error}")
-        return
-    if is_card:
-        if entry.card_writing is not None:
-            (entry.card_digest, entry.card), entry.card_writing = entry.card_writing, None
-    elif entry.writing is not None:
-        entry.base, entry.writing, entry.taking = entry.writing, None, None
-    if page.why:
-        round.tell("written", entry, page.why, entry.base.version)
+        round.tell("refused", page.entry, f"{name} cannot be written: {error.strerror or error}")
+        return False
+    return True
