@@ -23,7 +23,7 @@ Call = Callable[[Any], Awaitable[Any]]
 READING: dict[type, set[str]] = {
     Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
-        *("get", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
+        *("get", "by_id", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
         *("notices", "render", "context"),  # they keep what was seen, which is nobody else's matter
     },
     Roster: {"get", "list"},
@@ -55,6 +55,9 @@ EDITS: dict[str, tuple[str, Call]] = {
     "redo": ("text", lambda b: b.redo()),
     "visit": ("text", lambda b: b.visit(1)),
     "checkpoint": ("text", lambda b: b.checkpoint("first")),
+    "drop_checkpoint": ("text", lambda b: b.drop_checkpoint("first")),
+    "redact": ("text", lambda b: b.redact(1)),
+    "compact": ("text", lambda b: b.compact(1)),
 }
 MODES: dict[str, tuple[str, Call]] = {
     "replace all": ("text", lambda b: b.replace("I", "x", which="all")),

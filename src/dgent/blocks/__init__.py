@@ -12,12 +12,14 @@ from dgent.blocks.folder.report import FileReport, FolderReport
 from dgent.blocks.library import Library
 from dgent.blocks.notice import Notice
 from dgent.blocks.permit import Request
+from dgent.blocks.redaction import Redaction
 from dgent.blocks.search import Hit
 from dgent.blocks.section import Section
 from dgent.blocks.shape import Field, Shape
 from dgent.blocks.shape import Section as SectionShape
 from dgent.blocks.sharing import Share
 from dgent.blocks.template import TEMPLATES, Template
+from dgent.blocks.tools import Toolbox
 from dgent.blocks.version import Branch, Version
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Library",
     "Member",
     "Notice",
+    "Redaction",
     "Refusal",
     "Request",
     "Roster",
@@ -47,6 +50,7 @@ __all__ = [
     "Shape",
     "Share",
     "Template",
+    "Toolbox",
     "Version",
     "View",
     "errors",

@@ -96,6 +96,14 @@ class Cards(Authority):
             )
         return Block(self, others[0])
 
+    async def by_id(self, id: str) -> Block:
+        """A block by its id: this agent's, or one that was shared with it, or that belongs to all."""
+        await self._may("read", "", "by_id")
+        standing = await self._caller.standing_by_id(self._universe, ids.check_id(id))
+        if standing is None:
+            raise errors.BlockNotFound(f"{self.agent} has no block of the id {id!r}", id=id)
+        return Block(self, standing)
+
     async def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
         """This agent's blocks by label; with `shared` also those of others that it may see, by owner."""
         await self._may("read", "")
