@@ -8,6 +8,7 @@ from dgent.blocks.block import Block, View
 from dgent.blocks.budget import Context
 from dgent.blocks.constellation import Agent, Group, Groups, Member, Roster
 from dgent.blocks.diff import Diff, Difference
+from dgent.blocks.folder.report import FileReport, FolderReport
 from dgent.blocks.library import Library
 from dgent.blocks.notice import Notice
 from dgent.blocks.permit import Request
@@ -32,6 +33,8 @@ __all__ = [
     "Difference",
     "Entry",
     "Field",
+    "FileReport",
+    "FolderReport",
     "Group",
     "Groups",
     "Hit",

@@ -19,10 +19,10 @@ from dgent.blocks.constellation import one_of
 from dgent.blocks.filling import first_content, new_card
 from dgent.blocks.fitting import check_fit, unlocked
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
-from dgent.blocks.record import BLOCK
+from dgent.blocks.record import BLOCK, version_id
 from dgent.blocks.template import LIMIT, Given, find
 from dgent.blocks.viewport import VIEW, check_view
-from dgent.errors import InputError
+from dgent.errors import InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
@@ -204,12 +204,19 @@ class Cards(Authority):
 
     async def delete(self, label: str, *, owner: str | None = None) -> None:
         """Remove a block; its label is free at once, and `restore` brings it back with its history."""
-        block = await self.get(label, owner=owner)
+        await self._remove(await self.get(label, owner=owner))
+
+    async def _remove(self, block: Block, *, at: int | None = None) -> None:
+        """Delete a block, perhaps only if it is still at a version."""
 
         async def work(tx: Transaction, card: Card) -> None:
+            if at is not None and await tx.exists(version_id(card.id, at + 1)):
+                raise VersionConflict(
+                    f"the block {card.value.label!r} is not at version {at} any more", id=card.id
+                )
             await tx.store(card.replace(value=replace(card.value, active=False)))
 
-        await self._manage(block, "delete", work, f"delete {label}")
+        await self._manage(block, "delete", work, f"delete {block.label}")
 
     async def restore(self, label: str, *, to: str | None = None) -> Block:
         """Bring back the block of a label that was deleted last, perhaps under another label.

@@ -201,6 +201,26 @@ class Document:
         """A copy that can be edited without changing this one."""
         return Document.load(self.snapshot())
 
+    def fork_at(self, frontiers: str) -> Document:
+        """A copy as of a state of its history, whose edits can be joined; DocumentCorrupt without one."""
+        if not self.includes(frontiers):
+            raise errors.DocumentCorrupt("the document was never in this state, or does not know it any more")
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        made = Document(_guarded(lambda: self._doc.fork_at(wanted)))
+        made._doc.peer_id = secrets.randbits(63)
+        return made
+
+    def includes(self, frontiers: str) -> bool:
+        """Whether a state is this one, or part of the history of it."""
+        self._doc.commit()
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        return _guarded(lambda: self._doc.frontiers_to_vv(wanted)) is not None
+
+    def join(self, other: Document) -> None:
+        """Take in what was done to a copy of this document, as if it had been done here."""
+        self.merge(other.take_update())
+        self._came, self._went = self._came + other._came, self._went + other._went
+
     # -- what it holds ------------------------------------------------------------------------
 
     def value(self) -> dict[str, Any]:
@@ -279,6 +299,33 @@ class Document:
         if not isinstance(found, loro.LoroMap):
             raise errors.NoMatch(f"the item at {place} has no fields")
         _change(found, fields)
+
+    def item_key(self, place: int, name: str = ITEMS) -> str:
+        """What an item with fields is called in every copy of this document, wherever it stands there."""
+        found = getattr(self._doc.get_movable_list(name).get(place), "container", None)
+        if not isinstance(found, loro.LoroMap):
+            raise errors.NoMatch(f"the item at {place} has no fields")
+        id: Any = found.id
+        return f"{id.counter}@{id.peer}"
+
+    def item_fields(self, key: str) -> dict[str, Any] | None:
+        """The fields of the item that is called so; None when it is not there any more."""
+        found = self._item(key)
+        return None if found is None else dict(found.get_deep_value())
+
+    def set_fields_of(self, key: str, fields: Mapping[str, Any]) -> None:
+        """Change fields of the item that is called so; None takes one away."""
+        found = self._item(key)
+        if found is None:
+            raise errors.NoMatch(f"there is no item {key!r}")
+        _change(found, fields)
+
+    def _item(self, key: str) -> Any:
+        counter, _, peer = key.partition("@")
+        id = loro.ContainerID.Normal(int(peer), int(counter), loro.ContainerType.Map())
+        self._doc.commit()
+        there = self._doc.has_container(id) and self._doc.get_path_to_container(id) is not None
+        return self._doc.get_map(id) if there else None
 
     def write_items(self, values: Sequence[Any], name: str = ITEMS) -> None:
         """Make a list another one, keeping what both begin and end with."""
@@ -369,6 +416,14 @@ class Document:
         made = tree.create(above) if place is None else tree.create_at(_room(tree, above, place, 1), above)
         _change(tree.get_meta(made), data)
         return f"{made.counter}@{made.peer}"
+
+    def has_node(self, id: str, name: str = NODES) -> bool:
+        """Whether a node is there."""
+        try:
+            _tree_id(self._doc.get_tree(name), id)
+        except errors.NoMatch:
+            return False
+        return True
 
     def node_data(self, id: str, name: str = NODES) -> dict[str, Any]:
         """The fields of a node."""
