@@ -100,11 +100,6 @@ class Document:
         made: bytes = _guarded(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
         return made
 
-    def knows(self, frontiers: str) -> bool:
-        """Whether a state is part of this document's history."""
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        return _guarded(lambda: self._doc.frontiers_to_vv(wanted)) is not None
-
     @property
     def frontiers(self) -> str:
         """The name of the present state in the document's history."""
@@ -169,7 +164,7 @@ class Document:
     def knows(self, frontiers: str) -> bool:
         """Whether a state is in its history, so that it can go back to it."""
         wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        found = self._doc.frontiers_to_vv(wanted)
+        found = _guarded(lambda: self._doc.frontiers_to_vv(wanted))
         return found is not None and found.includes_vv(self._doc.shallow_since_vv)
 
     def merge_redacted(self, update: bytes, whole: Document) -> tuple[bytes, list[str]]:

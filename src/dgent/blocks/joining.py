@@ -21,7 +21,6 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document, counts
 from dgent.blocks.form import rendered
 from dgent.blocks.overlong import OVER_LIMIT, flagged, unflagged
-from dgent.blocks.page import unpack
 from dgent.blocks.record import VersionRecord, version_id
 from dgent.blocks.shape import Shape
 from dgent.blocks.version import Version
@@ -71,9 +70,8 @@ async def steps_after(chain: Chain, number: int) -> list[Step] | None:
         await chain.renew()
         found: list[tuple[Version, bytes]] = []
         if number < chain.folded:
-            for page in await chain._pages():
-                versions, updates, _ = unpack(chain._block, page.value.first, page.datum.content)
-                found += list(zip(versions, updates, strict=False))
+            for page in map(chain._past.read, await chain._past.records()):
+                found += zip(page.versions, page.updates, strict=True)
             found = [each for each in found if each[0].number <= chain.folded]
         found += list(zip(chain.tail, chain._updates, strict=True))
         wanted = [each for each in found if each[0].number > number]
