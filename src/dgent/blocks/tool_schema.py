@@ -9,6 +9,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -82,8 +83,14 @@ def _check_unicode(name: str, text: str) -> None:
         raise InputError(f"{name} contains half of a surrogate pair", field=name) from None
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, Parameter]:
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, Parameter]:
     """The arguments of a tool by name."""
+    # By the function itself: a bound method would keep its library.
+    return _parameters(getattr(function, "__func__", function))
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
     hints = get_type_hints(function, include_extras=True)
     found: dict[str, Parameter] = {}
     for name, each in inspect.signature(function).parameters.items():
@@ -161,7 +168,7 @@ def checked(known: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[st
 def hint(word: object, known: Iterable[str]) -> str:
     """The known words that are near one, or all of them."""
     words = list(known)
-    near = difflib.get_close_matches(word[:80], words, 3) if isinstance(word, str) else []
+    near = difflib.get_close_matches(word[:80], words, 3, 0.7) if isinstance(word, str) else []
     return f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(words)}"
 
 
