@@ -17,7 +17,7 @@ import msgspec
 
 from dgent.errors import InputError
 
-MAX_ARGUMENTS = 1_000_000  # characters of arguments that come as JSON text
+MAX_ARGUMENTS = 1_000_000  # characters of arguments that come as JSON text, and of one text among them
 MAX_NUMBER = 2**53  # JSON numbers are exact up to here
 _TYPES: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", list[str]: "array", Any: ""}
 _WANTED = {
@@ -65,7 +65,7 @@ class Parameter:
             )
 
         for text in value if self.type == "array" else [value] if self.type == "string" else ():
-            _check_unicode(self.name, text)
+            _check_text(self.name, text)
         return value
 
     def _fits(self, value: Any) -> bool:
@@ -76,7 +76,13 @@ class Parameter:
         return not self.type or type(value) is {"string": str, "boolean": bool}[self.type]
 
 
-def _check_unicode(name: str, text: str) -> None:
+def _check_text(name: str, text: str) -> None:
+    if len(text) > MAX_ARGUMENTS:
+        raise InputError(
+            f"{name} has {len(text)} characters; at most {MAX_ARGUMENTS} are taken at once",
+            hint="write a long text in parts, with append",
+            field=name,
+        )
     try:
         text.encode()
     except UnicodeEncodeError:
