@@ -98,11 +98,6 @@ class Document:
         made: bytes = _guarded(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
         return made
 
-    def knows(self, frontiers: str) -> bool:
-        """Whether a state is part of this document's history."""
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        return _guarded(lambda: self._doc.frontiers_to_vv(wanted)) is not None
-
     @property
     def frontiers(self) -> str:
         """The name of the present state in the document's history."""
@@ -201,18 +196,12 @@ class Document:
 
     def fork_at(self, frontiers: str) -> Document:
         """A copy as of a state of its history, whose edits can be joined; DocumentCorrupt without one."""
-        if not self.includes(frontiers):
+        if not self.knows(frontiers):
             raise errors.DocumentCorrupt("the document was never in this state, or does not know it any more")
         wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
         made = Document(_guarded(lambda: self._doc.fork_at(wanted)))
         made._doc.peer_id = secrets.randbits(63)
         return made
-
-    def includes(self, frontiers: str) -> bool:
-        """Whether a state is this one, or part of the history of it."""
-        self._doc.commit()
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        return _guarded(lambda: self._doc.frontiers_to_vv(wanted)) is not None
 
     def join(self, other: Document) -> None:
         """Take in what was done to a copy of this document, as if it had been done here."""
