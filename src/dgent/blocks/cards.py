@@ -10,12 +10,14 @@ from typing import Any
 
 from dgent import ids
 from dgent.blocks import constellation, errors, gate
+from dgent.blocks import shape as shapes
 from dgent.blocks.access import Card, Reader
 from dgent.blocks.authority import Authority
 from dgent.blocks.block import Block
 from dgent.blocks.chain import Chain
 from dgent.blocks.constellation import one_of
 from dgent.blocks.filling import first_content, new_card
+from dgent.blocks.fitting import check_fit, unlocked
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
 from dgent.blocks.record import BLOCK, version_id
 from dgent.blocks.template import LIMIT, Given, find
@@ -135,11 +137,13 @@ class Cards(Authority):
         kind: str | None = None,
         limit: int | None = None,
         permission: str | None = None,
+        template: Given = None,
     ) -> Block:
         """Change what a block is for, when it is in the context, how long it may be, or its permission.
 
-        A permission that allows more than before needs somebody's consent: else an agent could give
-        itself leave to change what it may only read.
+        A `template` gives it another shape, for the same kind of document, which what it holds must fit; all
+        else stays. What allows more than before needs somebody's consent: else an agent could give itself
+        leave to change what it may only read.
         """
         block = await self.get(label, owner=owner)
         given: dict[str, Any] = {
@@ -150,13 +154,25 @@ class Cards(Authority):
         }
         fields = {name: value for name, value in given.items() if value is not None}
         _check_card(fields)
+        if template is not None:
+            made = find(template)
+            fields |= {"template": made.name, "shape": shapes.dump(made.shape)}
         asked: set[str] = set()
 
+        async def agreed(before: str, what: str) -> None:
+            if what not in asked:  # nobody is asked twice for one thing
+                await self._widened(block, before, what)
+                asked.add(what)
+
         async def work(tx: Transaction, card: Card) -> None:
-            wanted = fields.get("permission", card.value.permission)
-            if gate.least(wanted, card.value.permission) != wanted and card.value.permission not in asked:
-                asked.add(card.value.permission)
-                await self._widened(block, card.value.permission, wanted)
+            before, wanted = card.value.permission, fields.get("permission", card.value.permission)
+            if gate.least(wanted, before) != wanted:
+                await agreed(before, f"{wanted} instead of {before}")
+            if template is not None:
+                old = shapes.load(card.value.document, card.value.shape)
+                for name in unlocked(old, made.shape):
+                    await agreed(before, f"changes of {name}")
+                check_fit(old, made.shape, await block._chain.newest(tx))
             await tx.store(card.replace(value=replace(card.value, **fields)))
 
         await self._manage(block, "describe", work, f"describe {label}")

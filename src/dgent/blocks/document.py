@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import loro
+import msgspec
 
 from dgent.blocks import errors, redaction
 from dgent.errors import InputError
@@ -20,6 +21,7 @@ MAX_DEPTH = 64  # of lists and maps in each other
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
 
+TRIM = "trim"  # the message of a change that took old entries out of a log
 TEXT, FIELDS, ITEMS, ENTRIES, NODES, COUNT = "content", "fields", "items", "entries", "nodes", "count"
 
 
@@ -362,8 +364,25 @@ class Document:
         self._doc.get_list(name).push(plain(value))
 
     def trim_entries(self, count: int, name: str = ENTRIES) -> None:
-        """Remove so many of the oldest entries of a log."""
+        """Remove so many of the oldest entries of a log; `trimmed_entries` has them still."""
+        self._doc.commit()
         self._doc.get_list(name).delete(0, count)
+        self._doc.set_next_commit_message(TRIM)
+        self._doc.commit()
+
+    def trimmed_entries(self, name: str = ENTRIES) -> list[Any]:
+        """The entries that were trimmed, oldest first, as far as its history goes back."""
+        told = self._doc.export_json_updates(self._doc.shallow_since_vv, self._doc.oplog_vv)
+        came: dict[tuple[str, int], Any] = {}
+        gone: list[tuple[str, int]] = []
+        for message, peer, op in _list_ops(told, name):
+            content = op["content"]
+            if content["type"] == "insert":
+                came |= {(peer, op["counter"] + step): each for step, each in enumerate(content["value"])}
+            elif content["type"] == "delete" and message == TRIM:
+                first, _, whose = content["start_id"].partition("@")
+                gone += [(whose, int(first) + step) for step in range(abs(content["len"]))]
+        return [came[id] for id in gone if id in came]
 
     def count(self, name: str = COUNT) -> int:
         """What a counter stands at."""
@@ -429,6 +448,15 @@ class Document:
         """Remove a node with what is below it."""
         tree = self._doc.get_tree(name)
         tree.delete(_tree_id(tree, id))
+
+
+def _list_ops(told: str, name: str) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
+    """What was done to a list: with which message, by whom, and what, as the library tells it."""
+    for change in msgspec.json.decode(told)["changes"]:
+        peer = change["id"].partition("@")[2]
+        for op in change["ops"]:
+            if op["container"] == f"cid:root-{name}:List":
+                yield change.get("msg"), peer, op
 
 
 def plain(value: Any, depth: int = 0) -> Any:
