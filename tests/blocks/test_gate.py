@@ -55,6 +55,9 @@ EDITS: dict[str, tuple[str, Call]] = {
     "redo": ("text", lambda b: b.redo()),
     "visit": ("text", lambda b: b.visit(1)),
     "checkpoint": ("text", lambda b: b.checkpoint("first")),
+    "drop_checkpoint": ("text", lambda b: b.drop_checkpoint("first")),
+    "redact": ("text", lambda b: b.redact(1)),
+    "compact": ("text", lambda b: b.compact(1)),
 }
 MODES: dict[str, tuple[str, Call]] = {
     "replace all": ("text", lambda b: b.replace("I", "x", which="all")),

@@ -180,3 +180,22 @@ async def test_named_versions(library: Library) -> None:
     assert await block.checkpoints() == {"before": 1}
     await block.rollback((await block.checkpoints())["before"])
     assert await block.text() == "a"
+
+
+async def test_an_edit_made_beside_folded_versions_is_viewed(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FOLD", 4), ("KEEP", 1), ("STATE_EVERY", 2)):
+        monkeypatch.setattr(chain, name, value)
+    block = await library.create("notes", text="0.")
+    slow = await library.get("notes")
+    await slow.text()
+    for number in range(2, 12):
+        await block.append(f"{number}.")
+    await slow.append("slow.")
+    for number in range(13, 24):
+        await block.append(f"{number}.")
+    for number in range(1, 24):
+        text = (await block.at(number)).text
+        assert ("slow." in text) == (number >= 12)
+        assert ("11." in text) == (number >= 11)

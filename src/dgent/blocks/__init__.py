@@ -11,6 +11,7 @@ from dgent.blocks.diff import Diff, Difference
 from dgent.blocks.library import Library
 from dgent.blocks.notice import Notice
 from dgent.blocks.permit import Request
+from dgent.blocks.redaction import Redaction
 from dgent.blocks.search import Hit
 from dgent.blocks.section import Section
 from dgent.blocks.shape import Field, Shape
@@ -36,6 +37,7 @@ __all__ = [
     "Library",
     "Member",
     "Notice",
+    "Redaction",
     "Refusal",
     "Request",
     "Roster",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from dgent import ids
+from dgent import clock, ids
 from dgent.blocks import diff as diffs
-from dgent.blocks import errors, version
+from dgent.blocks import errors, rewriting, version
 from dgent.blocks import shape as shapes
 from dgent.blocks.access import Card, Standing
 from dgent.blocks.chain import Chain
@@ -23,6 +23,7 @@ from dgent.blocks.form import contents, rendered
 from dgent.blocks.overlong import is_over_limit, unflagged
 from dgent.blocks.permit import Permit
 from dgent.blocks.record import CheckpointRecord, VersionRecord
+from dgent.blocks.redaction import Redaction
 from dgent.blocks.section import Edits, Section
 from dgent.blocks.shape import Shape
 from dgent.blocks.version import Branch, Version
@@ -47,6 +48,10 @@ class View:
 
     def __str__(self) -> str:
         return self.text
+
+
+class _Overtaken(VersionConflict):
+    """An edit builds on what is not there any more, and must be made again."""
 
 
 class Block(Edits):
@@ -224,11 +229,10 @@ class Block(Edits):
     ) -> Version:
         """Make it what it was at a version, as a new change: nothing is lost."""
         permit = await self._library._check(self, "overwrite", "rollback")
-        target = await self._chain.find(_whole(to))
         return await self._edit(
             "rollback",
             "overwrite",
-            lambda document: document.revert_to(target.frontiers),
+            await self._back(await self._chain.find(_whole(to))),
             by,
             message or f"back to version {to}",
             expect,
@@ -264,13 +268,20 @@ class Block(Edits):
         return await self._edit(
             op,
             "overwrite",
-            lambda document: document.revert_to(target.frontiers),
+            await self._back(target),
             by,
             f"{op} to version {target.node}",
             versions[-1].number if expect is None else expect,
             node=target.node,
             permit=permit,
         )
+
+    async def _back(self, target: Version) -> Change:
+        """The change to what it was at a version, which may be older than the document's own history."""
+        if not target.compacted and self._chain.document.knows(target.frontiers):
+            return lambda document: document.revert_to(target.frontiers)
+        old = await self._chain.at(target.number)
+        return lambda document: document.become(old)
 
     async def checkpoint(self, name: str) -> int:
         """Give the present version a name, under which it is kept and found."""
@@ -296,6 +307,51 @@ class Block(Edits):
         found = await self._library._universe.recall(query)
         return {each.value.name: each.value.version for each in found}
 
+    async def drop_checkpoint(self, name: str) -> int:
+        """Take the name from a version, which only the partner may; returns which one that was."""
+        permit = await self._library._check(self, "erase", "drop_checkpoint")
+        id = f"{self.id}/c/{ids.check_name(name, 'name')}"
+
+        async def work(tx: Transaction) -> int:
+            await permit.renew(tx)
+            found = await tx.get(id)
+            if found is None:
+                raise errors.VersionNotFound(f"{self.label!r} has no checkpoint {name!r}", name=name)
+            await tx.delete(id)
+            return int(found.value.version)
+
+        return await self._library._universe.transact(work, note=f"drop checkpoint {name} of {self.label}")
+
+    # -- letting go ---------------------------------------------------------------------------
+
+    async def redact(self, first: int, last: int | None = None, *, message: str = "") -> Redaction:
+        """Take what a version brought out of this and every other version, for good; or several at once.
+
+        A text is blanked letter by letter, anything else says `[redacted]`. Who did what when stays in the
+        history. Only the partner may, and nothing brings it back.
+        """
+        permit = await self._library._check(self, "erase", "redact")
+        numbers = range(_whole(first), _whole(first if last is None else last) + 1)
+        if not numbers or first < 1:
+            raise InputError(f"there are no versions from {first} to {last}", field="last")
+        what = f"versions {first} to {last}" if len(numbers) > 1 else f"version {first}"
+        by = self._library.agent
+        return await rewriting.redact(self._chain, numbers, by, message or f"redact {what}", permit)
+
+    async def compact(
+        self, keep: int | None = None, *, older_than: datetime | timedelta | None = None
+    ) -> int:
+        """Let go of what old versions held; returns how many. Only the partner may.
+
+        So many of the newest are kept, and those that are younger than a time. Versions with a checkpoint are
+        kept, too, and of all others the history still says who did what when.
+        """
+        permit = await self._library._check(self, "erase", "compact")
+        versions = await self._chain.versions()
+        before = _oldest_kept(versions, keep, older_than)
+        named = frozenset((await self.checkpoints()).values())
+        return await rewriting.compact(self._chain, before, named, self._library.agent, permit)
+
     # -- how a change goes ----------------------------------------------------------------------
 
     async def _edit(
@@ -319,11 +375,11 @@ class Block(Edits):
                 await chain.renew()
             try:
                 return await self._try(op, permit, change, author, message, expect, node)
-            except (InputError, VersionConflict):
+            except (InputError, VersionConflict) as error:
                 # What is kept in memory may be behind: look again before saying that it cannot be done.
                 known = self._card.rev
                 await permit.renew()
-                if fresh and self._card.rev == known:
+                if fresh and self._card.rev == known and not isinstance(error, _Overtaken):
                     raise
                 await chain.renew()
                 return await self._try(op, permit, change, author, message, expect, node)
@@ -365,7 +421,8 @@ class Block(Edits):
                     if self.over_limit and length <= self.limit:
                         await permit.renew()  # the card is another one now
                     return done
-                await chain.rebase(update)
+                if not await chain.rebase(update):
+                    raise _Overtaken("the history was compacted meanwhile", id=self.id)
                 self._expected(expect)
         except BaseException:
             chain.forget()  # what was done to the document in memory is not what is stored
@@ -428,3 +485,19 @@ def _whole(value: object) -> int:
     if type(value) is not int:
         raise InputError(f"a version is a whole number, not {value!r}", field="version")
     return value
+
+
+def _oldest_kept(versions: list[Version], keep: int | None, older_than: datetime | timedelta | None) -> int:
+    """The number of the oldest version that a rule keeps."""
+    if keep is None and older_than is None:
+        raise InputError("nothing says what to keep", hint="give keep= or older_than=")
+    if keep is not None and (type(keep) is not int or keep < 1):
+        raise InputError(f"keep is a number of versions from 1, not {keep!r}", field="keep")
+    moment = clock.now() - older_than if isinstance(older_than, timedelta) else older_than
+    if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+        raise InputError(f"older_than is a time or how long ago, not {older_than!r}", field="older_than")
+    newest = versions[-1].number
+    edits = [each.number for each in versions if each.op not in version.REWRITES]
+    by_count = newest if keep is None else edits[-min(keep, len(edits))]
+    young = (each.number for each in versions if moment is None or each.at >= moment)
+    return min(by_count, newest if moment is None else next(young, newest))

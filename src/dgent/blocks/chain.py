@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
+from dgent import clock
 from dgent.blocks import errors
 from dgent.blocks.document import Document
-from dgent.blocks.page import pack, unpack
+from dgent.blocks.page import Page, pack
+from dgent.blocks.past import Past
 from dgent.blocks.record import (
-    PAGE,
     PageRecord,
     SnapshotRecord,
     VersionRecord,
@@ -24,11 +26,10 @@ from dgent.blocks.record import (
     snapshot_id,
     version_id,
 )
-from dgent.blocks.version import Version
+from dgent.blocks.version import REWRITES, Version
 from dgent.errors import StorageError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
-from dgent.model.query import Query
 from dgent.store.backend import LIVE, Check, Delete, Op, Put
 from dgent.universe import writing
 from dgent.universe.universe import Universe
@@ -37,6 +38,7 @@ FOLD = 128  # versions that are folded together
 FOLD_BYTES = 64 * 1024  # or when their updates are this large
 KEEP = 32  # of the newest that stay unfolded
 STATE_EVERY = 4  # pages, of which one has the state
+FOLD_AGE = timedelta(hours=1)  # or when the oldest of a few is older than this
 READ = 48  # versions read at once when it is not known how many there are
 
 
@@ -45,6 +47,7 @@ class Chain:
 
     def __init__(self, universe: Universe, block: str) -> None:
         self._universe, self._block = universe, block
+        self._past = Past(universe, block)
         self.document = Document()
         self.tail: list[Version] = []  # those that are not folded, oldest first
         self._updates: list[bytes] = []  # theirs
@@ -80,23 +83,31 @@ class Chain:
         if not self._loaded:
             await self._load()
 
-    async def rebase(self, update: bytes) -> None:
-        """Take in what others have written, below an update of this document that is not stored yet."""
+    async def rebase(self, update: bytes) -> bool:
+        """Take in what others have written, below an update of this document that is not stored yet.
+
+        False when it builds on what was compacted meanwhile: then what it does must be done anew.
+        """
         if not self._loaded or not await self._catch_up():
             self.forget()
             await self._load()
-            self.document.merge(update)
+            try:
+                self.document.merge(update)
+            except errors.DocumentCorrupt:
+                return False
+        return True
 
     async def _catch_up(self) -> bool:
-        """Read on from the newest version that was seen; False when it was folded away since.
+        """Read on from the newest version that was seen; False when what is in memory is of no use.
 
-        Versions are folded from the oldest on and never the newest: so while this one is there, one that
-        comes after it is there too, or does not exist.
+        That is so when it was folded away since. Versions are folded from the oldest on and never the newest:
+        so while this one is there, one that comes after it is there too, or does not exist. And it is so when
+        something was redacted or compacted.
         """
         here = self.number
         while True:
             came = await self._after(self.number - 1, 2 if self.number == here else READ)
-            if not came:
+            if not came or any(version.op in REWRITES for version, _ in came[1:]):
                 return False
             self.document.merge_all(update for _, update in came[1:])
             self.document.settled()
@@ -113,10 +124,13 @@ class Chain:
     async def _load(self) -> None:
         """One snapshot and the few versions after it; again if they were folded in between."""
         while True:
-            found = await self._universe.get(snapshot_id(self._block))
-            snapshot = found if isinstance(found, Crystal) else None
+            snapshot = await self._stored(snapshot_id(self._block))
             folded = 0 if snapshot is None else snapshot.value.version
             came = await self._after(folded, READ)
+            if snapshot is None and not came:  # then it is in the other place
+                snapshot = await self._stored(snapshot_id(self._block, 1))
+                folded = 0 if snapshot is None else snapshot.value.version
+                came = await self._after(folded, READ)
             if len(came) == READ:
                 came += await self._rest(folded + READ)
             if came or snapshot is None or await self._is_still(snapshot):
@@ -127,9 +141,13 @@ class Chain:
         self._add(came)
         self._loaded = True
 
+    async def _stored(self, id: str) -> Crystal[SnapshotRecord] | None:
+        found = await self._universe.get(id)
+        return found if isinstance(found, Crystal) else None
+
     async def _is_still(self, snapshot: Crystal[SnapshotRecord]) -> bool:
-        now = await self._universe.get(snapshot_id(self._block))
-        return isinstance(now, Crystal) and now.rev == snapshot.rev
+        now = await self._stored(snapshot.id)
+        return now is not None and now.rev == snapshot.rev
 
     async def _rest(self, after: int) -> list[tuple[Version, bytes]]:
         found: list[tuple[Version, bytes]] = []
@@ -198,7 +216,10 @@ class Chain:
 
     def _is_due(self) -> bool:
         old = len(self.tail) - KEEP
-        return old >= FOLD or (old >= FOLD // 8 and sum(map(len, self._updates[:old])) > FOLD_BYTES)
+        if old < FOLD // 4:
+            return False
+        large = sum(map(len, self._updates[:old])) > FOLD_BYTES
+        return large or old >= FOLD or clock.now() - self.tail[0].at > FOLD_AGE
 
     async def fold(self, keep: int | None = None) -> bool:
         """Pack old versions into a page and their updates into the snapshot; False when somebody else did.
@@ -210,19 +231,14 @@ class Chain:
         if old <= 0:
             return False
         versions, updates = self.tail[:old], self._updates[:old]
-        behind = Document.load(b"" if self._snapshot is None else self._snapshot.datum.content, updates)
+        behind = Document.load(self._base, updates)
         state = behind.state() if await self._wants_state() else b""
         last = versions[-1].number
-        page = PageRecord(self._block, versions[0].number, last, bool(state))
-        snapshot = SnapshotRecord(last, 0 if self._snapshot is None else self._snapshot.value.folded_from)
         ops: list[Op] = [
-            self._put(page, page_id(self._block, last), pack(versions, updates, state), 0),
-            self._put(
-                snapshot,
-                snapshot_id(self._block),
-                behind.snapshot(),
-                0 if self._snapshot is None else self._snapshot.rev or 0,
-            ),
+            self.put_page(Page(versions, updates, state)),
+            self.put_snapshot(last, behind, self.redactions),
+            # Whoever has rewritten the past meanwhile has folded this one, too.
+            Check(version_id(self._block, self.number), LIVE),
             *(Delete(version_id(self._block, each.number)) for each in versions),
         ]
         try:
@@ -230,79 +246,80 @@ class Chain:
         except VersionConflict:
             self.forget()
             return False
-        found = await self._universe.get(snapshot_id(self._block))
-        self._snapshot = found if isinstance(found, Crystal) else None
+        self._snapshot = await self._stored(snapshot_id(self._block, self.redactions))
         self.folded, self.tail, self._updates = last, self.tail[old:], self._updates[old:]
         return True
 
     async def _wants_state(self) -> bool:
-        recent = await self._universe.recall(
-            Query(schema=PAGE.name, prefix=f"{self._block}/p/", limit=STATE_EVERY - 1, content=False)
-        )
+        recent = await self._past.newest(STATE_EVERY - 1)
         return len(recent) == STATE_EVERY - 1 and not any(page.value.state for page in recent)
 
-    def _put(self, value: Any, id: str, content: bytes, expect: int) -> Put:
+    @property
+    def redactions(self) -> int:
+        """How often something was redacted."""
+        return 0 if self._snapshot is None else self._snapshot.value.redactions
+
+    def put_page(self, page: Page, redactions: int = 0, record: Crystal[PageRecord] | None = None) -> Put:
+        """The op that stores a page, perhaps in the place of another one."""
+        first, last = page.versions[0].number, page.versions[-1].number
+        said = PageRecord(self._block, first, last, bool(page.state))
+        if record is not None:
+            return self.put(said, record.id, pack(page), record.rev or 0)
+        return self.put(said, page_id(self._block, last, redactions), pack(page), 0)
+
+    def put_snapshot(self, version: int, document: Document, redactions: int) -> Put:
+        """The op that stores a snapshot, in the place of the one that was read or in the other place."""
+        here = self._snapshot is not None and redactions == self.redactions
+        expect = self._snapshot.rev or 0 if here and self._snapshot is not None else 0
+        record = SnapshotRecord(version, redactions)
+        return self.put(record, snapshot_id(self._block, redactions), document.snapshot(), expect)
+
+    def put(self, value: Any, id: str, content: bytes, expect: int, by: str | None = None) -> Put:
+        """The op that stores a record of this block."""
         datum, _ = writing.new_datum(
-            self._universe.contracts, value, id=id, content=content, author=self._universe.author
+            self._universe.contracts, value, id=id, content=content, author=by or self._universe.author
         )
         return Put(datum, expect, None, True)
 
     # -- looking back -----------------------------------------------------------------------
 
     async def versions(self) -> list[Version]:
-        """Every version that is kept, oldest first."""
+        """Every version, oldest first."""
         async with self.alone:
             await self.renew()
-            found: list[Version] = []
-            for page in await self._pages():
-                found += unpack(self._block, page.value.first, page.datum.content)[0]
-            return [*(version for version in found if version.number <= self.folded), *self.tail]
+            folded = await self._past.versions()
+            return [*(version for version in folded if version.number <= self.folded), *self.tail]
 
     async def find(self, number: int) -> Version:
         """One version."""
         await self.refresh()
-        if self.tail and number >= self.tail[0].number:
-            if number > self.number:
-                raise self._missing(number)
-            return self.tail[number - self.tail[0].number]
-        for page in await self._pages():
-            if page.value.first <= number <= page.value.last:
-                versions = unpack(self._block, page.value.first, page.datum.content)[0]
-                return versions[number - page.value.first]
-        raise self._missing(number)
+        found = self._in_tail(number) if self.tail else None
+        if found is None and 1 <= number <= self.folded:
+            found = await self._past.find(number)
+        if found is None:
+            raise errors.VersionNotFound(
+                f"there is no version {number}", hint=f"the newest is {self.number}", version=number
+            )
+        return found
 
     async def at(self, number: int) -> Document:
-        """The document as it was at a version: the last state before it, and the updates since."""
-        await self.refresh()
+        """The document as it was at a version."""
+        found = await self.find(number)
         if number == self.number:
             return self.document.fork()
-        await self.find(number)
-        snapshot = b""
-        updates: list[bytes] = []
-        for page in await self._pages():
-            first = page.value.first
-            if first > number:
-                break
-            _, mine, state = unpack(self._block, first, page.datum.content)
-            if state and page.value.last <= number:
-                snapshot, updates = state, []
-            else:
-                updates += mine[: number - first + 1]
-        if self.tail and number >= self.tail[0].number:
-            return Document.load(
-                b"" if self._snapshot is None else self._snapshot.datum.content,
-                self._updates[: number - self.tail[0].number + 1],
-            )
-        return Document.load(snapshot, updates)
+        if self._in_tail(number) is None:
+            return await self._past.at(found)
+        updates = self._updates[: number - self.tail[0].number + 1]
+        return Document.load(self._base, updates)
 
-    async def _pages(self) -> list[Crystal[PageRecord]]:
-        query = Query(schema=PAGE.name, prefix=f"{self._block}/p/", limit=None)
-        return sorted(await self._universe.recall(query), key=lambda page: page.value.first)
+    def _in_tail(self, number: int) -> Version | None:
+        place = number - self.tail[0].number
+        return self.tail[place] if 0 <= place < len(self.tail) else None
 
-    def _missing(self, number: int) -> errors.VersionNotFound:
-        return errors.VersionNotFound(
-            f"there is no version {number}", hint=f"the newest is {self.number}", version=number
-        )
+    @property
+    def _base(self) -> bytes:
+        """The content of the snapshot."""
+        return b"" if self._snapshot is None else self._snapshot.datum.content
 
 
 def _version(number: int, found: Crystal[Any]) -> Version:

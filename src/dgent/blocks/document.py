@@ -13,7 +13,7 @@ from typing import Any
 
 import loro
 
-from dgent.blocks import errors
+from dgent.blocks import errors, redaction
 from dgent.errors import InputError
 
 MAX_UPDATE_BYTES = 16 * 2**20
@@ -97,11 +97,6 @@ class Document:
         made: bytes = _guarded(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
         return made
 
-    def knows(self, frontiers: str) -> bool:
-        """Whether a state is part of this document's history."""
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        return _guarded(lambda: self._doc.frontiers_to_vv(wanted)) is not None
-
     @property
     def frontiers(self) -> str:
         """The name of the present state in the document's history."""
@@ -115,6 +110,84 @@ class Document:
         _guarded(lambda: self._doc.revert_to(wanted))
         came, went = counts(before, self.text())
         self._came, self._went = self._came + came, self._went + went
+
+    def become(self, other: Document) -> None:
+        """Change everything to what another document holds, as new edits."""
+        before = self.text()
+        for name, kind in (other._roots() | self._roots()).items():
+            if kind == "Text":
+                self.write(other.text(name), name)
+            elif kind == "Map":
+                gone = dict.fromkeys(self.fields(name).keys() - other.fields(name).keys())
+                _change(self._doc.get_map(name), gone | _changed(self.fields(name), other.fields(name)))
+            elif kind == "Counter":
+                self.increment(other.count(name) - self.count(name), name)
+            elif kind == "Tree":
+                self._become_tree(other, name)
+            else:
+                self._become_list(other, name, kind)
+        self._came, self._went = counts(before, self.text())
+
+    def _roots(self) -> dict[str, str]:
+        """The parts of the document by name, and what each is."""
+        found: Any = self._doc.get_value()
+        return {name: str(each.container_type) for name, each in found.items()}
+
+    def _become_list(self, other: Document, name: str, kind: str) -> None:
+        get = "get_list" if kind == "List" else "get_movable_list"
+        mine, theirs = getattr(self._doc, get)(name), getattr(other._doc, get)(name)
+        old, new = mine.get_deep_value(), theirs.get_deep_value()
+        start, end = _agree(old, new)
+        mine.delete(start, len(old) - start - end)
+        for place in range(start, len(new) - end):
+            if isinstance(getattr(theirs.get(place), "container", None), loro.LoroMap):
+                self.insert_map(place, new[place], name)
+            else:
+                mine.insert(place, new[place])
+
+    def _become_tree(self, other: Document, name: str) -> None:
+        """Nodes have new ids afterwards, unless nothing is different."""
+        mine, theirs = self.nodes(name), other.nodes(name)
+        if [_bare(each) for each in mine] == [_bare(each) for each in theirs]:
+            return
+        for each in mine:
+            self.delete_node(each["id"], name)
+        self._add_nodes(None, theirs, name)
+
+    def _add_nodes(self, parent: str | None, nodes: Sequence[dict[str, Any]], name: str) -> None:
+        for each in nodes:
+            self._add_nodes(self.add_node(parent, each["data"], name), each["children"], name)
+
+    def knows(self, frontiers: str) -> bool:
+        """Whether a state is in its history, so that it can go back to it."""
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        found = self._doc.frontiers_to_vv(wanted)
+        return found is not None and found.includes_vv(self._doc.shallow_since_vv)
+
+    def merge_redacted(self, update: bytes, whole: Document) -> tuple[bytes, list[str]]:
+        """Take in an update without what it says, which another document takes in as it is.
+
+        Returns the update as it is without that, and what it said.
+        """
+        before = whole._doc.oplog_vv
+        whole.merge(update)
+        told = whole._doc.export_json_updates(before, whole._doc.oplog_vv)
+        blank = whole._doc.redact_json_updates(told, loro.VersionRange.from_vv(whole._doc.oplog_vv))
+        _guarded(lambda: self._doc.import_json_updates(redaction.filled(blank)))
+        made = self.take_update()
+        self.settled()
+        return made, [text for _, _, text in redaction.sayings(told)]
+
+    def sayings(self) -> Iterator[tuple[int, int, str]]:
+        """Every text that was ever put into it: by whom, as which of its operations, and what."""
+        empty = loro.VersionVector()  # type: ignore[no-untyped-call]
+        return redaction.sayings(self._doc.export_json_updates(empty, self._doc.oplog_vv))
+
+    def spans(self, update: bytes) -> dict[int, tuple[int, int]]:
+        """The operations of an update: of whom, from which to before which."""
+        meta = self._doc.decode_import_blob_meta(update, False)
+        found: dict[int, tuple[int, int]] = meta.partial_end_vv.diff(meta.partial_start_vv).retreat.inner()
+        return found
 
     def fork(self) -> Document:
         """A copy that can be edited without changing this one."""
@@ -202,12 +275,7 @@ class Document:
     def write_items(self, values: Sequence[Any], name: str = ITEMS) -> None:
         """Make a list another one, keeping what both begin and end with."""
         old, new = self.items(name), [plain(each) for each in values]
-        start = 0
-        while start < min(len(old), len(new)) and _same(old[start], new[start]):
-            start += 1
-        end = 0
-        while end < min(len(old), len(new)) - start and _same(old[-1 - end], new[-1 - end]):
-            end += 1
+        start, end = _agree(old, new)
         inner = self._doc.get_movable_list(name)
         if len(old) > start + end:
             inner.delete(start, len(old) - start - end)
@@ -366,6 +434,22 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Those fields of a map that are not as they were."""
+    return {key: each for key, each in after.items() if key not in before or not _same(before[key], each)}
+
+
+def _agree(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    """How many items two lists begin with and end with together."""
+    start = end = 0
+    most = min(len(old), len(new))
+    while start < most and _same(old[start], new[start]):
+        start += 1
+    while end < most - start and _same(old[-1 - end], new[-1 - end]):
+        end += 1
+    return start, end
+
+
 def _room(tree: Any, above: Any, place: int, more: int) -> int:
     """A place among the children of a node, of which there will be some more."""
     count = len(tree.roots if above is None else tree.children(above) or ()) + more
@@ -395,6 +479,11 @@ def _tree_id(tree: Any, id: str) -> Any:
     if found is None or not tree.contains(found) or tree.is_node_deleted(found):
         raise errors.NoMatch(f"there is no node {id!r}")
     return found
+
+
+def _bare(node: dict[str, Any]) -> Any:
+    """A node without the ids in it."""
+    return node["data"], [_bare(each) for each in node["children"]]
 
 
 def _node(found: dict[str, Any]) -> dict[str, Any]:

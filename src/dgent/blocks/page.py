@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -16,44 +14,65 @@ from dgent.blocks.version import Version
 MAX_PAGE_BYTES = 256 * 2**20
 
 
-def pack(versions: Sequence[Version], updates: Sequence[bytes], state: bytes) -> bytes:
-    """The content of a page: what each version says, its update, and perhaps the state after the last."""
-    rows = [
-        (
-            clock.to_us(each.at),
-            each.by,
-            each.op,
-            each.node,
-            each.parent,
-            each.size,
-            each.added,
-            each.removed,
-            each.frontiers,
-            each.message,
-        )
-        for each in versions
-    ]
-    return zlib.compress(msgspec.msgpack.encode((rows, list(updates), state)), 6)
+@dataclass(frozen=True)
+class Page:
+    """What a page holds: versions, the update of each, and perhaps the state after the last of them.
+
+    `kept` are states of single versions whose updates are gone.
+    """
+
+    versions: list[Version]
+    updates: list[bytes]
+    state: bytes = b""
+    kept: dict[int, bytes] = field(default_factory=dict)
 
 
-def unpack(block: str, first: int, content: bytes) -> tuple[list[Version], list[bytes], bytes]:
+class _Row(msgspec.Struct, array_like=True):
+    at: int
+    by: str
+    op: str
+    node: int
+    parent: int
+    size: int
+    added: int
+    removed: int
+    frontiers: str
+    message: str
+    lost: str = ""
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    rows: list[_Row]
+    updates: list[bytes]
+    state: bytes
+    kept: dict[int, bytes] = {}
+
+
+_decoder = msgspec.msgpack.Decoder(_Packed)
+
+
+def pack(page: Page) -> bytes:
+    """The content of a page's record."""
+    rows = [_row(each) for each in page.versions]
+    packed = _Packed(rows, page.updates, page.state, page.kept)
+    return zlib.compress(msgspec.msgpack.encode(packed), 6)
+
+
+def unpack(block: str, first: int, content: bytes) -> Page:
     """What `pack` packed."""
     try:
-        reader = zlib.decompressobj()
-        plain = reader.decompress(content, MAX_PAGE_BYTES)
-        rows, updates, state = msgspec.msgpack.decode(plain, type=_Page)
+        packed = _decoder.decode(zlib.decompressobj().decompress(content, MAX_PAGE_BYTES))
     except (zlib.error, msgspec.MsgspecError) as error:
         raise errors.DocumentCorrupt(f"a page of {block!r} cannot be read: {error}") from None
-    versions = [
-        Version(first + place, _moment(at), by, op, node, parent, size, added, removed, frontiers, message)
-        for place, (at, by, op, node, parent, size, added, removed, frontiers, message) in enumerate(rows)
-    ]
-    return versions, updates, state
+    versions = [_version(number, row) for number, row in enumerate(packed.rows, first)]
+    return Page(versions, packed.updates, packed.state, packed.kept)
 
 
-_Row = tuple[int, str, str, int, int, int, int, int, str, str]
-_Page = tuple[list[_Row], list[bytes], bytes]
+def _row(version: Version) -> _Row:
+    fields = {name: each for name, each in vars(version).items() if name not in ("number", "at")}
+    return _Row(clock.to_us(version.at), **fields)
 
 
-def _moment(us: Any) -> datetime:
-    return clock.from_us(us)
+def _version(number: int, row: _Row) -> Version:
+    fields = {name: getattr(row, name) for name in row.__struct_fields__ if name != "at"}
+    return Version(number, clock.from_us(row.at), **fields)

@@ -66,11 +66,21 @@ class PageRecord:
 
 @dataclass(frozen=True)
 class SnapshotRecord:
-    """The document as of a version, with its history, in the content."""
+    """The document as of a version in the content, with its history since the last that was compacted.
+
+    `redactions` is how often something was taken out of it.
+    """
 
     version: int
-    folded_from: int = 0
-    shallow_before: int = 0
+    redactions: int = 0
+
+
+@dataclass(frozen=True)
+class ErasureRecord:
+    """Records of a block that were replaced by others without what was redacted, and must be erased."""
+
+    block: str
+    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -165,6 +175,7 @@ BLOCK = Schema("block.block", contract=BlockRecord, indexes=("owner", "label"), 
 VERSION = Schema("block.version", contract=VersionRecord, owner=ROOM, history="none")
 PAGE = Schema("block.page", contract=PageRecord, owner=ROOM, history="none", feed=False)
 SNAPSHOT = Schema("block.snapshot", contract=SnapshotRecord, owner=ROOM, history="none", feed=False)
+ERASURE = Schema("block.erasure", contract=ErasureRecord, owner=ROOM, history="none", feed=False)
 CHECKPOINT = Schema("block.checkpoint", contract=CheckpointRecord, indexes=("block",), owner=ROOM)
 AGENT = Schema("block.agent", contract=AgentRecord, owner=ROOM)
 GROUP = Schema("block.group", contract=GroupRecord, owner=ROOM)
@@ -177,7 +188,7 @@ AUDIT = Schema(
 ENTRY = Schema("block.entry", contract=EntryRecord, indexes=("agent", "words.*"), owner=ROOM)
 
 SCHEMAS = (
-    *(BLOCK, VERSION, PAGE, SNAPSHOT, CHECKPOINT),
+    *(BLOCK, VERSION, PAGE, SNAPSHOT, ERASURE, CHECKPOINT),
     *(AGENT, GROUP, MEMBER, SHARE, SEEN, AUDIT, ENTRY),
 )
 
@@ -187,14 +198,22 @@ def version_id(block: str, number: int) -> str:
     return f"{block}/u/{number:010d}"
 
 
-def page_id(block: str, last: int) -> str:
-    """The id of the page that ends with a version."""
-    return f"{block}/p/{last:010d}"
+def page_id(block: str, last: int, redactions: int = 0) -> str:
+    """The id of the page that ends with a version; one that replaces another has an id of its own."""
+    return f"{block}/p/{last:010d}" + (f"/{redactions}" if redactions else "")
 
 
-def snapshot_id(block: str) -> str:
-    """The id of a block's snapshot."""
-    return f"{block}/s"
+def snapshot_id(block: str, redactions: int = 0) -> str:
+    """The id of a block's snapshot. There are two places for it, of which one is in use.
+
+    What is redacted is erased with the record it was in. So the next one must be there before, elsewhere.
+    """
+    return f"{block}/{'st'[redactions % 2]}"
+
+
+def erasure_id(block: str) -> str:
+    """The id of what is still to be erased of a block."""
+    return f"{block}/erase"
 
 
 def seen_id(block: str, agent: str) -> str:

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+REDACT, COMPACT = "redact", "compact"
+REWRITES = (REDACT, COMPACT)  # after these a document in memory is not the one that is stored
+REDACTED, COMPACTED = "redacted", "compacted"
+
 
 @dataclass(frozen=True)
 class Version:
     """One version: who did what when, how large it was then, how much came and went.
 
     `node` is the version whose content this is: itself for an edit, an earlier one for an undo or a redo.
+    `lost` says why what it brought is not kept any more: it was redacted, or compacted.
     """
 
     number: int
@@ -25,6 +30,17 @@ class Version:
     removed: int
     frontiers: str
     message: str = ""
+    lost: str = ""
+
+    @property
+    def redacted(self) -> bool:
+        """Whether what it brought was removed from this and every other version."""
+        return self.lost == REDACTED
+
+    @property
+    def compacted(self) -> bool:
+        """Whether only this line is left of it."""
+        return self.lost == COMPACTED
 
     @property
     def diffstat(self) -> str:

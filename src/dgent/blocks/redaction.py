@@ -1,0 +1,75 @@
+"""What is left of an update when what it says is taken out, and what it said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+MARK = "[redacted]"
+_INNER = "\N{PARROT}:cid:"  # names a part of the document, which is no text
+TRACE = 4  # a text that is shorter is found anywhere, and says nothing
+
+
+@dataclass(frozen=True)
+class Redaction:
+    """What was redacted: which versions, and the version that says so.
+
+    `elsewhere` are other versions that brought some of the same text: they still say it. `erased` is whether
+    the bytes are gone from the disk already; where they are not, redacting again tries again.
+    """
+
+    version: int
+    versions: tuple[int, ...]
+    elsewhere: tuple[int, ...]
+    erased: bool
+
+
+def filled(told: str) -> str:
+    """An update whose values are blank, with something to be shown in their place."""
+    update = json.loads(told)
+    for operation in _operations(update):
+        content = operation["content"]
+        if operation["container"].endswith(":Counter") or content["type"] not in ("insert", "set"):
+            continue
+        if isinstance(content.get("value"), list):
+            # The entries of a log are maps, whatever becomes of them.
+            mark = {"redacted": True} if operation["container"].endswith(":List") else MARK
+            content["value"] = [mark if each is None else each for each in content["value"]]
+        elif "value" in content and content["value"] is None:
+            content["value"] = MARK
+    return json.dumps(update)
+
+
+def sayings(told: str) -> Iterator[tuple[int, int, str]]:
+    """The texts in an update: by whom, as which of its operations, and what."""
+    update = json.loads(told)
+    for change in update["changes"]:
+        peer = int(update["peers"][int(change["id"].partition("@")[2])])
+        for operation in change["ops"]:
+            content = operation["content"]
+            for text in _texts((content.get("text"), content.get("value"))):
+                yield peer, operation["counter"], text
+
+
+def traces(said: list[str]) -> frozenset[str]:
+    """Those of some texts that can be looked for."""
+    return frozenset(text.strip() for text in said if len(text.strip()) >= TRACE)
+
+
+def _operations(update: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for change in update["changes"]:
+        yield from change["ops"]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if not value.startswith(_INNER):
+            yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)

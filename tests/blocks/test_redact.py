@@ -1,0 +1,223 @@
+"""Redacting: what a version brought is gone from every version and from the disk, and the history says so."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dgent.blocks import Block, Library, chain, errors
+from dgent.blocks.document import Document
+from dgent.blocks.page import unpack
+from dgent.errors import InputError
+from dgent.model.query import Query
+
+SECRET = "hunter2-very-secret"
+
+
+async def test_what_a_version_brought_is_gone_from_all_of_them(lib: Library, tmp_path: Path) -> None:
+    block = await lib.create("notes", text="before. ")
+    await block.append(f"the key is {SECRET}. ")
+    await block.append("after.")
+    await block.replace(SECRET, "gone")
+    done = await block.redact(2, message="a key slipped in")
+    assert (done.versions, done.elsewhere, done.erased) == ((2,), (), True)
+    assert await block.text() == "before. " + "\N{REPLACEMENT CHARACTER}" * 11 + "gone" + (
+        "\N{REPLACEMENT CHARACTER}" * 2 + "after."
+    )
+    for version in (2, 3):
+        assert SECRET not in (await block.at(version)).text
+    assert (await block.at(1)).text == "before. "
+    newest, *_, second, first = await block.history()
+    assert (newest.op, newest.message, newest.number) == ("redact", "a key slipped in", 5)
+    assert (second.redacted, second.by, second.op, first.redacted) == (True, "scout", "append", False)
+    await block.append(" And on.")
+    assert (await block.text()).endswith("after. And on.")
+    assert not _on_disk(tmp_path)
+
+
+async def test_the_present_version_can_be_redacted_and_others_go_on(lib: Library, rival) -> None:
+    block = await lib.create("notes", text="start. ")
+    other = await (await rival()).get("notes")
+    await other.append(f"{SECRET} ")
+    await block.append("mine. ")
+    done = await block.redact(2)
+    assert done.version == 4
+    await other.append("theirs.")
+    assert SECRET not in await other.text()
+    assert await other.text() == await block.text()
+    text = await other.text()
+    assert all(each in text for each in ("start. ", "mine. ", "theirs."))
+    assert other.version == block.version == 5
+
+
+async def test_an_edit_that_was_on_its_way_is_kept(quick: Library) -> None:
+    block = await quick.create("notes", text="start. ")
+    await block.append(f"{SECRET} ")
+    slow = await quick.get("notes")
+    await slow.text()  # it holds the document with the secret now
+    await block.redact(2)
+    await slow.append("late.")
+    assert SECRET not in await slow.text()
+    assert (await block.text()).endswith("late.")
+
+
+async def test_folded_versions_pages_states_and_snapshots(
+    quick: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FOLD", 8), ("KEEP", 4), ("STATE_EVERY", 2)):
+        monkeypatch.setattr(chain, name, value)
+    block = await quick.create("notes", limit=100_000)
+    for number in range(60):
+        await block.append(f"{SECRET}\n" if number == 30 else f"line {number}\n")
+    before = {n: (await block.at(n)).text for n in range(1, 32)}
+    await block.redact(32)
+    fresh = await quick.get("notes")
+    for n, text in before.items():
+        assert (await fresh.at(n)).text == text
+    for n in (32, 33, 50, 61, 62):
+        text = (await fresh.at(n)).text
+        assert SECRET not in text and "line 29\n" in text
+    assert [v.number for v in await fresh.history() if v.redacted] == [32]
+    assert [v.number for v in await fresh.history()] == list(range(62, 0, -1))
+    await fresh.rollback(20)
+    assert await fresh.text() == before[20]
+    await fresh.redact(10, 12)
+    assert "line 9\n" not in await fresh.text()
+    again = await quick.get("notes")
+    assert await again.text() == await fresh.text()
+    for _ in range(20):
+        await again.append("more\n")
+    assert await (await quick.get("notes")).text() == await again.text()
+    assert not _on_disk(tmp_path)
+    assert not await _in_records(quick, block.id)
+
+
+async def test_it_tells_where_else_it_is(quick: Library) -> None:
+    block = await quick.create("notes")
+    await block.append(SECRET)  # 2
+    await block.write("nothing")  # 3
+    await block.rollback(2)  # 4
+    await block.write("nothing")  # 5
+    assert (await block.redact(2)).elsewhere == (4,)
+    assert SECRET in (await block.at(4)).text
+    assert (await block.redact(4)).elsewhere == ()
+    assert SECRET not in (await block.at(4)).text
+
+
+@pytest.mark.parametrize(
+    "options, edit",
+    [
+        ({"document": "map"}, lambda block: block.set_field("key", SECRET)),
+        ({"document": "list"}, lambda block: block.insert_item(SECRET)),
+        ({"template": "task_list"}, lambda block: block.insert_item({"title": SECRET})),
+        ({"document": "log"}, lambda block: block.log(SECRET)),
+        ({"document": "tree"}, lambda block: block.add_node({"title": SECRET})),
+        ({"document": "counter"}, lambda block: block.increment(amount=7)),
+        (
+            {"template": "partner_profile", "value": {"name": "Ann"}},
+            lambda block: block.set_field("name", SECRET),
+        ),
+    ],
+)
+async def test_any_document(quick: Library, tmp_path: Path, options: dict, edit) -> None:
+    block = await quick.create("it", limit=10_000, **options)
+    await edit(block)
+    await block.redact(2)
+    assert SECRET not in await block.text() and SECRET not in str(await block.value())
+    assert SECRET not in (await block.at(2)).text
+    await block.diff(1, 2)
+    assert "it" in await quick.render(referenced="it")
+    await quick.search(SECRET)
+    assert not await quick.search(SECRET)
+    if options.get("document") == "log":
+        assert (await block.entries())[0] == {"redacted": True}
+        assert await block.entries(SECRET) == []
+    await block.undo()
+    assert not _on_disk(tmp_path)
+
+
+async def test_only_the_partner_may(quick: Library) -> None:
+    block = await quick.create("notes", text="a")
+    await block.checkpoint("first")
+    friend = Library(quick._universe, agent="scout", trust="friend")
+    theirs = await friend.get("notes")
+    for refused in (theirs.redact(1), theirs.compact(1), theirs.drop_checkpoint("first")):
+        with pytest.raises(errors.PermissionDenied):
+            await refused
+    assert len(await friend.refusals()) == 3
+    assert await block.drop_checkpoint("first") == 1
+    assert await block.checkpoints() == {}
+    with pytest.raises(errors.VersionNotFound):
+        await block.drop_checkpoint("first")
+
+
+async def test_what_cannot_be_redacted(quick: Library) -> None:
+    block = await quick.create("notes", text="a")
+    for wrong in ((2,), (1, 2)):
+        with pytest.raises(errors.VersionNotFound):
+            await block.redact(*wrong)
+    for wrong in ((0,), (1, 0), ("1",), (True,)):
+        with pytest.raises(InputError):
+            await block.redact(*wrong)
+    assert block.version == 1
+
+
+async def test_an_erasing_that_was_cut_off_is_made_up_for(quick: Library, tmp_path: Path) -> None:
+    block = await quick.create("notes", text=SECRET)
+    await block.append("x")
+
+    async def cut_off(*_: str) -> None:
+        raise InterruptedError
+
+    real = quick._universe.forget
+    quick._universe.forget = cut_off  # type: ignore[method-assign]
+    with pytest.raises(InterruptedError):
+        await block.redact(1)
+    quick._universe.forget = real  # type: ignore[method-assign]
+    assert SECRET not in await block.text()
+    assert (await block.redact(2)).erased
+    assert not _on_disk(tmp_path)
+
+
+async def test_while_others_write(quick: Library) -> None:
+    block = await quick.create("notes", limit=100_000, text=f"{SECRET} ")
+    others = [await quick.get("notes") for _ in range(3)]
+
+    async def write(place: int, each: Block) -> None:
+        for step in range(15):
+            await each.append(f"<{place}.{step}>")
+
+    async def redact() -> None:
+        await asyncio.sleep(0.01)
+        await block.redact(1)
+
+    await asyncio.gather(redact(), *(write(place, each) for place, each in enumerate(others)))
+    text = await (await quick.get("notes")).text()
+    assert all(text.count(f"<{place}.{step}>") == 1 for place in range(3) for step in range(15))
+    assert SECRET not in text
+    for each in others:
+        assert await each.text() == text
+    for number in range(1, 48):
+        assert SECRET not in (await block.at(number)).text
+
+
+async def _in_records(library: Library, block: str) -> list[str]:
+    """The records of a block that hold the secret, however it is packed."""
+    found = []
+    async for each in library._universe.iterate(Query(prefix=f"{block}/", limit=None), raw=True):
+        some = [each.content]
+        if each.schema == "block.page":
+            page = unpack(block, 1, each.content)
+            some = [page.state, *page.updates, *page.kept.values()]
+        elif each.schema == "block.snapshot":
+            some += [text.encode() for _, _, text in Document.load(each.content).sayings()]
+        found += [each.id] if any(SECRET.encode() in part for part in some) else []
+    return found
+
+
+def _on_disk(folder: Path) -> list[str]:
+    found = subprocess.run(["grep", "-rlaF", SECRET, str(folder)], capture_output=True, text=True)
+    return found.stdout.split()
