@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from dgent import config
-from dgent.doors.cli.draw import beside, crumb, cupboard, history, moved, record, store, trail
+from dgent.doors.cli.draw import beside, crumb, cupboard, fork, history, moved, record, store, trail
 from dgent.doors.cli.paint import Paint, ago
 from dgent.doors.cli.setting import Said
 from dgent.doors.cli.wire import as_text
@@ -127,4 +127,9 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "Audited": cupboard.audited,
     "TakenIn": moved.taken_in,
     "WrittenOut": moved.written_out,
+    "MadeFork": fork.made,
+    "Forks": fork.forks,
+    "Apart": fork.apart,
+    "Merged": fork.merged,
+    "ForkDeleted": fork.deleted,
 }
