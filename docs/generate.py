@@ -17,8 +17,10 @@ from verbs import command_line, verbs_page
 from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, page, section, sentence, table
 
 import dgent
+from dgent import blocks, errors
 from dgent import cupboard as room
-from dgent import errors
+from dgent.blocks import cards, structured_edits, text_edits
+from dgent.blocks import section as section_kind
 from dgent.cupboard import crumbs, links, metadatas, properties, stashes, trails
 from dgent.model import lens
 from dgent.store import backend
@@ -82,7 +84,8 @@ def signature(function: Callable[..., Any], call: str, drop_first: bool = True) 
         if parameter.annotation is not kinds.empty:
             text += f": {annotation(parameter.annotation)}"
         if parameter.default is not kinds.empty:
-            text += f" = {parameter.default!r}"
+            plain = getattr(parameter.default, "__name__", None)  # of a function or a class
+            text += f" = {plain or repr(parameter.default)}"
         parts.append(text)
     back = "" if found.return_annotation is found.empty else f" -> {annotation(found.return_annotation)}"
     line = f"{call}({', '.join(parts)}){back}"
@@ -201,6 +204,7 @@ def index() -> str:
         "|---|---|",
         "| `dgent.sync` | The same calls without async: [guide](../guides/without-async.md). |",
         "| `dgent.cupboard` | [Work items an agent can back out of](cupboard.md), and their errors. |",
+        "| `dgent.blocks` | [Memory documents with their history](blocks.md), and their errors. |",
         "| `dgent.errors` | [Every error](errors.md), also those that `dgent` itself does not name. |",
         "| `dgent.model.lens` | [Lenses](model.md#lenses) and the other optics. |",
         "| `dgent.store.backend` | [Ops and answers](answers.md), and the contract of an engine. |",
@@ -341,12 +345,6 @@ def cupboard() -> str:
         own = list(methods(Part(cls, f"cupboard.{name}", frozenset({"columns"}))))
         tables.append("\n".join([f"## cupboard.{name}\n", f"{doc(cls)} Filters: {filters}.\n", *own]))
     shown = [getattr(room, name) for name in room.__all__ if name not in ("Cupboard", "Table", "errors")]
-    rows = [
-        f"| `{each.__name__}` | {', '.join(f'`{base.__name__}`' for base in each.__bases__)} | `{each.code}` "
-        f"| {sentence(each)} |"
-        for each in vars(room.errors).values()
-        if inspect.isclass(each) and each.__module__ == room.errors.__name__
-    ]
     return page(
         "Cupboard",
         "Everything the package `dgent.cupboard` exports; what it is for is in "
@@ -356,9 +354,61 @@ def cupboard() -> str:
         described(Part(room.Table, "cupboard.table(name)")),
         *tables,
         *(described(Part(each, each.__name__.lower())) for each in shown),
+        *errors_of(room.errors),
+    )
+
+
+def errors_of(module: Any) -> tuple[str, ...]:
+    """The errors of a room."""
+    rows = [
+        f"| `{each.__name__}` | {', '.join(f'`{base.__name__}`' for base in each.__bases__)} | `{each.code}` "
+        f"| {sentence(each)} |"
+        for each in vars(module).values()
+        if inspect.isclass(each) and each.__module__ == module.__name__
+    ]
+    return (
         "## Errors\n",
-        "In `dgent.cupboard.errors`; each is also one of the [errors of dgent](errors.md).\n",
+        f"In `{module.__name__}`; each is also one of the [errors of dgent](errors.md).\n",
         table("Error | Is a | `code` | Meaning", rows),
+    )
+
+
+EDITS = {
+    "Texts": text_edits.TextEdits,
+    "Maps and counters": structured_edits.FieldEdits,
+    "Lists and logs": structured_edits.ItemEdits,
+    "Trees": structured_edits.NodeEdits,
+}
+HANDLES: dict[type, str] = {blocks.Roster: "lib.agents", blocks.Groups: "lib.groups"}
+
+
+def blocks_page() -> str:
+    edits = [
+        "\n".join(
+            [f"## {title}\n", f"{doc(cls)} `block` may also be a section.\n", *methods(Part(cls, "block"))]
+        )
+        for title, cls in EDITS.items()
+    ]
+    apart = ("Library", "Block", "Section", "TEMPLATES", "errors")
+    shown = [(name, getattr(blocks, name)) for name in blocks.__all__ if name not in apart]
+    others = [
+        described(Part(each, HANDLES.get(each, name.lower()))).replace(each.__name__, name, 1)
+        for name, each in shown
+    ]
+    return page(
+        "Blocks",
+        "Everything the package `dgent.blocks` exports; what it is for is in "
+        "[Blocks](../concepts/blocks.md). `lib` stands for a library, `block` for one of its blocks. The "
+        "blocking twin in `dgent.sync.blocks` has the same calls without `await`. `TEMPLATES` are the "
+        f"templates there are, by name: {', '.join(f'`{name}`' for name in blocks.TEMPLATES)}.",
+        described(Part(blocks.Library, "lib")),
+        *methods(Part(cards.Cards, "lib")),
+        described(Part(blocks.Block, "block")),
+        *methods(Part(section_kind.Edits, "block")),
+        *edits,
+        described(Part(blocks.Section, "section")),
+        *others,
+        *errors_of(blocks.errors),
     )
 
 
@@ -372,6 +422,7 @@ def pages() -> dict[str, str]:
         "answers.md": answers(),
         "errors.md": errors_page(),
         "cupboard.md": cupboard(),
+        "blocks.md": blocks_page(),
         "verbs.md": verbs_page(),
         "command-line.md": command_line(),
     }

@@ -40,6 +40,17 @@ STUBS = {
         "cupboard/opening.py": ("Attaching",),
         "cupboard/cupboard.py": ("Cupboard",),
     },
+    ROOT / "sync" / "blocks.pyi": {
+        "blocks/editable.py": ("Editable",),
+        "blocks/text_edits.py": ("TextEdits",),
+        "blocks/structured_edits.py": ("FieldEdits", "ItemEdits", "NodeEdits"),
+        "blocks/section.py": ("Edits", "Section"),
+        "blocks/block.py": ("Block",),
+        "blocks/constellation.py": ("Roster", "Groups"),
+        "blocks/authority.py": ("Authority",),
+        "blocks/cards.py": ("Cards",),
+        "blocks/library.py": ("Library",),
+    },
 }
 # Names that stand for something else than in the async source, and so come from somewhere else.
 OTHERS = {
@@ -47,7 +58,12 @@ OTHERS = {
     "AbstractContextManager": "from contextlib import AbstractContextManager",
 }
 # The types of public attributes that `__init__` sets from something without a visible type.
-ATTRIBUTES = {"Universe.author": "str", "Collection.schema": "Schema[T]", "Focus.id": "str"}
+ATTRIBUTES = {
+    "Universe.author": "str",
+    "Collection.schema": "Schema[T]",
+    "Focus.id": "str",
+    "Authority.trust": "str",
+}
 DUNDERS = {
     "__init__": "__init__",
     "__repr__": "__repr__",
@@ -122,10 +138,14 @@ def _imports(tree: ast.Module) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            found |= {alias.name: f"from {node.module} import {alias.name}" for alias in node.names}
+            found |= {_called(each): f"from {node.module} import {ast.unparse(each)}" for each in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name: f"import {alias.name}" for alias in node.names}
+            found |= {_called(each): f"import {ast.unparse(each)}" for each in node.names}
     return found
+
+
+def _called(alias: ast.alias) -> str:
+    return alias.asname or alias.name
 
 
 def _type_variables(tree: ast.Module) -> dict[str, str]:
@@ -146,7 +166,8 @@ def _names(text: str) -> set[str]:
 
 
 def _class(node: ast.ClassDef) -> str:
-    bases = ", ".join(map(ast.unparse, node.bases))
+    # That something is abstract is for those who write the async classes.
+    bases = ", ".join(base for base in map(ast.unparse, node.bases) if base != "ABC")
     parts = [_doc(node), *_attributes(node)]
     parts += [_function(member) for member in node.body if isinstance(member, FunctionDef) and _kept(member)]
     return f"class {node.name}({bases}):\n" + _indented("\n\n".join(parts))
@@ -161,7 +182,7 @@ def _function(node: FunctionDef) -> str:
         if isinstance(argument, ast.arg) and argument.annotation is not None:
             argument.annotation = _plain(argument.annotation)
     assert node.returns is not None, f"{node.name} says what it returns"
-    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    decorators = [each for each in map(ast.unparse, node.decorator_list) if each != "abstractmethod"]
     answer = ast.unparse(_plain(node.returns))
     if "asynccontextmanager" in decorators:
         decorators.remove("asynccontextmanager")
@@ -179,7 +200,7 @@ def _attributes(node: ast.ClassDef) -> list[str]:
     made = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     found = []
     for statement in node.body:
-        if isinstance(statement, ast.AnnAssign):
+        if isinstance(statement, ast.AnnAssign) and not ast.unparse(statement.target).startswith("_"):
             found.append(f"{ast.unparse(statement.target)}: {ast.unparse(statement.annotation)}")
         elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
             found.append(f"{ast.unparse(statement.targets[0])}: {ast.unparse(statement.value.func)}")

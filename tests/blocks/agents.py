@@ -1,4 +1,4 @@
-"""Two agents of one store, and a stranger: fixtures for what they may do with each other's blocks."""
+"""Two agents of one store, and a store that counts: for what agents may do with each other's blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from tests.contract.columns import SETTINGS
+from tests.universe.conftest import SameMemory
 
 Open = Callable[..., Library]
 
@@ -46,3 +47,13 @@ async def scribe(library: Open) -> Library:
     made = library("scribe")
     await made.agents.create("scribe")
     return made
+
+
+class Counting(SameMemory):
+    """The same store, which counts what it is asked."""
+
+    asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += name in ("get", "get_many", "query")
+        return super().__getattr__(name)

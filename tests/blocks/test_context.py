@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,9 +16,8 @@ from dgent.blocks.budget import Part, estimate, fit
 from dgent.blocks.record import version_id
 from dgent.blocks.wrapper import escaped, quoted, tag_name, wrapped
 from dgent.errors import InputError
-from tests.blocks.agents import Open, library, scout, scribe, u
+from tests.blocks.agents import Counting, Open, library, scout, scribe, u
 from tests.blocks.conftest import Rival
-from tests.universe.conftest import SameMemory
 
 __all__ = ["library", "scout", "scribe", "u"]
 
@@ -114,16 +112,6 @@ async def test_blocks_with_many_versions_and_folded_ones_are_read_at_once(quick:
     for _ in range(2):
         text = await fresh.render()
         assert all(f"\n{each}\n</block:{label}>" in text for label, each in texts.items())
-
-
-class Counting(SameMemory):
-    """The same store, which counts what it is asked."""
-
-    asked = 0
-
-    def __getattr__(self, name: str) -> Any:
-        self.asked += name in ("get", "get_many", "query")
-        return super().__getattr__(name)
 
 
 async def test_a_hundred_blocks_need_no_more_reads_than_one(quick: Library) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.blocks import Block, Field, Groups, Library, Request, Roster, SectionShape, Shape, Template
+from dgent.blocks import Block, Field, Groups, Library, Request, Roster, SectionShape, Shape, Template, audit
 from dgent.blocks.errors import BlockNotFound, ConsentRefused, PermissionDenied, TemplateError
 from dgent.model.query import Query
 from tests.blocks.agents import Open, library, scout, scribe, u
@@ -23,7 +23,7 @@ Call = Callable[[Any], Awaitable[Any]]
 READING: dict[type, set[str]] = {
     Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
-        *("get", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
+        *("get", "by_id", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
         *("notices", "render", "context"),  # they keep what was seen, which is nobody else's matter
     },
     Roster: {"get", "list"},
@@ -453,3 +453,23 @@ async def test_nothing_is_written_after_a_share_was_taken_back(u: dgent.Universe
         written = [seq for seq, item in items if item.schema == "block.version" and item.op == "put"]
         assert written and max(written) < end
         await owner.share("shared", with_agent="scribe", permission="append")
+
+
+async def test_of_each_agent_the_newest_refusals_are_kept(
+    library: Open, scout: Library, scribe: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "KEPT", 10)
+    monkeypatch.setattr(audit, "SLACK", 4)
+    await scout.share("persona", with_agent="scribe", permission="read_only")
+    guest = library("guest", trust="untrusted")
+    with pytest.raises(PermissionDenied):
+        await guest.list()
+    theirs = await scribe.get("persona")
+    for n in range(40):
+        for refused in (theirs.append(str(n)), theirs.write(str(n))):
+            with pytest.raises(PermissionDenied):
+                await refused
+        assert len(await scribe.refusals()) <= 14
+    assert [each.what for each in await scribe.refusals()][:4] == ["write", "append"] * 2
+    assert 10 <= len(await scribe.refusals()) <= 14
+    assert len(await library("guest").refusals()) == 1  # those of others stay

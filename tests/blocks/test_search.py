@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgent
-from dgent.blocks import Library
+from dgent.blocks import Library, SectionShape, Shape, Template
 from dgent.blocks.errors import EntryNotFound, PermissionDenied
 from dgent.blocks.search import _snippet, words
 from dgent.errors import InputError
-from tests.blocks.agents import Open, library, scout, scribe, u
+from tests.blocks.agents import Counting, Open, library, scout, scribe, u
 
 __all__ = ["library", "scout", "scribe", "u"]
 
@@ -94,6 +94,58 @@ async def test_logs_and_structured_blocks_are_found(scout: Library) -> None:
     assert set(await labels(scout, "kettle")) == {"events", "todo"}
     assert await labels(scout, "kettle", kind="log") == ["events"]
     assert await labels(scout, "4711") == ["events"]
+
+
+async def test_entries_that_went_by_rule_are_found(scout: Library) -> None:
+    few = Shape("log", keep=4)
+    log = await scout.create("log", template=Template("few", few))
+    diary = Template("diary", Shape("composite", sections=(SectionShape("days", few),)))
+    days = (await scout.create("diary", template=diary)).section("days")
+    for n in range(20):
+        await log.log(f"beat{n} of the drum")
+        await days.log(f"day{n}")
+    assert len(await log.entries()) <= 5
+    for n in range(20):
+        assert await labels(scout, f"beat{n}") == ["log"]
+        assert await labels(scout, f"day{n}") == ["diary"]
+    [hit] = await scout.search("beat0")
+    assert "(scout) beat0 of the drum" in hit.snippet
+
+
+async def test_what_was_taken_back_is_not_found_and_what_went_by_rule_is_told_once(scout: Library) -> None:
+    log = await scout.create("log", template=Template("few", Shape("log", keep=4)))
+    await log.log("a mistake")
+    await log.undo()
+    for n in range(6):
+        await log.log(f"beat{n}")
+    assert [version.op for version in await log.history(1)] == ["trim"]
+    assert await labels(scout, "mistake") == []
+    await log.undo()  # of the trim: they are back
+    assert len(await log.entries()) == 6
+    assert [each["message"] for each in await log.entries(trimmed=True)] == [
+        f"beat{n}" for n in range(5, -1, -1)
+    ]
+    await log.redo()
+    assert [each["message"] for each in await log.entries(trimmed=True)] == [
+        f"beat{n}" for n in range(5, -1, -1)
+    ]
+
+
+async def test_a_hundred_blocks_need_no_more_reads_than_one(u: dgent.Universe, scout: Library) -> None:
+    counting = Counting(u.backend)
+    async with dgent.open(backend=counting, author="scout") as universe:
+        reads = []
+        for count in (1, 100):
+            for n in range(count):
+                await scout.create(f"{count}-{n}", text=f"word{n}")
+            lib = Library(universe, agent="scout")
+            asked = []
+            for _ in range(2):
+                counting.asked = 0
+                assert len(await lib.search("word0 word1", limit=5)) == (1 if count == 1 else 3)
+                asked.append(counting.asked)
+            reads.append(asked)
+        assert reads[0] == reads[1] and max(reads[1]) < 10
 
 
 async def test_more_words_then_rarer_words_then_shorter_texts_come_first(library: Open) -> None:

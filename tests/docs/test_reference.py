@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import dgent
-from dgent import cupboard, errors
+from dgent import blocks, cupboard, errors
 from tests.docs import pages
 
 
@@ -58,17 +58,19 @@ def test_every_error_is_in_the_tree_and_the_table(generate: ModuleType) -> None:
 
 
 def test_every_public_name_has_a_docstring() -> None:
-    for package in (dgent, cupboard):
+    for package in (dgent, cupboard, blocks):
         for name in package.__all__:
             assert inspect.getdoc(getattr(package, name)), name
 
 
-def test_every_name_and_error_of_the_cupboard_is_described() -> None:
-    text = (pages.DOCS / "reference" / "cupboard.md").read_text(encoding="utf-8")
-    for name in set(cupboard.__all__) - {"errors"}:
-        assert f"\n## {name}\n" in text
-    for error in vars(cupboard.errors).values():
-        if inspect.isclass(error) and error.__module__ == cupboard.errors.__name__:
+@pytest.mark.parametrize("room", [cupboard, blocks], ids=["cupboard", "blocks"])
+def test_every_name_and_error_of_a_room_is_described(room: ModuleType) -> None:
+    name = room.__name__.rpartition(".")[2]
+    text = (pages.DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+    for each in set(room.__all__) - {"errors", "TEMPLATES"}:
+        assert f"\n## {each}\n" in text
+    for error in vars(room.errors).values():
+        if inspect.isclass(error) and error.__module__ == room.errors.__name__:
             assert f"| `{error.__name__}` |" in text
 
 
@@ -79,4 +81,4 @@ def test_errors_that_a_page_names_exist(page: pages.Path) -> None:
         re.findall(r"`([A-Z]\w*(?:Error|Conflict|Gone|Reused|Invalid|Failed|TooNew))`", pages.prose(page))
     )
     for name in named - {"KeyError", "ValueError"}:
-        assert hasattr(errors, name) or hasattr(cupboard.errors, name), name
+        assert any(hasattr(each, name) for each in (errors, cupboard.errors, blocks.errors)), name

@@ -21,6 +21,7 @@ GOOD = """
     from dgent import sync
     from dgent.model.lens import Lens
     from dgent.store.backend import Change, Committed
+    from dgent.sync.blocks import Block, Library, Request, Roster, Section, Version, View
     from dgent.sync.cupboard import Config, Crumb, Cupboard, Table, Trail
 
 
@@ -69,6 +70,22 @@ GOOD = """
         Cupboard(cupboard.universe).attach(Config("memory")).detach()
 
 
+    def agree(request: Request) -> bool:
+        return request.operation == "append"
+
+
+    library = Library(u, agent="scout", consent=agree)
+    assert_type(library.agent, str)
+    assert_type(library.agents, Roster)
+    persona = library.create("persona", text="plain", limit=100)
+    assert_type(persona, Block)
+    assert_type(persona.append("!", expect=persona.version), Version)
+    assert_type(persona.at(1), View)
+    assert_type(persona.section("goals"), Section)
+    assert_type([each.label for each in library.list(shared=True)], list[str])
+    assert_type(library.render(budget_tokens=100, tokens=len), str)
+
+
     class Scout(sync.DataMixin):
         def look(self) -> dgent.Crystal[Mark]:
             return self.remember(Mark("seen"))
@@ -77,6 +94,7 @@ GOOD = """
 BAD = """
     import dgent
     from dgent import Query, sync
+    from dgent.sync.blocks import Library, Request
     from dgent.sync.cupboard import Cupboard, Trail
     u = sync.open("memory:", speed=3)
     u.remember("a", tag="x")
@@ -100,6 +118,15 @@ BAD = """
     with cupboard.explore("try") as trail:
         trail.crumb_id
     cupboard.attach("memory")
+
+
+    async def agree(request: Request) -> bool:
+        return True
+
+
+    Library(dgent.open("memory:"), agent="scout")
+    Library(u, agent="scout", consent=agree)
+    Library(u, agent="scout").create("a").write(3)
 """
 
 
@@ -124,4 +151,4 @@ def test_a_type_checker_accepts_the_right_and_refuses_the_wrong(tmp_path: Path) 
     complaints = [line for line in done.stdout.splitlines() if ": error:" in line]
     assert [line for line in complaints if not line.startswith("bad.py")] == []
     wrong = {int(line.split(":")[1]) for line in complaints}
-    assert wrong == {5, 6, 7, 8, 9, 11, 12, 17, 18, 22, 23, 25, 26}, done.stdout
+    assert wrong == {6, 7, 8, 9, 10, 12, 13, 18, 19, 23, 24, 26, 27, 34, 35, 36}, done.stdout

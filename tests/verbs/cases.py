@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import dgent
+from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
 
@@ -143,6 +144,7 @@ CASES: dict[str, list[Case]] = {
         Case({"base": "{new}", "ours": "{new}", "theirs": "{new}"}, ["{new}", "{new}", "{new}"], "input"),
     ],
     **CUPBOARD_CASES,
+    **BLOCK_CASES,
 }
 
 
@@ -171,6 +173,7 @@ async def fill(path: Path) -> None:
             )
         )
         await fill_cupboard(u)
+        await fill_blocks(u)
         await u.put(
             dgent.Datum(id="a", data={"n": 3}, schema="note", schema_version=1, tags=frozenset({"t"}))
         )

@@ -1,4 +1,4 @@
-"""What was refused: who wanted what, when, and why it was not done."""
+"""What was refused: who wanted what, when, and why it was not done. The newest of each agent are kept."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from dgent.blocks.errors import PermissionDenied
 from dgent.blocks.record import AUDIT, AuditRecord
 from dgent.errors import DgentError
 from dgent.model.query import Query
+from dgent.store.backend import Delete
 from dgent.universe.universe import Universe
 
 MAX_REASON = 1000
+KEPT = 1000  # refusals of one agent; so nobody fills the store by asking for what it may not have
+SLACK = 100  # so many more may come before the oldest go, all at once
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,17 @@ async def note(universe: Universe, record: AuditRecord, error: PermissionDenied)
     """Keep a refusal. What goes wrong with that is told with the refusal, and does not replace it."""
     try:
         await universe.remember(record)
+        await _trim(universe, record.agent)
     except DgentError as trouble:
         error.add_note(f"this refusal could not be logged: {trouble}")
+
+
+async def _trim(universe: Universe, agent: str) -> None:
+    where = {"agent": agent}
+    surplus = await universe.count(Query(schema=AUDIT.name, where=where, limit=None)) - KEPT
+    if surplus > SLACK:
+        oldest = Query(schema=AUDIT.name, where=where, descending=False, limit=surplus)
+        await universe.commit([Delete(each.id) for each in await universe.query(oldest, raw=True)])
 
 
 async def refusals(universe: Universe, agent: str, limit: int) -> list[Refusal]:

@@ -25,6 +25,11 @@ class Authority:
     def __init__(
         self, universe: Universe, agent: str, trust: str, consent: Consent | None, consent_s: float
     ) -> None:
+        if not isinstance(universe, Universe):
+            raise InputError(
+                f"a library is on a universe, not on a {type(universe).__name__}",
+                hint="with dgent.sync.open use dgent.sync.blocks",
+            )
         if ids.check_name(agent, "agent") == CONSTELLATION:
             raise InputError(f"{CONSTELLATION} is no agent: give its blocks by owner=", field="agent")
         self.agent = agent
@@ -45,9 +50,10 @@ class Authority:
         request = Request(self.agent, label, operation, what, reason)
         return await agreed(self._consent, request, self._consent_s)
 
-    async def _widened(self, block: Block, before: str, after: str) -> None:
+    async def _widened(self, block: Block, before: str, what: str) -> None:
+        """Have somebody agree to more being allowed than the permission of before."""
         who = "a human" if before == "human" else "the partner"
-        judgement = gate.Judgement("consent", f"{who} must agree to allow {after} instead of {before}")
+        judgement = gate.Judgement("consent", f"{who} must agree to allow {what}")
         if await self._agreed(block.label, "manage", "describe", judgement.reason):
             return
         message = f"describe of {block.label!r} is denied: {judgement.reason}, and nobody did"

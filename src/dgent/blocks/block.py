@@ -18,7 +18,8 @@ from dgent.blocks.checking import check_growth, measure
 from dgent.blocks.diff import Diff
 from dgent.blocks.document import Document, counts
 from dgent.blocks.editable import Change
-from dgent.blocks.entries import Wanted, missing
+from dgent.blocks.entries import Wanted
+from dgent.blocks.entries import trimmed as gone
 from dgent.blocks.form import contents, rendered
 from dgent.blocks.overlong import is_over_limit, unflagged
 from dgent.blocks.permit import Permit
@@ -27,7 +28,7 @@ from dgent.blocks.redaction import Redaction
 from dgent.blocks.section import Edits, Section
 from dgent.blocks.shape import Shape
 from dgent.blocks.version import Branch, Version
-from dgent.errors import InputError, VersionConflict
+from dgent.errors import Conflict, InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.store.backend import Op
 from dgent.universe import writing
@@ -59,13 +60,22 @@ class Block(Edits):
 
     def __init__(self, library: Authority, standing: Standing, chain: Chain | None = None) -> None:
         self._library, self._standing = library, standing
-        self._shape = shapes.load(standing.card.value.document, standing.card.value.shape)
         self._chain = Chain(library._universe, standing.card.id) if chain is None else chain
 
     @property
     def _card(self) -> Card:
         """Its card, as it was when it was last looked at."""
         return self._standing.card
+
+    @property
+    def _standing(self) -> Standing:
+        """What this agent may do with it, as it was when it was last looked at."""
+        return self.__standing
+
+    @_standing.setter
+    def _standing(self, standing: Standing) -> None:
+        card = standing.card.value
+        self.__standing, self._shape = standing, shapes.load(card.document, card.shape)
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -144,7 +154,8 @@ class Block(Edits):
 
     async def value(self) -> dict[str, Any]:
         """Its content as plain values, as it is now."""
-        return contents(self._shape, await self._document())
+        document = await self._document()
+        return contents(self._shape, document)
 
     async def entries(
         self,
@@ -165,17 +176,8 @@ class Block(Edits):
         wanted = Wanted(contains, agent, since, until)
         found = [each for each in document.newest_entries() if wanted.matches(each)]
         if trimmed and (limit is None or len(found) < limit):
-            found += [each for each in await self._trimmed() if wanted.matches(each)]
+            found += [each for each in gone(document, self._body()) if wanted.matches(each)]
         return found[:limit]
-
-    async def _trimmed(self) -> list[dict[str, Any]]:
-        """What went out of a log by rule, newest first."""
-        found: list[dict[str, Any]] = []
-        for each in reversed(await self._chain.versions()):
-            if each.op == "trim":
-                before, after = await self._chain.at(each.number - 1), await self._chain.at(each.number)
-                found += missing(before.entries(), after.entries())[::-1]
-        return found
 
     async def _document(self) -> Document:
         await self._library._check(self, "read", "read")
@@ -415,7 +417,10 @@ class Block(Edits):
                 except VersionConflict as conflict:
                     if not permit.is_of(conflict):
                         raise
+                    shape = self._shape
                     await permit.renew()  # the card or the share is another one now: it may not be allowed
+                    if self._shape != shape:  # and this edit was judged by what the block was
+                        raise Conflict(f"{self.label!r} has another template now", hint="try again") from None
                     continue
                 if done is not None:
                     if self.over_limit and length <= self.limit:

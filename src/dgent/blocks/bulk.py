@@ -6,8 +6,8 @@ version is proven to be the newest, by the same read that would fetch a newer on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from dgent.blocks import errors
 from dgent.blocks.access import Card
@@ -15,7 +15,8 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.form import rendered
 from dgent.blocks.record import snapshot_id, version_id
-from dgent.blocks.shape import load
+from dgent.blocks.shape import Shape, load
+from dgent.errors import DgentError
 from dgent.model.datum import Datum
 from dgent.universe.universe import Universe
 
@@ -26,13 +27,21 @@ AT_ONCE = 4000  # ids in one read
 
 @dataclass(frozen=True)
 class Drawn:
-    """A block as text at a version, and who has written the versions after the newest that is folded."""
+    """A block as text at a version, and who has written the versions after the newest that is folded.
+
+    `problem` says why it cannot be read, if so.
+    """
 
     rev: int | None
     version: int
     text: str
     by: frozenset[str]
     folded: int = 0
+    problem: str = ""
+
+
+Draw = Callable[[Shape, Document, int], str]
+"""How a document becomes text: by its shape, and with the limit of its block."""
 
 
 @dataclass
@@ -76,11 +85,17 @@ class _Reading:
         return Document.load(content, [each.content for each in self.came])
 
 
-async def draw(universe: Universe, cards: Iterable[Card], drawn: dict[str, Drawn]) -> None:
-    """Make `drawn` hold some blocks as they are now: read and render those that are new or have changed."""
-    wanted = {card.id: card for card in cards}
-    for id in drawn.keys() - wanted.keys():
+def keep(drawn: dict[str, Drawn], ids: Collection[str]) -> None:
+    """Forget the texts of all blocks but some."""
+    for id in drawn.keys() - set(ids):
         del drawn[id]
+
+
+async def draw(
+    universe: Universe, cards: Iterable[Card], drawn: dict[str, Drawn], how: Draw = rendered
+) -> None:
+    """Make `drawn` hold some blocks as they are now: read and draw those that are new or have changed."""
+    wanted = {card.id: card for card in cards}
     known = [id for id, card in wanted.items() if id in drawn and drawn[id].rev == card.rev]
     pairs = [version_id(id, drawn[id].version + step) for id in known for step in (0, 1)]
     there = [each is not None for each in await _get(universe, pairs)]
@@ -90,30 +105,32 @@ async def draw(universe: Universe, cards: Iterable[Card], drawn: dict[str, Drawn
     for reading in await _read(universe, list(changed)):
         by = frozenset(each.author or "" for each in reading.came)
         card = changed.pop(reading.id)
-        drawn[reading.id] = _drawn(card, reading.last, reading.document, by, reading.folded)
+        made = Drawn(card.rev, reading.last, "", by, reading.folded)
+        drawn[reading.id] = _drawn(card, made, reading.document, how)
     for id, card in changed.items():  # these were folded while they were read
-        drawn[id] = await _drawn_alone(universe, card)
+        drawn[id] = await _drawn_alone(universe, card, how)
 
 
-def _drawn(
-    card: Card, version: int, document: Callable[[], Document], by: frozenset[str], folded: int
-) -> Drawn:
+def _drawn(card: Card, made: Drawn, document: Callable[[], Document], how: Draw) -> Drawn:
     try:
         shape = load(card.value.document, card.value.shape)
-        text = rendered(shape, document(), card.value.limit)
+        return replace(made, text=how(shape, document(), card.value.limit))
     except (errors.DocumentCorrupt, errors.TemplateError) as error:
-        text = f"[this block cannot be read: {error.message}]"  # the others can
-    return Drawn(card.rev, version, text, by, folded)
+        return _unreadable(made, error)  # the others can
 
 
-async def _drawn_alone(universe: Universe, card: Card) -> Drawn:
+async def _drawn_alone(universe: Universe, card: Card, how: Draw) -> Drawn:
     chain = Chain(universe, card.id)
     try:
         await chain.refresh()
     except errors.DocumentCorrupt as error:
-        return Drawn(card.rev, 0, f"[this block cannot be read: {error.message}]", frozenset())
-    by = frozenset(each.by for each in chain.tail)
-    return _drawn(card, chain.number, lambda: chain.document, by, chain.folded)
+        return _unreadable(Drawn(card.rev, 0, "", frozenset()), error)
+    made = Drawn(card.rev, chain.number, "", frozenset(each.by for each in chain.tail), chain.folded)
+    return _drawn(card, made, lambda: chain.document, how)
+
+
+def _unreadable(made: Drawn, error: DgentError) -> Drawn:
+    return replace(made, text=f"[this block cannot be read: {error.message}]", problem=error.message)
 
 
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:

@@ -10,17 +10,19 @@ from typing import Any
 
 from dgent import ids
 from dgent.blocks import constellation, errors, gate
+from dgent.blocks import shape as shapes
 from dgent.blocks.access import Card, Reader
 from dgent.blocks.authority import Authority
 from dgent.blocks.block import Block
 from dgent.blocks.chain import Chain
 from dgent.blocks.constellation import one_of
 from dgent.blocks.filling import first_content, new_card
+from dgent.blocks.fitting import check_fit, unlocked
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
-from dgent.blocks.record import BLOCK
+from dgent.blocks.record import BLOCK, version_id
 from dgent.blocks.template import LIMIT, Given, find
 from dgent.blocks.viewport import VIEW, check_view
-from dgent.errors import InputError
+from dgent.errors import InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
@@ -96,6 +98,14 @@ class Cards(Authority):
             )
         return Block(self, others[0])
 
+    async def by_id(self, id: str) -> Block:
+        """A block by its id: this agent's, or one that was shared with it, or that belongs to all."""
+        await self._may("read", "", "by_id")
+        standing = await self._caller.standing_by_id(self._universe, ids.check_id(id))
+        if standing is None:
+            raise errors.BlockNotFound(f"{self.agent} has no block of the id {id!r}", id=id)
+        return Block(self, standing)
+
     async def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
         """This agent's blocks by label; with `shared` also those of others that it may see, by owner."""
         await self._may("read", "")
@@ -127,11 +137,13 @@ class Cards(Authority):
         kind: str | None = None,
         limit: int | None = None,
         permission: str | None = None,
+        template: Given = None,
     ) -> Block:
         """Change what a block is for, when it is in the context, how long it may be, or its permission.
 
-        A permission that allows more than before needs somebody's consent: else an agent could give
-        itself leave to change what it may only read.
+        A `template` gives it another shape, for the same kind of document, which what it holds must fit; all
+        else stays. What allows more than before needs somebody's consent: else an agent could give itself
+        leave to change what it may only read.
         """
         block = await self.get(label, owner=owner)
         given: dict[str, Any] = {
@@ -142,13 +154,25 @@ class Cards(Authority):
         }
         fields = {name: value for name, value in given.items() if value is not None}
         _check_card(fields)
+        if template is not None:
+            made = find(template)
+            fields |= {"template": made.name, "shape": shapes.dump(made.shape)}
         asked: set[str] = set()
 
+        async def agreed(before: str, what: str) -> None:
+            if what not in asked:  # nobody is asked twice for one thing
+                await self._widened(block, before, what)
+                asked.add(what)
+
         async def work(tx: Transaction, card: Card) -> None:
-            wanted = fields.get("permission", card.value.permission)
-            if gate.least(wanted, card.value.permission) != wanted and card.value.permission not in asked:
-                asked.add(card.value.permission)
-                await self._widened(block, card.value.permission, wanted)
+            before, wanted = card.value.permission, fields.get("permission", card.value.permission)
+            if gate.least(wanted, before) != wanted:
+                await agreed(before, f"{wanted} instead of {before}")
+            if template is not None:
+                old = shapes.load(card.value.document, card.value.shape)
+                for name in unlocked(old, made.shape):
+                    await agreed(before, f"changes of {name}")
+                check_fit(old, made.shape, await block._chain.newest(tx))
             await tx.store(card.replace(value=replace(card.value, **fields)))
 
         await self._manage(block, "describe", work, f"describe {label}")
@@ -180,12 +204,19 @@ class Cards(Authority):
 
     async def delete(self, label: str, *, owner: str | None = None) -> None:
         """Remove a block; its label is free at once, and `restore` brings it back with its history."""
-        block = await self.get(label, owner=owner)
+        await self._remove(await self.get(label, owner=owner))
+
+    async def _remove(self, block: Block, *, at: int | None = None) -> None:
+        """Delete a block, perhaps only if it is still at a version."""
 
         async def work(tx: Transaction, card: Card) -> None:
+            if at is not None and await tx.exists(version_id(card.id, at + 1)):
+                raise VersionConflict(
+                    f"the block {card.value.label!r} is not at version {at} any more", id=card.id
+                )
             await tx.store(card.replace(value=replace(card.value, active=False)))
 
-        await self._manage(block, "delete", work, f"delete {label}")
+        await self._manage(block, "delete", work, f"delete {block.label}")
 
     async def restore(self, label: str, *, to: str | None = None) -> Block:
         """Bring back the block of a label that was deleted last, perhaps under another label.

@@ -32,6 +32,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.store.backend import LIVE, Check, Delete, Op, Put
 from dgent.universe import writing
+from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 FOLD = 128  # versions that are folded together
@@ -96,6 +97,14 @@ class Chain:
             except errors.DocumentCorrupt:
                 return False
         return True
+
+    async def newest(self, tx: Transaction) -> Document:
+        """The document as it is now, for a transaction that must not commit if it has changed by then."""
+        while True:
+            await self.refresh()
+            here, later = (version_id(self._block, self.number + step) for step in (0, 1))
+            if await tx.get(here) is not None and await tx.get(later) is None:
+                return self.document.fork()
 
     async def _catch_up(self) -> bool:
         """Read on from the newest version that was seen; False when what is in memory is of no use.

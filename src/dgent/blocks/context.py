@@ -61,12 +61,14 @@ class Wanted:
 async def context(library: Library, wanted: Wanted) -> Context:
     """The memory part of a prompt for an agent."""
     groups: dict[int, list[Standing]] = {group: [] for group in ORDER}
-    for standing in await library._caller.visible(library._universe):
+    visible = await library._caller.visible(library._universe)
+    for standing in visible:
         group = _group(library.agent, standing, wanted)
         if group is not None:
             groups[group].append(standing)
     shown = [(group, each) for group in ORDER for each in groups[group]]
     drawn = library._drawn
+    bulk.keep(drawn, [each.card.id for each in visible])
     await bulk.draw(library._universe, [each.card for _, each in shown], drawn)
     parts = [_part(library.agent, group, each, drawn[each.card.id], wanted) for group, each in shown]
     if wanted.changes:

@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import loro
+import msgspec
 
 from dgent.blocks import errors, redaction
 from dgent.errors import InputError
 
+MAX_DEPTH = 64  # of lists and maps in each other
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
 
+TRIM = "trim"  # the message of a change that took old entries out of a log
 TEXT, FIELDS, ITEMS, ENTRIES, NODES, COUNT = "content", "fields", "items", "entries", "nodes", "count"
 
 
@@ -193,6 +196,26 @@ class Document:
         """A copy that can be edited without changing this one."""
         return Document.load(self.snapshot())
 
+    def fork_at(self, frontiers: str) -> Document:
+        """A copy as of a state of its history, whose edits can be joined; DocumentCorrupt without one."""
+        if not self.includes(frontiers):
+            raise errors.DocumentCorrupt("the document was never in this state, or does not know it any more")
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        made = Document(_guarded(lambda: self._doc.fork_at(wanted)))
+        made._doc.peer_id = secrets.randbits(63)
+        return made
+
+    def includes(self, frontiers: str) -> bool:
+        """Whether a state is this one, or part of the history of it."""
+        self._doc.commit()
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        return _guarded(lambda: self._doc.frontiers_to_vv(wanted)) is not None
+
+    def join(self, other: Document) -> None:
+        """Take in what was done to a copy of this document, as if it had been done here."""
+        self.merge(other.take_update())
+        self._came, self._went = self._came + other._came, self._went + other._went
+
     # -- what it holds ------------------------------------------------------------------------
 
     def value(self) -> dict[str, Any]:
@@ -241,11 +264,11 @@ class Document:
 
     def set_field(self, key: str, value: Any, name: str = FIELDS) -> None:
         """Give a field a value."""
-        self._doc.get_map(name).insert(key, plain(value))
+        self._doc.get_map(name).insert(_unicode(key), plain(value))
 
     def delete_field(self, key: str, name: str = FIELDS) -> None:
         """Remove a field."""
-        self._doc.get_map(name).delete(key)
+        self._doc.get_map(name).delete(_unicode(key))
 
     def items(self, name: str = ITEMS) -> list[Any]:
         """The items of a list."""
@@ -271,6 +294,33 @@ class Document:
         if not isinstance(found, loro.LoroMap):
             raise errors.NoMatch(f"the item at {place} has no fields")
         _change(found, fields)
+
+    def item_key(self, place: int, name: str = ITEMS) -> str:
+        """What an item with fields is called in every copy of this document, wherever it stands there."""
+        found = getattr(self._doc.get_movable_list(name).get(place), "container", None)
+        if not isinstance(found, loro.LoroMap):
+            raise errors.NoMatch(f"the item at {place} has no fields")
+        id: Any = found.id
+        return f"{id.counter}@{id.peer}"
+
+    def item_fields(self, key: str) -> dict[str, Any] | None:
+        """The fields of the item that is called so; None when it is not there any more."""
+        found = self._item(key)
+        return None if found is None else dict(found.get_deep_value())
+
+    def set_fields_of(self, key: str, fields: Mapping[str, Any]) -> None:
+        """Change fields of the item that is called so; None takes one away."""
+        found = self._item(key)
+        if found is None:
+            raise errors.NoMatch(f"there is no item {key!r}")
+        _change(found, fields)
+
+    def _item(self, key: str) -> Any:
+        counter, _, peer = key.partition("@")
+        id = loro.ContainerID.Normal(int(peer), int(counter), loro.ContainerType.Map())
+        self._doc.commit()
+        there = self._doc.has_container(id) and self._doc.get_path_to_container(id) is not None
+        return self._doc.get_map(id) if there else None
 
     def write_items(self, values: Sequence[Any], name: str = ITEMS) -> None:
         """Make a list another one, keeping what both begin and end with."""
@@ -317,8 +367,25 @@ class Document:
         self._doc.get_list(name).push(plain(value))
 
     def trim_entries(self, count: int, name: str = ENTRIES) -> None:
-        """Remove so many of the oldest entries of a log."""
+        """Remove so many of the oldest entries of a log; `trimmed_entries` has them still."""
+        self._doc.commit()
         self._doc.get_list(name).delete(0, count)
+        self._doc.set_next_commit_message(TRIM)
+        self._doc.commit()
+
+    def trimmed_entries(self, name: str = ENTRIES) -> list[Any]:
+        """The entries that were trimmed, oldest first, as far as its history goes back."""
+        told = self._doc.export_json_updates(self._doc.shallow_since_vv, self._doc.oplog_vv)
+        came: dict[tuple[str, int], Any] = {}
+        gone: list[tuple[str, int]] = []
+        for message, peer, op in _list_ops(told, name):
+            content = op["content"]
+            if content["type"] == "insert":
+                came |= {(peer, op["counter"] + step): each for step, each in enumerate(content["value"])}
+            elif content["type"] == "delete" and message == TRIM:
+                first, _, whose = content["start_id"].partition("@")
+                gone += [(whose, int(first) + step) for step in range(abs(content["len"]))]
+        return [came[id] for id in gone if id in came]
 
     def count(self, name: str = COUNT) -> int:
         """What a counter stands at."""
@@ -344,6 +411,14 @@ class Document:
         made = tree.create(above) if place is None else tree.create_at(_room(tree, above, place, 1), above)
         _change(tree.get_meta(made), data)
         return f"{made.counter}@{made.peer}"
+
+    def has_node(self, id: str, name: str = NODES) -> bool:
+        """Whether a node is there."""
+        try:
+            _tree_id(self._doc.get_tree(name), id)
+        except errors.NoMatch:
+            return False
+        return True
 
     def node_data(self, id: str, name: str = NODES) -> dict[str, Any]:
         """The fields of a node."""
@@ -378,23 +453,44 @@ class Document:
         tree.delete(_tree_id(tree, id))
 
 
-def plain(value: Any) -> Any:
+def _list_ops(told: str, name: str) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
+    """What was done to a list: with which message, by whom, and what, as the library tells it."""
+    for change in msgspec.json.decode(told)["changes"]:
+        peer = change["id"].partition("@")[2]
+        for op in change["ops"]:
+            if op["container"] == f"cid:root-{name}:List":
+                yield change.get("msg"), peer, op
+
+
+def plain(value: Any, depth: int = 0) -> Any:
     """A value as a document can hold it, or what is wrong with it."""
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _unicode(value)
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise InputError(f"{value} does not fit into 64 bits")
+            raise InputError("the number does not fit into 64 bits")
         return value
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise InputError(f"{value} is no number that can be kept")
         return value
+    if depth == MAX_DEPTH:
+        raise InputError(f"lists and maps are nested at most {MAX_DEPTH} deep")
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(each, depth + 1) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: plain(each) for key, each in value.items()}
+        return {_unicode(key): plain(each, depth + 1) for key, each in value.items()}
     raise InputError(f"a document holds texts, numbers, lists and maps, not a {type(value).__name__}")
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError("the text is not valid Unicode") from None
+    return text
 
 
 def _guarded(work: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -62,16 +60,15 @@ def expired(shape: Shape, document: Document, name: str) -> int:
     return many
 
 
-def missing(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-    """The entries that are not there any more: not always the first, another's may stand before them."""
-    left = Counter(sameness(each) for each in after)
-    gone = []
-    for each in before:
-        if left[sameness(each)]:
-            left[sameness(each)] -= 1
-        else:
-            gone.append(each)
-    return gone
+def trimmed(document: Document, name: str) -> list[Any]:
+    """What went out of a log by rule, newest first; not what came back since."""
+    told = {sameness(each) for each in document.entries(name)}
+    found = []
+    for each in reversed(document.trimmed_entries(name)):
+        if (key := sameness(each)) not in told:
+            told.add(key)
+            found.append(each)
+    return found
 
 
 def _at(document: Document, place: int, name: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Iterable, Mapping
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -29,13 +30,14 @@ from dgent.blocks.cards import Cards
 from dgent.blocks.constellation import Groups, Roster, one_of
 from dgent.blocks.context import Wanted, context, names_of
 from dgent.blocks.editable import check_text
+from dgent.blocks.folder import syncing
+from dgent.blocks.folder.report import FolderReport
+from dgent.blocks.fulltext import Fulltexts
 from dgent.blocks.kind import BLOCK_KINDS
 from dgent.blocks.notice import Notice
-from dgent.blocks.permit import Consent
-from dgent.blocks.record import (
-    share_id,
-)
-from dgent.blocks.search import Hit, Text
+from dgent.blocks.permit import Request
+from dgent.blocks.record import share_id
+from dgent.blocks.search import Hit, Text, text_of
 from dgent.blocks.sharing import Share
 from dgent.blocks.version import Version
 from dgent.universe.transaction import Transaction
@@ -55,12 +57,14 @@ class Library(Cards):
         agent: str,
         *,
         trust: str = "partner",
-        consent: Consent | None = None,
+        consent: Callable[[Request], Awaitable[bool] | bool] | None = None,
         consent_s: float = CONSENT_S,
     ) -> None:
         super().__init__(universe, agent, trust, consent, consent_s)
-        self.agents, self.groups = Roster(self), Groups(self)
+        self.agents = Roster(self)
+        self.groups = Groups(self)
         self._drawn: dict[str, Drawn] = {}  # texts of versions, which never change
+        self._fulltexts = Fulltexts()
 
     # -- sharing ------------------------------------------------------------------------------
 
@@ -188,6 +192,33 @@ class Library(Cards):
         """Note in the agent's rolling log what so many messages came to."""
         return await rolling.log(self, "summary", {"summary": check_text(summary), "count": count}, label)
 
+    # -- files ------------------------------------------------------------------------------------
+
+    async def sync(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        by: str | None = None,
+        dry_run: bool = False,
+        wait_s: float = 10.0,
+    ) -> FolderReport:
+        """Make a folder of files and the blocks that this agent may see agree.
+
+        Each block is a file that can be edited, and a small one that describes it. What was edited in them
+        is taken in through the gate as versions by `by`, merged with what happened to the blocks since;
+        then files are written anew. With `dry_run` it is only told what would be done.
+        """
+        await self._may("read", "", "sync")
+        return await syncing.sync(self, folder, by, dry_run, wait_s)
+
+    async def follow_folder(
+        self, folder: str | os.PathLike[str], *, every: float = 1.0, by: str | None = None
+    ) -> AsyncIterator[FolderReport]:
+        """Sync a folder every so many seconds, as long as it is asked; gives each report that has news."""
+        await self._may("read", "", "sync")
+        async for report in syncing.follow(self, folder, every, by):
+            yield report
+
     # -- the archive --------------------------------------------------------------------------------
 
     async def archive(self, text: str, *, tags: Iterable[str] = ()) -> Entry:
@@ -235,11 +266,12 @@ class Library(Cards):
     ) -> AsyncIterator[Text]:
         """The texts to look through; of the entries only those that have some of the words."""
         if kind != "entry" and not tags:
-            for block in await self.list(kind=kind, shared=True):
-                if owner in (None, block.owner):
-                    await block._chain.refresh()
-                    text = search.flat(block._chain.document.value())
-                    yield Text(block.kind, block.id, block.owner, block.label, text, block.description)
+            visible = [each.card for each in await self._caller.visible(self._universe)]
+            self._fulltexts.keep([card.id for card in visible])
+            wanted = [card for card in visible if kind in (None, card.value.kind)]
+            wanted = [card for card in wanted if owner in (None, card.value.owner)]
+            for text in await self._fulltexts.of(self._universe, wanted):
+                yield text
         if kind in (None, "entry") and owner in (None, self.agent):
             async for entry in archive.with_words(self._universe, self.agent, terms, tags):
-                yield Text("entry", entry.id, entry.agent, "", entry.text, " ".join(sorted(entry.tags)))
+                yield text_of("entry", entry.id, entry.agent, "", entry.text, " ".join(sorted(entry.tags)))

@@ -1,8 +1,9 @@
 """Search: which of some texts speak of what somebody asks for, the best first.
 
-Archival entries come out of an index of their words. Blocks are looked through one after the other, as they
-are now, so that takes as long as there are blocks that the caller may see; and nothing is kept that could
-disagree with them after an undo, a rollback, or a share that was taken back.
+Archival entries come out of an index of their words. Blocks are looked through as they are now, all that the
+caller may see. Those that changed since the last time are read together, and for the others it is proven that
+they did not; so nothing is kept that could disagree with them after an undo, a rollback, or a share that was
+taken back.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterable
 from dataclasses import dataclass
-from typing import Any
 
 from dgent.errors import InputError
 
@@ -28,16 +28,37 @@ _APART = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U000
 _WORD = re.compile(rf"[{_APART}]|(?:(?![{_APART}])\w)+(?:['\u2019](?:(?![{_APART}])\w)+)*")
 
 
+class Bag:
+    """The words of a text, as they are counted: a search looks into many texts, and often again."""
+
+    __slots__ = ("_plain", "count")
+
+    def __init__(self, text: str) -> None:
+        found = words(text)
+        self.count = len(found)
+        self._plain = f" {'  '.join(found)} "
+
+    def of(self, word: str) -> int:
+        """How often a word is there."""
+        return self._plain.count(f" {word} ")
+
+
 @dataclass(frozen=True)
 class Text:
-    """Something that can be found: a block or an archival entry."""
+    """Something that can be found: a block or an archival entry, and the words that lead to it."""
 
     kind: str
     id: str
     owner: str
     label: str
     text: str
-    names: str = ""  # further words that lead to it: a description, tags
+    words: Bag
+    names: Bag  # of its label, and a description or tags
+
+
+def text_of(kind: str, id: str, owner: str, label: str, text: str, further: str) -> Text:
+    """Something that can be found by its text, its label, and further words."""
+    return Text(kind, id, owner, label, text, Bag(text), Bag(f"{label} {further}"))
 
 
 @dataclass(frozen=True)
@@ -112,15 +133,12 @@ async def _matches(texts: AsyncIterable[Text], terms: frozenset[str]) -> tuple[l
     matches: list[_Match] = []
     total = length = 0
     async for text in texts:
-        body = words(text.text)
-        counts = Counter(word for word in body if word in terms)
-        for word in words(f"{text.label} {text.names}"):
-            if word in terms:
-                counts[word] += NAME_WEIGHT
+        said = {word: text.words.of(word) + NAME_WEIGHT * text.names.of(word) for word in terms}
+        counts = Counter({word: count for word, count in said.items() if count})
         total += 1
-        length += len(body)
+        length += text.words.count
         if counts:
-            matches.append(_Match(text, counts, len(body)))
+            matches.append(_Match(text, counts, text.words.count))
     return matches, total, length
 
 
@@ -158,14 +176,3 @@ def _snippet(text: str, terms: frozenset[str]) -> tuple[str, tuple[tuple[int, in
     shift = len(before) - start
     marks = tuple((a + shift, b + shift) for a, b in places if start <= a and b <= end)
     return f"{before}{text[start:end]}{after}".replace("\n", " "), marks
-
-
-def flat(value: Any) -> str:
-    """All texts and numbers in a value, one to a line."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
-        return "\n".join(flat(each) for each in value.values())
-    if isinstance(value, list | tuple):
-        return "\n".join(flat(each) for each in value)
-    return "" if value is None or isinstance(value, bool) else str(value)

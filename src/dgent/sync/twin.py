@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Generic
 
 from dgent.sync import wording
-from dgent.sync.block import Block
+from dgent.sync.entering import Entering
 from dgent.sync.home import WAITS, Home
 from dgent.sync.stream import Stream
 
@@ -59,6 +59,8 @@ def wrap(value: Any, home: Home, owner: Twin | None = None) -> Any:
     kind = _TWINS.get(type(value))
     if kind is not None:
         return kind._around(value, home)
+    if type(value) is list and value and type(value[0]) in _TWINS:
+        return [wrap(each, home, owner) for each in value]
     return Stream(home, value) if isinstance(value, AsyncIterator) else value
 
 
@@ -195,7 +197,7 @@ def _entering(function: Function) -> Function:
     def method(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
         home = self._home
         manager = function(self._source, *args, **kwargs)
-        return Block(home, manager, lambda value: wrap(value, home))
+        return Entering(home, manager, lambda value: wrap(value, home))
 
     return method
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Stay:
     """One task of the loop that enters a manager, waits until a block is over, and leaves it.
 
-    Everything is touched on the loop only. It knows nothing of the `Block`, which can therefore be found to
-    be given up.
+    Everything is touched on the loop only. It knows nothing of the `Entering`, which can therefore be found
+    to be given up.
     """
 
     def __init__(self, manager: AbstractAsyncContextManager[Any]) -> None:
@@ -68,7 +68,7 @@ def _seen(task: asyncio.Task[Any]) -> None:
         task.exception()  # whoever leaves the block is told; nobody may be left to do so
 
 
-class Block(AbstractContextManager[Any]):
+class Entering(AbstractContextManager[Any]):
     """What `with` enters in place of `async with`.
 
     As in async code, whatever the manager does meanwhile belongs to one task. If that goes wrong while the

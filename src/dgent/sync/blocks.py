@@ -1,0 +1,109 @@
+"""Blocks for code without an event loop: `from dgent.sync.blocks import Library`.
+
+The same names as in `dgent.blocks`; `Library`, its blocks and their sections block until they are answered.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from dgent.blocks import (
+    TEMPLATES,
+    Activity,
+    Agent,
+    Branch,
+    Context,
+    Diff,
+    Difference,
+    Entry,
+    Field,
+    Group,
+    Hit,
+    Member,
+    Notice,
+    Redaction,
+    Refusal,
+    Request,
+    SectionShape,
+    Shape,
+    Share,
+    Template,
+    Version,
+    View,
+    authority,
+    block,
+    cards,
+    constellation,
+    editable,
+    errors,
+    library,
+    section,
+    structured_edits,
+    text_edits,
+)
+from dgent.errors import InputError
+from dgent.sync.twin import Twin, make_twin
+from dgent.sync.universe import Universe
+
+__all__ = [
+    "TEMPLATES",
+    "Activity",
+    "Agent",
+    "Block",
+    "Branch",
+    "Context",
+    "Diff",
+    "Difference",
+    "Entry",
+    "Field",
+    "Group",
+    "Groups",
+    "Hit",
+    "Library",
+    "Member",
+    "Notice",
+    "Redaction",
+    "Refusal",
+    "Request",
+    "Roster",
+    "Section",
+    "SectionShape",
+    "Shape",
+    "Share",
+    "Template",
+    "Version",
+    "View",
+    "errors",
+]
+
+
+def _init(self: Twin, universe: Any, agent: str, **options: Any) -> None:
+    if not isinstance(universe, Universe):
+        raise InputError(
+            f"this Library takes a universe of dgent.sync, not a {type(universe).__name__}",
+            hint="with dgent.open use dgent.blocks",
+        )
+    if inspect.iscoroutinefunction(options.get("consent")):
+        raise InputError("dgent.sync takes plain functions, and this one is async", hint="use `def`")
+    self._source = library.Library(universe._source, agent, **options)
+    self._home = universe._home
+
+
+def _twin(source: type, **instead: Any) -> Any:
+    return make_twin(source, instead=instead, module=__name__)
+
+
+Editable = _twin(editable.Editable)
+TextEdits = _twin(text_edits.TextEdits)
+FieldEdits = _twin(structured_edits.FieldEdits)
+ItemEdits = _twin(structured_edits.ItemEdits)
+NodeEdits = _twin(structured_edits.NodeEdits)
+Edits = _twin(section.Edits)
+Section = _twin(section.Section)
+Block = _twin(block.Block)
+Roster = _twin(constellation.Roster)
+Groups = _twin(constellation.Groups)
+Authority = _twin(authority.Authority)
+Cards = _twin(cards.Cards)
+Library = _twin(library.Library, __init__=_init)

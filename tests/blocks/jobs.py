@@ -1,0 +1,65 @@
+"""What worker processes do with blocks; each function is one job, named by the test that starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dgent.blocks import Library, chain
+from dgent.store.postgres import backend as _postgres  # noqa: F401 - here, so that no worker imports it
+from dgent.universe.universe import open as open_universe
+from tests.fault.nursery import say
+
+
+@asynccontextmanager
+async def opened(url: str, agent: str = "scout") -> Any:
+    """A library on a store."""
+    async with open_universe(url) as u:
+        yield Library(u, agent=agent)
+
+
+def run(url: str, at: float, work: Callable[[Library], Awaitable[None]]) -> None:
+    """Open a library and do the work, all workers at one moment."""
+
+    async def main() -> None:
+        async with opened(url) as lib:
+            await lib.list()
+            await asyncio.sleep(max(0.0, at - time.time()))
+            await work(lib)
+
+    asyncio.run(main())
+
+
+def edit_all(url: str, at: float, name: str, times: int) -> None:
+    """Edit one block of each kind so many times, by one handle."""
+
+    async def work(lib: Library) -> None:
+        notes, tasks = await lib.get("notes"), await lib.get("tasks")
+        for n in range(times):
+            await notes.append(f"[{name}.{n}]")
+            if n % 5 == 4:
+                await notes.replace(f"[{name}.{n}]", f"<{name}.{n}>")
+            if n % 10 == 0:
+                await tasks.append(f"{name}.{n}")
+        say((await notes.history(1))[0].number)
+
+    run(url, at, work)
+
+
+def scribble(url: str, name: str, fold: int) -> None:
+    """Make blocks and edit the one of all until killed, and say what is done. Folds come often."""
+    chain.FOLD, chain.KEEP = fold, 2
+
+    async def work(lib: Library) -> None:
+        notes = await lib.get("notes")
+        for n in range(100_000):
+            await notes.append(f"[{name}.{n}]")
+            say(["edit", f"[{name}.{n}]"])
+            if n % 7 == 3:
+                block = await lib.create(f"{name}.{n}", text="new")
+                say(["create", block.label])
+
+    run(url, 0.0, work)
