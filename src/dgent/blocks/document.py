@@ -106,7 +106,7 @@ class Document:
 
     def revert_to(self, frontiers: str) -> None:
         """Change everything back to what it was at a state, as new edits."""
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        wanted = _frontiers(frontiers)
         before = self.text()
         _guarded(lambda: self._doc.revert_to(wanted))
         came, went = counts(before, self.text())
@@ -161,7 +161,7 @@ class Document:
 
     def knows(self, frontiers: str) -> bool:
         """Whether a state is in its history, so that it can go back to it."""
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        wanted = _frontiers(frontiers)
         found = self._doc.frontiers_to_vv(wanted)
         return found is not None and found.includes_vv(self._doc.shallow_since_vv)
 
@@ -422,6 +422,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain(each) for key, each in value.items()}
     raise InputError(f"a document holds texts, numbers, lists and maps, not a {type(value).__name__}")
+
+
+def _frontiers(text: str) -> Any:
+    return _guarded(lambda: loro.Frontiers.decode(base64.b64decode(text, validate=True)))
 
 
 def _guarded(work: Any) -> Any:
