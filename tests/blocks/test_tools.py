@@ -113,6 +113,8 @@ async def test_a_life_of_a_block(scout: Library) -> None:
     assert (await ok(box, "block", "list"))["deleted"] == ["diary"]
     assert (await ok(box, "block", "restore", label="diary", to="journal"))["label"] == "journal"
     await ok(box, "block", "view", label="journal", start=2, lines=1)
+    assert (await ok(box, "block", "describe", label="journal", template="persona"))["template"] == "persona"
+    await no(box, "block", "wrong_kind", "describe", label="journal", template="task_list")
     assert "core" in await no(box, "block", "wrong_kind", "archive", label=(await _core(box))), (
         "the persona of an agent is not put away by mistake"
     )

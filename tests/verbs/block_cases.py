@@ -32,6 +32,8 @@ BLOCK_CASES: dict[str, list[Case]] = {
     "block.info": [Case({"label": "notes"}, ["notes"]), *NOBODY],
     "block.describe": [
         Case({"label": "notes", "limit": 9000}, ["notes", "--limit", "9000"]),
+        Case({"label": "notes", "template": "persona"}, ["notes", "-t", "persona"]),
+        Case({"label": "notes", "template": "task_list"}, ["notes", "-t", "task_list"], "wrong_kind"),
         Case({"label": "notes"}, ["notes"], "input"),
     ],
     "block.rename": [

@@ -114,9 +114,9 @@ def _field(field: Field) -> dict[str, Any]:
 
 async def describe(call: Call) -> Answer:
     """Change what a block is."""
-    given = call.some(*_CARD)
+    given = call.some(*_CARD, "template")
     if not given:
-        raise InputError("there is nothing to change", hint=f"give one of {', '.join(_NAMED)}")
+        raise InputError("there is nothing to change", hint=f"give one of {', '.join(_NAMED)}, template")
     block = await call.block()
     changed = await call.library.describe(block.label, owner=block.owner, **given)
     return done(f"changed {', '.join(given)} of {block.label!r}", card(changed))
@@ -231,7 +231,7 @@ OPERATIONS: dict[str, Operation] = {
     "list": Operation(list_, (), ("kind", "shared", "offset")),
     "load": Operation(load, ("label",), (*WHICH, "section", "offset")),
     "info": Operation(info, ("label",), WHICH),
-    "describe": Operation(describe, ("label",), (*WHICH, *_NAMED)),
+    "describe": Operation(describe, ("label",), (*WHICH, *_NAMED, "template")),
     "rename": Operation(rename, ("label", "to"), WHICH),
     "pin": Operation(pin, ("label",), WHICH),
     "unpin": Operation(unpin, ("label",), WHICH),

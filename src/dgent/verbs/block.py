@@ -117,11 +117,14 @@ class Describe(One):
     kind: Kind = None
     limit: Annotated[int | None, option("how many characters it may have")] = None
     permission: Permission = None
+    template: Annotated[
+        str | None, option("another template, whose kind of document and fields it fits", short="t")
+    ] = None
 
 
 @verb("block.describe", effect="write", errors=ERRORS)
 async def describe(desk: Desk, ask: Describe) -> BlockCard:
-    """Change what a block is for, its kind, limit or permission."""
+    """Change what a block is for, its kind, limit, permission or template."""
     given = {
         name: value
         for name, value in msgspec.structs.asdict(ask).items()
