@@ -12,6 +12,9 @@ from dgent.blocks.tool_call import WHICH, Call, Operation
 from dgent.errors import InputError
 
 _CARD = ("description", "kind", "limit", "permission")
+MOST_NOTICES = 200
+_DIFFS, _DIFF = 20, 1000  # how many differences a notice shows, and how many characters of each
+_SAID = 500  # characters of a description
 _NAMED = ("kind", "description", "limit", "permission")
 
 
@@ -81,7 +84,7 @@ def card(block: Block) -> dict[str, Any]:
         "id": block.id,
         "owner": block.owner,
         "label": block.label,
-        "description": block.description,
+        "description": block.description[:_SAID],
         "kind": block.kind,
         "document": block.document_kind,
         "template": block.template,
@@ -106,7 +109,7 @@ def _shape(shape: Shape) -> dict[str, Any]:
 
 
 def _field(field: Field) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": field.name, "type": field.type, "description": field.description}
+    made: dict[str, Any] = {"name": field.name, "type": field.type, "description": field.description[:_SAID]}
     made |= {"required": True} if field.required else {}
     made |= {"read_only": True} if field.read_only else {}
     return made | ({"choices": list(field.choices)} if field.choices else {})
@@ -217,9 +220,9 @@ async def notices(call: Call) -> Answer:
             "by": list(each.by),
             "since": each.since,
             "version": each.version,
-            "diff": part_of_text(each.diff.text).shown,
+            "diff": each.diff.text[:_DIFF] if place < _DIFFS else "",
         }
-        for each in found[:MOST_ROWS]
+        for place, each in enumerate(found[:MOST_NOTICES])
     ]
     return done(f"others changed {len(found)} blocks" if found else "others changed nothing", rows)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dgent.blocks import tool_archive, tool_block, tool_edit, tool_history, tool_schema
 from dgent.blocks.kind import BlockKind, DocumentKind, Permission
-from dgent.blocks.tool_answer import Answer, refused
+from dgent.blocks.tool_answer import Answer, bounded, refused
 from dgent.blocks.tool_call import Call, Operation, check
 from dgent.errors import DgentError, InputError
 
@@ -123,7 +123,7 @@ class Toolbox:
                 raise InputError(
                     f"there is no tool {tool_schema.told(name)}", hint=tool_schema.hint(name, tools)
                 )
-            return await self._call(name, tool_schema.read(arguments))
+            return bounded(await self._call(name, tool_schema.read(arguments)))
         except DgentError as error:
             return refused(error)
 
