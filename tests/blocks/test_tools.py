@@ -331,6 +331,14 @@ async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
     empty = {"owner": "", "id": "", "kind": "", "with_agent": "", "value": {}, "text": "", "section": ""}
     assert (await ok(box, "block", "load", label="persona", **empty))["version"] == 1
     assert (await ok(box, "block", "at", label="persona", version=1.0))["version"] == 1
+    await ok(box, "block", "create", label="todo", template="task_list", text="", value=[{"title": "a"}])
+    await ok(box, "block_edit", "append", label="todo", text="", value={"title": "b"})
+    await ok(box, "block_edit", "append", label="persona", text=" Always.", value={})
+    assert len((await ok(box, "block", "load", label="todo"))["value"]["items"]) == 2
+    assert "give one" in await no(
+        box, "block_edit", "input", "append", label="todo", text="x", value={"a": 1}
+    )
+    assert "nothing to add" in await no(box, "block_edit", "input", "append", label="persona")
     await no(box, "block_edit", "input", **dict.fromkeys(tool_schema.parameters_of(box.block_edit), None))
 
 

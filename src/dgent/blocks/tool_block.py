@@ -20,8 +20,9 @@ _NAMED = ("kind", "description", "limit", "permission")
 
 async def create(call: Call) -> Answer:
     """Make a block."""
-    names = ("template", "document", *_CARD, "pinned", "text", "value", "owner")
-    block = await call.library.create(call["label"], **{**call.some(*names), "owner": call["owner"] or None})
+    given = call.some("template", "document", *_CARD, "pinned")
+    first = call.content() or None
+    block = await call.library.create(call["label"], **given, value=first, owner=call["owner"] or None)
     return done(f"made the {block.document_kind} block {block.label!r}", card(block))
 
 
@@ -48,7 +49,7 @@ async def list_(call: Call) -> Answer:
 async def load(call: Call) -> Answer:
     """Read a block, or a section of one."""
     block = await call.block()
-    of = block.section(call["section"]) if call["section"] else block
+    of = call.part(block)
     text, value = await of.text(), None
     if of.document_kind != "text":
         value = small(await of.value())

@@ -24,8 +24,9 @@ def _operation(edit: Editing, *needs: str, takes: tuple[str, ...] = ()) -> Opera
 
     async def run(call: Call) -> Answer:
         block = await call.block()
-        part = block.section(call["section"]) if call["section"] else block
-        made = await edit(part, call, {"message": call.get("message", ""), "expect": call["expect"]})
+        made = await edit(
+            call.part(block), call, {"message": call.get("message", ""), "expect": call["expect"]}
+        )
         if isinstance(made, str):
             data = {"version": block.version, "node": made}
             return done(f"{block.label!r} is at version {block.version}; the node is {made}", data)
@@ -39,11 +40,9 @@ def _operation(edit: Editing, *needs: str, takes: tuple[str, ...] = ()) -> Opera
 
 async def append(part: Block | Section, call: Call, said: dict[str, Any]) -> Version:
     """Add to the end of a text, a list or a log."""
-    if (call["text"] is None) == (call["value"] is None):
-        raise InputError("append adds a text or a value", hint="give text, or value for a list or a log")
     if part.document_kind == "log":
         return await log(part, call, said)
-    return await part.append(call["text"] if call["value"] is None else _item(part, call["value"]), **said)
+    return await part.append(_added(part, call), **said)
 
 
 async def write(part: Block | Section, call: Call, said: dict[str, Any]) -> Version:
@@ -150,10 +149,7 @@ async def log(part: Block | Section, call: Call, said: dict[str, Any]) -> Versio
     """Add an entry to a log."""
     if said["expect"] is not None:
         raise InputError("an entry is added whatever the version is", hint="leave out expect")
-    entry = call["text"] if call["value"] is None else _item(part, call["value"])
-    if entry is None:
-        raise InputError("log needs an entry", hint="give text, or value with its fields")
-    return await part.log(entry, message=said["message"])
+    return await part.log(_added(part, call), message=said["message"])
 
 
 # -- trees --------------------------------------------------------------------------------------
@@ -192,6 +188,14 @@ def _place(shown: int) -> int:
 def _shown(call: Call) -> int | None:
     """The place that was given, if one was."""
     return None if call["place"] is None else _place(call["place"])
+
+
+def _added(part: Block | Section, call: Call) -> Any:
+    """What is added to the end of something."""
+    found = call.content()
+    if found is None:
+        raise InputError("there is nothing to add", hint="give text, or value for an item or an entry")
+    return _item(part, found)
 
 
 def _item(part: Block | Section, value: Any) -> Any:
