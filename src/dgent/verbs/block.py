@@ -169,6 +169,22 @@ async def unpin(desk: Desk, ask: One) -> BlockCard:
     return card_of(await library.pin(block.label, False, owner=block.owner))
 
 
+class View(One, kw_only=True):
+    """What `block.view` takes."""
+
+    label: Annotated[str, argument("the block's label, or its id", complete="block")]
+    start: Annotated[int, argument("the first line")] = 1
+    lines: Annotated[int | None, argument("how many lines; all if left out")] = None
+
+
+@verb("block.view", effect="write", errors=ERRORS)
+async def view(desk: Desk, ask: View) -> BlockCard:
+    """Show only some lines of a long text in the context, from one on."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    return card_of(await library.view(block.label, ask.start, ask.lines, owner=block.owner))
+
+
 @verb("block.delete", effect="write", errors=ERRORS)
 async def delete(desk: Desk, ask: One) -> Removed:
     """Remove a block; its label is free at once, and restore brings it back with its history."""
