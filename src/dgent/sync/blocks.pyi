@@ -39,7 +39,7 @@ from dgent.blocks.access import Standing
 from dgent.blocks.authority import CONSENT_S
 from dgent.blocks.budget import Tokens, estimate
 from dgent.blocks.chain import Chain
-from dgent.blocks.kind import BlockKind, DocumentKind, Permission
+from dgent.blocks.kind import BlockKind, Permission
 from dgent.blocks.permit import Consent
 from dgent.blocks.template import Given
 from dgent.blocks.tool_answer import Answer
@@ -54,6 +54,7 @@ from dgent.blocks.tools import (
     Message,
     Offset,
     Owner,
+    PlainDocument,
     Query,
     Tags,
     TemplateName,
@@ -725,7 +726,7 @@ class Toolbox:
         template: Annotated[
             TemplateName | None, "create: what it is made after; describe: another one that it fits"
         ] = None,
-        document: Annotated[DocumentKind | None, "create: what it holds; text if left out"] = None,
+        document: Annotated[PlainDocument | None, "create: what it holds; text if left out"] = None,
         description: Annotated[str | None, "what belongs into it"] = None,
         kind: Annotated[
             BlockKind | None,
