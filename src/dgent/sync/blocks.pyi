@@ -604,7 +604,10 @@ class Library(Cards):
         """
 
     def activity(self, since: int | datetime | None = None, *, limit: int = 50) -> builtins.list[Activity]:
-        """Who did what to the blocks that this agent may see, since a commit or a time; newest first."""
+        """Who did what to blocks that this agent may see, since a commit or a time; newest first.
+
+        Also to its archival entries, and to the crumbs and trails of the store, which belong to all agents.
+        """
 
     def render(
         self,
@@ -719,7 +722,9 @@ class Toolbox:
         id: Id = None,
         text: Annotated[str | None, "create: the text it begins with"] = None,
         value: Annotated[Any, "create: what a block that is no text begins with"] = None,
-        template: Annotated[TemplateName | None, "create: what it is made after"] = None,
+        template: Annotated[
+            TemplateName | None, "create: what it is made after; describe: another one that it fits"
+        ] = None,
         document: Annotated[DocumentKind | None, "create: what it holds; text if left out"] = None,
         description: Annotated[str | None, "what belongs into it"] = None,
         kind: Annotated[
@@ -748,7 +753,7 @@ class Toolbox:
 
         create: a new block; give a label, and text, value or a template.
         list: the blocks you may use. load: what one says. info: what one is, its limit, fields, shares.
-        describe: change description, kind, limit or permission. rename: give it the label `to`.
+        describe: change description, kind, limit, permission or template. rename: give it the label `to`.
         pin, unpin: keep a working block in your context or not. archive: only search and load find it then.
         view: your context shows only some lines of a long text.
         share: give it to an agent or a group, with a permission (append if left out). unshare: take it back.

@@ -241,6 +241,25 @@ class BlockActivities(msgspec.Struct, frozen=True):
     items: list[BlockActivity]
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Something that was not done: who wanted what of whose block, and why it was refused."""
+
+    at: datetime
+    agent: str
+    trust: str
+    owner: str
+    label: str
+    what: str
+    verdict: str
+    reason: str
+
+
+class Refusals(msgspec.Struct, frozen=True):
+    """What was refused, newest first."""
+
+    items: list[Refusal]
+
+
 class MemoryContext(msgspec.Struct, frozen=True):
     """The memory part of a prompt, how many tokens it is, and what is in it whole, in part and not at all."""
 

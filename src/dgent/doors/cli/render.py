@@ -156,6 +156,7 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "FolderSynced": folder.synced,
     "BlockNotices": block.notices,
     "BlockActivities": block.activities,
+    "Refusals": block.refusals,
     "MemoryContext": block.context,
     "Hits": block.hits,
     "ArchiveEntry": block.entry,
