@@ -317,7 +317,7 @@ async def cut_short(u: dgent.Universe, block: str) -> None:
     await chain.refresh()
     async with chain.alone:
         await chain.fold(keep=1)
-    for page in await chain._pages():
+    for page in await chain._past.records():
         await room.delete(page.id)
     snapshot = await room.get(f"{block}/s")
     shallow = Document.load(snapshot.datum.content).state()
@@ -349,6 +349,69 @@ async def test_histories_that_were_cut_short(tmp_path: Path, side: str, kind: st
         for each in await pair.here.list():
             await (each.append("on") if kind == "text" else each.insert_item("on"))
             assert "on" in await (await pair.here.get(each.label)).text()
+
+
+async def test_what_was_redacted_here_does_not_come_back(tmp_path: Path) -> None:
+    async with opened(tmp_path) as pair:
+        ours = await pair.here.create("notes", text="before. ")
+        await ours.append("the key is hunter2. ")
+        await fork(pair.source, pair.target)
+        await (await pair.there.get("notes")).append("in the fork. ")
+        await ours.append("here. ")
+        await ours.redact(2)
+        done = await merged(pair)
+        assert [(each.how, each.versions) for each in done.blocks] == [("versions", 1)]
+        text = await ours.text()
+        assert "hunter2" not in text and "in the fork. " in text and "here. " in text
+        assert not await pair.here.search("hunter2")
+        await ours.compact(keep=1)
+        await (await pair.there.get("notes")).append("later. ")
+        done = await merge(pair.target, pair.source)
+        found = [await each.text() for each in await pair.here.list()]
+        assert "hunter2" not in "".join(found)
+        assert "later. " in "".join(found) or any("redacted" in each.why for each in done.not_merged)
+
+
+async def test_what_was_redacted_in_the_fork_is_told_of(tmp_path: Path) -> None:
+    async with opened(tmp_path) as pair:
+        ours = await pair.here.create("notes", text="before. ")
+        await ours.append("the key is hunter2. ")
+        await fork(pair.source, pair.target)
+        theirs = await pair.there.get("notes")
+        await theirs.append("the code is 4711. ")
+        await theirs.append("in the fork. ")
+        await theirs.redact(2, 3)
+        done = await merge(pair.target, pair.source)
+        assert [each.versions for each in done.blocks] == [2]
+        assert [each.why for each in done.not_merged] == [
+            "what was redacted in the fork is still said here: redact it here, too"
+        ]
+        text = await ours.text()
+        assert "hunter2" in text and "4711" not in text and "in the fork" in text
+        assert (await merge(pair.target, pair.source)).empty
+
+
+@pytest.mark.parametrize("side", ["here", "there", "both"])
+async def test_compacted_blocks_are_merged(tmp_path: Path, side: str) -> None:
+    async with opened(tmp_path) as pair:
+        ours = await pair.here.create("notes", text="one\ntwo\nthree\n")
+        for n in range(3):
+            await ours.append(f"first {n}\n")
+        await fork(pair.source, pair.target)
+        theirs = await pair.there.get("notes")
+        for block, name in ((ours, "here"), (theirs, "there")):
+            for n in range(3):
+                await block.append(f"{name} {n}\n")
+            if side in (name, "both"):
+                await block.compact(keep=1)
+        done = await merged(pair)
+        found = "".join([await each.text() for each in await pair.here.list()])
+        assert all(f"{name} {n}\n" in found for name in ("first", "here", "there") for n in range(3))
+        assert [each.how for each in done.blocks] == ["beside" if side == "both" else "compared"]
+        for each in await pair.here.list():
+            await each.append("on")
+            await each.undo()
+            assert not (await each.text()).endswith("on")
 
 
 # -- stopped, at once, at random ----------------------------------------------------------------

@@ -86,6 +86,20 @@ CASES: dict[str, list[Case]] = {
         Case({"name": "default", "dry_run": True}, ["default", "--dry-run"]),
         Case({"name": "nobody"}, ["nobody", "--yes"], "not_found"),
     ],
+    "constellation.fork": [
+        Case({"to": "sandbox"}, ["sandbox"]),
+        Case({"to": "sandbox", "since": "1"}, ["sandbox", "--since", "1"]),
+        Case({"to": "sandbox", "scope": "core"}, ["sandbox", "--scope", "core"]),
+        Case({"to": "sandbox", "scope": "since"}, ["sandbox", "--scope", "since"], "input"),
+        Case({"to": "default"}, ["default"], "conflict"),
+    ],
+    "constellation.merge": [
+        Case({"name": "nobody"}, ["nobody"], "not_found"),
+        Case({"name": "default", "dry_run": True}, ["default", "--dry-run"], "not_found"),
+    ],
+    "fork.list": [Case({}, [])],
+    "fork.status": [Case({"name": "default"}, ["default"], "not_found")],
+    "fork.delete": [Case({"name": "default"}, ["default", "--yes"], "not_found")],
     "config.show": [Case({}, [])],
     "config.get": [Case({"name": "author"}, ["author"]), Case({"name": "nope"}, ["nope"], "input")],
     "config.set": [

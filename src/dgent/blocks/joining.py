@@ -21,10 +21,9 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document, counts
 from dgent.blocks.form import rendered
 from dgent.blocks.overlong import OVER_LIMIT, flagged, unflagged
-from dgent.blocks.page import unpack
 from dgent.blocks.record import VersionRecord, version_id
 from dgent.blocks.shape import Shape
-from dgent.blocks.version import Version
+from dgent.blocks.version import REWRITES, Version
 from dgent.errors import StorageError, VersionConflict
 from dgent.model.datum import Datum
 from dgent.store.backend import LIVE, Check, Op, Put
@@ -71,16 +70,17 @@ async def steps_after(chain: Chain, number: int) -> list[Step] | None:
         await chain.renew()
         found: list[tuple[Version, bytes]] = []
         if number < chain.folded:
-            for page in await chain._pages():
-                versions, updates, _ = unpack(chain._block, page.value.first, page.datum.content)
-                found += list(zip(versions, updates, strict=False))
+            for page in map(chain._past.read, await chain._past.records()):
+                found += zip(page.versions, page.updates, strict=True)
             found = [each for each in found if each[0].number <= chain.folded]
         found += list(zip(chain.tail, chain._updates, strict=True))
         wanted = [each for each in found if each[0].number > number]
         expected = list(range(number + 1, chain.number + 1))
-    if [version.number for version, _ in wanted] != expected or not all(update for _, update in wanted):
+    # Those that say that the past was rewritten bring nothing.
+    brought = [(version, update) for version, update in wanted if version.op not in REWRITES]
+    if [version.number for version, _ in wanted] != expected or not all(update for _, update in brought):
         return None
-    return [_step(version, update) for version, update in wanted]
+    return [_step(version, update) for version, update in brought]
 
 
 def _step(version: Version, update: bytes) -> Step:
@@ -100,25 +100,23 @@ def step_of_all(theirs: Document, by: str, message: str) -> Step:
     return Step(change, "merge", by, clock.now(), message)
 
 
-def step_of_text(before: str, theirs: str, by: str, message: str) -> Step:
-    """One version with what another text changed since the two were the same."""
+def step_of_difference(before: Document, theirs: Document, by: str, message: str) -> Step:
+    """One version with what another document holds otherwise than when the two were the same."""
 
     def change(document: Document) -> None:
-        rewrite(document, three_way(before, document.text(), theirs))
+        left, right = before.fork(), before.fork()
+        become(left, document)
+        become(right, theirs)
+        left.merge(right.updates_since(left))
+        become(document, left)
 
     return Step(change, "merge", by, clock.now(), message)
 
 
-def three_way(before: str, ours: str, theirs: str) -> str:
-    """A text with what two others changed of it: nothing that either of them added is lost."""
-    first = Document()
-    first.splice(0, 0, before)
-    whole = first.snapshot()
-    left, right = Document.load(whole), Document.load(whole)
-    rewrite(left, ours)
-    rewrite(right, theirs)
-    left.merge(right.updates_since(left))
-    return left.text()
+def become(document: Document, other: Document) -> None:
+    """Change everything to what another document holds; of a text only the lines that differ."""
+    rewrite(document, other.text())
+    document.become(other)
 
 
 def rewrite(document: Document, text: str) -> None:

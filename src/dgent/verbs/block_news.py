@@ -53,13 +53,14 @@ class Since(Ask):
 
 @verb("block.activity", effect="read", errors=(InputError,))
 async def activity(desk: Desk, ask: Since) -> BlockActivities:
-    """Show who did what to the blocks that an agent may see, newest first."""
+    """Show who did what to blocks, entries, crumbs and trails that an agent may see, newest first."""
     library = await library_of(desk)
     found = await library.activity(text.point(ask.since, "since"), limit=ask.limit)
     return BlockActivities(
         [
             BlockActivity(
-                *(each.seq, each.at, each.by, each.what, each.owner, each.label, each.version, each.message)
+                *(each.seq, each.at, each.by, each.what, each.owner, each.label, each.version, each.message),
+                *(each.kind, each.block),
             )
             for each in found
         ]

@@ -221,7 +221,7 @@ class BlockNotices(msgspec.Struct, frozen=True):
 
 
 class BlockActivity(msgspec.Struct, frozen=True):
-    """Something that was done to a block or an archival entry."""
+    """Something that was done to a block, an archival entry, a crumb or a trail; `kind` says which."""
 
     seq: int
     at: datetime
@@ -231,6 +231,8 @@ class BlockActivity(msgspec.Struct, frozen=True):
     label: str
     version: int | None
     message: str
+    kind: str = "block"
+    id: str = ""
 
 
 class BlockActivities(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from dgent.doors.cli.draw import (
     crumb,
     cupboard,
     folder,
+    fork,
     history,
     moved,
     record,
@@ -164,4 +165,9 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "Groups": agent.groups,
     "TakenIn": moved.taken_in,
     "WrittenOut": moved.written_out,
+    "MadeFork": fork.made,
+    "Forks": fork.forks,
+    "Apart": fork.apart,
+    "Merged": fork.merged,
+    "ForkDeleted": fork.deleted,
 }

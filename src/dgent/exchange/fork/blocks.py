@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dgent.blocks import joining
 from dgent.blocks.chain import Chain
+from dgent.blocks.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.joining import Joined, Step
 from dgent.blocks.record import BLOCK, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecord
@@ -26,6 +27,8 @@ from dgent.universe.universe import Universe
 
 CARD: How = "card"
 DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name))
+REDACTED_HERE = "something was redacted here that the fork still says, and its history does not fit"
+REDACTED_THERE = "what was redacted in the fork is still said here: redact it here, too"
 
 
 class Theirs(NamedTuple):
@@ -112,43 +115,38 @@ class Blocks:
     async def _join(self, theirs: Theirs) -> tuple[How, Joined]:
         """Take in what the fork did, as closely as both histories still allow."""
         id, since = theirs.card.id, 0 if theirs.base is None else theirs.base.version
-        chain = Chain(self._fork, id)
+        chain, here = Chain(self._fork, id), Chain(self._target, id)
         steps = await joining.steps_after(chain, since)
+        await here.refresh()
+        if chain.redactions > here.redactions:
+            self._tally.leave(VERSION.name, REDACTED_THERE)
         with suppress(DocumentCorrupt):
             if steps is not None:
                 return "versions", await self._take(id, steps)
         author, why = self._target.author, "what a fork did, as one version"
         with suppress(DocumentCorrupt):
-            if await self._knows_fork_point(chain, id, since):
-                await chain.refresh()
+            if await _knows(here, chain, since):
                 return "changes", await self._take(id, [joining.step_of_all(chain.document, author, why)])
-        before = await self._text_at(chain, theirs, since)
-        if before is not None and theirs.card.value.document == "text":
-            await chain.refresh()
-            step = joining.step_of_text(before, chain.document.text(), author, why)
-            return "text", await self._take(id, [step])
+        none = Joined(0, 0, theirs.card.value.limit)
+        if here.redactions > chain.redactions:
+            self._tally.leave(BLOCK.name, REDACTED_HERE)
+            return CARD, none
+        before = await self._at(chain, here, theirs, since)
+        if before is not None:
+            step = joining.step_of_difference(before, chain.document, author, why)
+            return "compared", await self._take(id, [step])
         await self._beside(theirs, "its history does not fit to the one here")
-        return "beside", Joined(0, 0, theirs.card.value.limit)
+        return CARD, none
 
     async def _take(self, id: str, steps: list[Step]) -> Joined:
         return await joining.join(self._target, id, steps, self._note, dry_run=self._dry_run)
 
-    async def _knows_fork_point(self, chain: Chain, id: str, number: int) -> bool:
-        """Whether the document here still has the state that the fork began with in its history."""
-        try:
-            point = await chain.find(number)
-        except VersionNotFound:
-            return False
-        here = Chain(self._target, id)
-        await here.refresh()
-        return bool(point.frontiers) and here.document.knows(point.frontiers)
-
-    async def _text_at(self, chain: Chain, theirs: Theirs, number: int) -> str | None:
-        """The text that the fork began with, or last merged; from whichever side still has it."""
+    async def _at(self, chain: Chain, here: Chain, theirs: Theirs, number: int) -> Document | None:
+        """What the fork began with, or last merged; from whichever side still has it."""
         shared = theirs.base is not None and number <= theirs.base.point
-        for each in (chain, Chain(self._target, theirs.card.id)) if shared else (chain,):
+        for each in (chain, here) if shared else (chain,):
             with suppress(VersionNotFound, DocumentCorrupt):
-                return (await each.at(number)).text()
+                return await each.at(number)
         return None
 
     # -- blocks that are not here ---------------------------------------------------------
@@ -197,6 +195,15 @@ class Blocks:
         joined = Joined(theirs.version, 0, value.limit)
         self._tell(id, replace(value, label=done[0]), how, joined)
         return done[0]
+
+
+async def _knows(here: Chain, chain: Chain, number: int) -> bool:
+    """Whether the document here still has the state that the fork began with in its history."""
+    try:
+        point = await chain.find(number)
+    except VersionNotFound:
+        return False
+    return bool(point.frontiers) and here.document.knows(point.frontiers)
 
 
 def _moved(datum: Datum, old: str, new: str) -> Datum:

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-How = Literal["new", "versions", "changes", "text", "beside", "card"]
+How = Literal["new", "versions", "changes", "compared", "beside", "card"]
 """How a block was merged: it is new; version by version; as one version with all changes that were missing;
-as one version by comparing texts; as a block of its own beside; or only its card."""
+as one version by comparing what both hold; as a block of its own beside; or only its card."""
 
 
 class Clash(msgspec.Struct, frozen=True):

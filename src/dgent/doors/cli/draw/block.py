@@ -120,14 +120,22 @@ def activities(found: memory.BlockActivities, paint: Paint) -> Lines:
             paint.dim(ago(each.at)),
             paint(each.by, fg="cyan"),
             paint(each.what),
-            name_of(each.owner, each.label, paint) if each.label else paint.dim("the archive"),
+            _target(each, paint),
             paint.dim(each.version or ""),
             paint(cut(each.message, 200)),
         ]
         for each in found.items
     ]
-    heads = ("commit", "when", "by", "what", "block", "version", "why")
+    heads = ("commit", "when", "by", "what", "to", "version", "why")
     return table(paint, heads, rows) or [paint.dim("nothing was done")]
+
+
+def _target(each: memory.BlockActivity, paint: Paint) -> str:
+    if each.kind == "entry":
+        return paint.dim("the archive")
+    if each.kind == "block":
+        return name_of(each.owner, each.label, paint)
+    return f"{paint.dim(each.kind)} {paint(cut(each.label, 60))}"
 
 
 def context(found: memory.MemoryContext, paint: Paint) -> Lines:
