@@ -20,7 +20,9 @@ def settle(round: Round) -> None:
     for id, entry in round.ledger.entries.items():
         if entry.moving is not None:
             if round.file(entry.file) is None and round.file(entry.moving + entry.suffix) is not None:
-                entry.place = entry.moving
+                was, entry.place = entry.card_file, entry.moving
+                if round.file(was) is not None and round.file(entry.card_file) is None:
+                    round.move(was, entry.card_file)
             entry.moving = None
         if entry.writing is not None:
             if not round.disk.is_staged(content_key(id)):
