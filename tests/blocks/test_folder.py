@@ -499,3 +499,39 @@ async def test_a_folder_whose_state_is_lost_is_matched_by_content(scout: Library
     assert (folder / "other.md.mine").read_text() == "edited meanwhile"
     assert await other.text() == "o" and (folder / "other.md").read_text() == "o\n"
     assert not await scout.sync(folder)
+
+
+async def test_what_was_redacted_does_not_come_back_from_a_file(scout: Library, folder: Path) -> None:
+    block = await scout.create("notes", text="one\n")
+    other = await scout.create("other", text="one\n")
+    for each in (block, other):
+        await each.append("secret\n")
+    await scout.sync(folder)
+    (folder / "notes.md").write_text("one\nsecret\nmore\n")
+    for each in (block, other):
+        await each.redact(2)
+    report = await scout.sync(folder)
+    assert [each.file for each in report.conflicts] == ["notes.md"]
+    assert "redacted" in report.conflicts[0].why
+    for name in ("notes", "other"):
+        assert "secret" not in await (await scout.get(name)).text()
+        assert "secret" not in (folder / f"{name}.md").read_text()
+    assert "more" in (folder / "notes.md.mine").read_text()
+    assert not await scout.sync(folder)
+
+
+async def test_a_file_that_is_older_than_what_was_compacted(scout: Library, folder: Path) -> None:
+    block = await scout.create("notes", text="one\n")
+    for number in range(4):
+        await block.append(f"{number}\n")
+    await scout.sync(folder)
+    (folder / "notes.md").write_text("zero\n" + (folder / "notes.md").read_text())
+    for number in range(4, 8):
+        await block.append(f"{number}\n")
+    await block.compact(keep=2)
+    await scout.sync(folder)
+    text = await block.text()
+    assert text == (folder / "notes.md").read_text() and text.endswith("6\n7\n")
+    kept = text + "".join(each.read_text() for each in folder.glob("*.mine"))
+    assert "zero\n" in kept and text.count("5\n") == 1
+    assert not await scout.sync(folder)

@@ -429,6 +429,36 @@ async def test_a_pattern_that_never_ends_is_refused(scout: Library, monkeypatch:
     assert (await ok(box, "block", "info", label="t"))["version"] == 1
 
 
+async def test_a_pattern_is_used_on_the_text_it_was_tried_on(
+    scout: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dgent.blocks import tool_pattern
+
+    box = Toolbox(scout)
+    texts: list[str] = []
+
+    async def meanwhile(_pattern: str, text: str) -> None:
+        texts.append(text)
+        if len(texts) == 1:
+            await (await scout.get("persona")).append(" And long ones.")
+
+    monkeypatch.setattr(tool_pattern, "check", meanwhile)
+    given = {"label": "persona", "old": "s[a-z]+t", "new": "plain", "regex": True}
+    await ok(box, "block_edit", "replace", **given)
+    assert texts == ["I like short answers.", "I like short answers. And long ones."]
+    await no(box, "block_edit", "version_conflict", "replace", **given, expect=1)
+
+
+async def test_a_replacement_that_grows_without_bound_is_refused_before_it_is_made(scout: Library) -> None:
+    box = Toolbox(scout)
+    await ok(box, "block", "create", label="t", text="a" * 4000)
+    for regex in (False, True):
+        given = {"label": "t", "old": "a", "new": "b" * 900_000, "which": "all", "regex": regex}
+        await no(box, "block_edit", "limit_exceeded", "replace", **given)
+    assert "at once" in await no(box, "block_edit", "input", "write", label="t", text="x" * 1_000_001)
+    await ok(box, "block_edit", "replace", label="t", old="a", new="b", which="all")
+
+
 # -- bounds -----------------------------------------------------------------------------------------------
 
 

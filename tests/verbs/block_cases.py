@@ -130,6 +130,11 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "notes", "name": "first"}, ["notes", "first", "--yes"]),
         Case({"label": "notes", "name": "frist"}, ["notes", "frist", "--yes"], "version_not_found"),
     ],
+    "block.sync": [
+        Case({"folder": "{new}"}, ["{new}"]),
+        Case({"folder": "{new}", "dry_run": True}, ["{new}", "--dry-run"]),
+        Case({"folder": "{exported}"}, ["{exported}"], "input"),
+    ],
     "block.notices": [Case({}, []), Case({"mark": True}, ["--mark"])],
     "block.activity": [
         Case({"limit": 3, "since": "1"}, ["-n", "3", "--since", "1"]),

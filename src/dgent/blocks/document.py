@@ -59,12 +59,15 @@ class Document:
         for each in some:
             if not isinstance(each, bytes) or len(each) > limit:
                 raise errors.DocumentCorrupt(f"an update of a document is at most {limit} bytes")
-        if not some:
-            return
-        one = some[0] if len(some) == 1 else None
-        status = _guarded(lambda: self._doc.import_batch(some) if one is None else self._doc.import_(one))
-        if status.pending:
+        # One after the other: taken in as a batch they cost the square of the text's length. One that waits
+        # for a later one is asked again when that is there.
+        waiting = [each for each in some if self._take(each)]
+        if any(self._take(each) for each in waiting):
             raise errors.DocumentCorrupt("an update builds on others that are not there")
+
+    def _take(self, given: bytes) -> bool:
+        """Take in one update; True when it builds on others that are not there yet."""
+        return bool(_guarded(lambda: self._doc.import_(given)).pending)
 
     def take_update(self) -> bytes:
         """What was done since the last call, as bytes for other documents; empty when nothing was."""
@@ -164,7 +167,7 @@ class Document:
     def knows(self, frontiers: str) -> bool:
         """Whether a state is in its history, so that it can go back to it."""
         wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        found = self._doc.frontiers_to_vv(wanted)
+        found = _guarded(lambda: self._doc.frontiers_to_vv(wanted))
         return found is not None and found.includes_vv(self._doc.shallow_since_vv)
 
     def merge_redacted(self, update: bytes, whole: Document) -> tuple[bytes, list[str]]:
@@ -198,18 +201,12 @@ class Document:
 
     def fork_at(self, frontiers: str) -> Document:
         """A copy as of a state of its history, whose edits can be joined; DocumentCorrupt without one."""
-        if not self.includes(frontiers):
+        if not self.knows(frontiers):
             raise errors.DocumentCorrupt("the document was never in this state, or does not know it any more")
         wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
         made = Document(_guarded(lambda: self._doc.fork_at(wanted)))
         made._doc.peer_id = secrets.randbits(63)
         return made
-
-    def includes(self, frontiers: str) -> bool:
-        """Whether a state is this one, or part of the history of it."""
-        self._doc.commit()
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        return _guarded(lambda: self._doc.frontiers_to_vv(wanted)) is not None
 
     def join(self, other: Document) -> None:
         """Take in what was done to a copy of this document, as if it had been done here."""

@@ -70,9 +70,8 @@ async def steps_after(chain: Chain, number: int) -> list[Step] | None:
         await chain.renew()
         found: list[tuple[Version, bytes]] = []
         if number < chain.folded:
-            for record in await chain._past.records():
-                page = chain._past.read(record)
-                found += list(zip(page.versions, page.updates, strict=True))
+            for page in map(chain._past.read, await chain._past.records()):
+                found += zip(page.versions, page.updates, strict=True)
             found = [each for each in found if each[0].number <= chain.folded]
         found += list(zip(chain.tail, chain._updates, strict=True))
         wanted = [each for each in found if each[0].number > number]

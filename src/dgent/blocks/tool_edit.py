@@ -13,7 +13,7 @@ from dgent.blocks.section import Section
 from dgent.blocks.tool_answer import Answer, done, version_data
 from dgent.blocks.tool_call import WHICH, Call, Operation
 from dgent.blocks.version import Version
-from dgent.errors import InputError
+from dgent.errors import InputError, VersionConflict
 
 Editing = Callable[[Block | Section, Call, dict[str, Any]], Awaitable[Version | str]]
 _SAID = (*WHICH, "section", "message", "expect")
@@ -56,10 +56,26 @@ async def replace(part: Block | Section, call: Call, said: dict[str, Any]) -> Ve
     nth, which = call["nth"], call["which"]
     if nth is not None and which is not None:
         raise InputError("which place is meant?", hint="give which or nth, not both")
-    if call["regex"] and call["old"] and part.document_kind == "text":
-        await tool_pattern.check(call["old"], await part.text())
     where = which or "first" if nth is None else nth
-    return await part.replace(call["old"], call["new"], which=where, regex=call.get("regex", False), **said)
+    if call["regex"] and call["old"] and part.document_kind == "text":
+        return await _replace_pattern(part, call, where, said)
+    return await part.replace(call["old"], call["new"], which=where, **said)
+
+
+async def _replace_pattern(
+    part: Block | Section, call: Call, where: str | int, said: dict[str, Any], tries: int = 5
+) -> Version:
+    """Replace by a pattern, in the very text that it was tried on; others may edit it meanwhile."""
+    block = part._block if isinstance(part, Section) else part
+    await tool_pattern.check(call["old"], await part.text())
+    expect = block.version if said["expect"] is None else said["expect"]
+    try:
+        changed = {"message": said["message"], "expect": expect}
+        return await part.replace(call["old"], call["new"], which=where, regex=True, **changed)
+    except VersionConflict:
+        if said["expect"] is not None or tries == 1:
+            raise
+        return await _replace_pattern(part, call, where, said, tries - 1)
 
 
 async def edit_range(part: Block | Section, call: Call, said: dict[str, Any]) -> Version:

@@ -9,6 +9,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -16,7 +17,7 @@ import msgspec
 
 from dgent.errors import InputError
 
-MAX_ARGUMENTS = 1_000_000  # characters of arguments that come as JSON text
+MAX_ARGUMENTS = 1_000_000  # characters of arguments that come as JSON text, and of one text among them
 MAX_NUMBER = 2**53  # JSON numbers are exact up to here
 _TYPES: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", list[str]: "array", Any: ""}
 _WANTED = {
@@ -64,7 +65,7 @@ class Parameter:
             )
 
         for text in value if self.type == "array" else [value] if self.type == "string" else ():
-            _check_unicode(self.name, text)
+            _check_text(self.name, text)
         return value
 
     def _fits(self, value: Any) -> bool:
@@ -75,15 +76,27 @@ class Parameter:
         return not self.type or type(value) is {"string": str, "boolean": bool}[self.type]
 
 
-def _check_unicode(name: str, text: str) -> None:
+def _check_text(name: str, text: str) -> None:
+    if len(text) > MAX_ARGUMENTS:
+        raise InputError(
+            f"{name} has {len(text)} characters; at most {MAX_ARGUMENTS} are taken at once",
+            hint="write a long text in parts, with append",
+            field=name,
+        )
     try:
         text.encode()
     except UnicodeEncodeError:
         raise InputError(f"{name} contains half of a surrogate pair", field=name) from None
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, Parameter]:
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, Parameter]:
     """The arguments of a tool by name."""
+    # By the function itself: a bound method would keep its library.
+    return _parameters(getattr(function, "__func__", function))
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
     hints = get_type_hints(function, include_extras=True)
     found: dict[str, Parameter] = {}
     for name, each in inspect.signature(function).parameters.items():
@@ -161,7 +174,7 @@ def checked(known: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[st
 def hint(word: object, known: Iterable[str]) -> str:
     """The known words that are near one, or all of them."""
     words = list(known)
-    near = difflib.get_close_matches(word[:80], words, 3) if isinstance(word, str) else []
+    near = difflib.get_close_matches(word[:80], words, 3, 0.7) if isinstance(word, str) else []
     return f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(words)}"
 
 

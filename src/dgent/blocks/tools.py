@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dgent.blocks import tool_archive, tool_block, tool_edit, tool_history, tool_schema
@@ -14,7 +14,6 @@ from dgent.errors import DgentError, InputError
 if TYPE_CHECKING:
     from dgent.blocks.library import Library
 
-Tool = Callable[..., Awaitable[Answer]]
 
 BlockOperation = Literal[
     "create",
@@ -103,8 +102,8 @@ class Toolbox:
     def __init__(self, library: Library) -> None:
         self.library = library
 
-    def functions(self) -> dict[str, Tool]:
-        """The tools by name, as async functions whose signatures say what they take."""
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """The tools by name, as functions whose signatures say what they take."""
         return {
             "block": self.block,
             "block_edit": self.block_edit,

@@ -351,3 +351,26 @@ def version_of(found: version.Version) -> BlockVersion:
         found.parent,
         found.lost,
     )
+
+
+class FileTold(msgspec.Struct, frozen=True):
+    """What a sync did to a file: of which block, the version it stands at now, and why."""
+
+    label: str
+    owner: str
+    file: str
+    version: int | None
+    why: str
+
+
+class FolderSynced(msgspec.Struct, frozen=True):
+    """What a sync of a folder did, or would do; `healthy` when nothing was refused and nothing is at odds."""
+
+    folder: str
+    taken: list[FileTold]
+    written: list[FileTold]
+    deleted: list[FileTold]
+    conflicts: list[FileTold]
+    refused: list[FileTold]
+    healthy: bool
+    dry_run: bool = False

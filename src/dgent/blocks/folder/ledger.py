@@ -22,6 +22,7 @@ class Base(msgspec.Struct, omit_defaults=True):
     version: int = 0
     frontiers: str = ""
     digest: str = ""
+    redactions: int = 0
 
 
 class Line(msgspec.Struct, omit_defaults=True):

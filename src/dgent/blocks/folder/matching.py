@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from dgent.blocks.diff import sameness
 
 MOST = 10_000  # pairs of changed items to compare
+T = TypeVar("T", bound=Hashable)
 TEXT = 100  # what a text in common counts, against another value
 
 
@@ -96,7 +97,7 @@ def steps(now: Sequence[Hashable], wanted: Sequence[Hashable]) -> Iterator[Step]
     """What brings items into an order; those of `now` must be among the wanted ones."""
     order = list(now)
     place = {item: number for number, item in enumerate(order)}
-    stay = _rising([item for item in wanted if item in place], place)
+    stay = rising([item for item in wanted if item in place], place)
     before: Hashable = None
     for number, item in enumerate(wanted):
         if item not in stay:
@@ -110,18 +111,18 @@ def steps(now: Sequence[Hashable], wanted: Sequence[Hashable]) -> Iterator[Step]
         before = item
 
 
-def _rising(items: Sequence[Hashable], place: dict[Hashable, int]) -> set[Hashable]:
+def rising(items: Sequence[T], place: Mapping[T, int]) -> set[T]:
     """As many items as can stay where they are: the longest run of them whose places rise."""
     ends: list[int] = []  # the lowest place that a run of each length ends with
-    last: list[Hashable] = []
-    previous: dict[Hashable, Hashable] = {}
+    last: list[T] = []
+    previous: dict[T, T | None] = {}
     for item in items:
         at = bisect_left(ends, place[item])
         previous[item] = last[at - 1] if at else None
         ends[at : at + 1] = [place[item]]
         last[at : at + 1] = [item]
-    stay: set[Hashable] = set()
-    step: Hashable = last[-1] if last else None
+    stay: set[T] = set()
+    step = last[-1] if last else None
     while step is not None:
         stay.add(step)
         step = previous[step]

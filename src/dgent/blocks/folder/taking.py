@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from dgent.blocks import errors, gate
 from dgent.blocks.block import Block
 from dgent.blocks.document import Document
@@ -54,6 +56,8 @@ async def _planned(round: Round, block: Block, entry: Entry, file: File) -> Edit
         raise InputError(file.problem)
     wanted = content.decoded(file.suffix, file.content)
     await block._document()
+    if entry.base.frontiers and entry.base.redactions != block._chain.redactions:
+        raise errors.VersionNotFound("something was redacted since the file was written")
     if not entry.base.frontiers and not await _origin(round, block, entry, file, wanted):
         return None
     if file.digest == entry.base.digest and entry.taking is None:
@@ -96,10 +100,12 @@ async def _origin(round: Round, block: Block, entry: Entry, file: File, wanted: 
         document = await chain.at(number)
         value = content.value_of(block.shape, document)
         if _is_same(file.suffix, value, wanted):
-            entry.base = Base(number, document.frontiers, file.digest)
+            entry.base = Base(number, document.frontiers, file.digest, chain.redactions)
             return True
         if number == 1 and begun is not None and _is_same(file.suffix, value, begun):
-            entry.base = Base(number, document.frontiers)  # the block was made of the file
+            entry.base = Base(
+                number, document.frontiers, "", chain.redactions
+            )  # the block was made of the file
             return True
     await _without_base(round, block.id, entry, file, "it is not known which version was edited")
     return False
@@ -122,10 +128,10 @@ async def _copy(block: Block, entry: Entry) -> Document:
     """The document as it was when the file was written, to be edited."""
     document = block._chain.document
     taking, entry.taking = entry.taking, None
-    if taking is not None and document.includes(taking.frontiers):
+    if taking is not None and document.knows(taking.frontiers):
         # They were taken in, and the file was not written since: what it says now comes on top of them.
-        entry.base = Base(entry.base.version, taking.frontiers, taking.digest)
-    if document.includes(entry.base.frontiers):
+        entry.base = replace(entry.base, frontiers=taking.frontiers, digest=taking.digest)
+    if document.knows(entry.base.frontiers):
         return document.fork_at(entry.base.frontiers)
     return await block._chain.at(entry.base.version)
 
@@ -138,7 +144,7 @@ def _is_same(suffix: str, before: Any, wanted: Any) -> bool:
 def _edit(block: Block, entry: Entry, file: File, copy: Document, wanted: Any) -> Edit | None:
     before = content.value_of(block.shape, copy)
     if _is_same(file.suffix, before, wanted):
-        entry.base = Base(entry.base.version, entry.base.frontiers, file.digest)
+        entry.base = replace(entry.base, digest=file.digest)
         return None
     difference = Difference(copy)
     wanted = content.adopted(before, wanted) if file.suffix == content.TEXT else wanted
@@ -167,7 +173,7 @@ def _edit_log(block: Block, entry: Entry, file: File, wanted: list[Any]) -> Edit
     fresh = lines.added(before, wanted, taken)
     if not fresh:
         entry.taking = Taking(file.digest, "", taken) if taken else None
-        entry.base = Base(entry.base.version, entry.base.frontiers, file.digest)
+        entry.base = replace(entry.base, digest=file.digest)
         return None
     made = lines.made(block, fresh)
     entry.taking = Taking(file.digest, "", taken + made)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from dgent.blocks.document import common
+from dgent.blocks.folder.matching import rising
 
-MOST = 4_000_000  # pairs to compare; what differs in more is replaced as a whole
+MOST = 1_000_000  # pairs to compare; what differs in more is replaced as a whole
 _WORDS = re.compile(r"\w+|\s|[^\w\s]")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+\Z")
 
@@ -52,19 +54,37 @@ def _differing(
     left: Sequence[str], right: Sequence[str], left_keys: Sequence[str], right_keys: Sequence[str]
 ) -> Iterator[tuple[int, Sequence[str], Sequence[str]]]:
     """Where two sequences differ: at which character of the first, what is there, and what comes instead."""
-    start = common(left_keys, right_keys)
-    end = common(left_keys[start:][::-1], right_keys[start:][::-1])
     places = [0, *accumulate(map(len, left))]
-    old, new = left_keys[start : len(left) - end], right_keys[start : len(right) - end]
-    # Blanks are everywhere: what they seem to have in common says nothing.
-    if len(old) * len(new) > MOST:
-        codes = [("replace", 0, len(old), 0, len(new))]
-    else:
-        codes = list(difflib.SequenceMatcher(str.isspace, old, new, autojunk=False).get_opcodes())
-    for tag, first, last, other, other_last in codes:
-        if tag != "equal":
-            begin = start + first
-            yield places[begin], left[begin : start + last], right[start + other : start + other_last]
+    for a, a_end, b, b_end in _gaps(left_keys, right_keys):
+        old, new = left_keys[a:a_end], right_keys[b:b_end]
+        if len(old) * len(new) > MOST:
+            codes = [("replace", 0, len(old), 0, len(new))]
+        else:
+            # Blanks are everywhere: what they seem to have in common says nothing.
+            codes = list(difflib.SequenceMatcher(str.isspace, old, new, autojunk=False).get_opcodes())
+        for tag, first, last, other, other_last in codes:
+            if tag != "equal":
+                yield places[a + first], left[a + first : a + last], right[b + other : b + other_last]
+
+
+def _gaps(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    """What is between the parts that are there once on each side, in the same order: those stay."""
+    start = common(left, right)
+    end = common(left[start:][::-1], right[start:][::-1])
+    last, other_last = len(left) - end, len(right) - end
+    once = _once(right[start:other_last])
+    pairs = {start + a: start + once[key] for key, a in _once(left[start:last]).items() if key in once}
+    a = b = start
+    for place in sorted(rising(sorted(pairs), pairs)):
+        yield a, place, b, pairs[place]
+        a, b = place + 1, pairs[place] + 1
+    yield a, last, b, other_last
+
+
+def _once(parts: Sequence[str]) -> dict[str, int]:
+    """Where each part is that is there once, and says something."""
+    counted = Counter(parts)
+    return {each: place for place, each in enumerate(parts) if counted[each] == 1 and not each.isspace()}
 
 
 def _ended(line: str) -> str:

@@ -78,7 +78,7 @@ def _stem(round: Round, block: Block, now: str | None) -> str:
 async def _content(round: Round, block: Block, entry: Entry) -> list[Page]:
     document = await block._document()
     made = content.encoded(entry.suffix, content.value_of(block.shape, document))
-    base = Base(block.version, document.frontiers, digest(made))
+    base = Base(block.version, document.frontiers, digest(made), block._chain.redactions)
     file = round.file(entry.file)
     if file is not None and file.content == made and not file.problem:
         entry.base, entry.taking = base, None
