@@ -16,7 +16,7 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.errors import LimitExceeded
 from dgent.cupboard import Cupboard
-from dgent.exchange.fork import Merged, base, fork, merge, merging
+from dgent.exchange.fork import ForkMerged, base, fork, merge, merging
 from tests.exchange.forks import Pair, fill, opened, state
 
 
@@ -26,7 +26,7 @@ async def forked(pair: Pair) -> Pair:
     return pair
 
 
-async def merged(pair: Pair) -> Merged:
+async def merged(pair: Pair) -> ForkMerged:
     """Merge: what was told before is what is done, and once more changes nothing."""
     told = await merge(pair.target, pair.source, dry_run=True)
     done = await merge(pair.target, pair.source)
@@ -43,7 +43,7 @@ async def merged(pair: Pair) -> Merged:
     return done
 
 
-def clashes(done: Merged) -> list[tuple[str, str]]:
+def clashes(done: ForkMerged) -> list[tuple[str, str]]:
     return [(each.id, each.what) for each in done.conflicts]
 
 

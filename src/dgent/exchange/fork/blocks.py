@@ -16,7 +16,7 @@ from dgent.exchange.copy import BATCH
 from dgent.exchange.fork.base import Known
 from dgent.exchange.fork.cards import Settled, free_label, settle, taken
 from dgent.exchange.fork.records import FORGOTTEN
-from dgent.exchange.fork.report import BlockMerged, Clash, How, Tally
+from dgent.exchange.fork.report import BlockMerged, ForkClash, How, Tally
 from dgent.exchange.fork.selection import carry, read_block
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
@@ -159,7 +159,7 @@ class Blocks:
             return
         if theirs.base is not None:
             what = "deleted here, changed in the fork"
-            self._tally.conflicts.append(Clash(id, BLOCK.name, what, theirs.card.value.label))
+            self._tally.conflicts.append(ForkClash(id, BLOCK.name, what, theirs.card.value.label))
         await self._carry(theirs, id, "new")
 
     async def _beside(self, theirs: Theirs, why: str) -> None:
@@ -168,7 +168,7 @@ class Blocks:
         if await self._target.exists(id):
             return
         label = await self._carry(theirs, id, "beside")
-        self._tally.conflicts.append(Clash(theirs.card.id, BLOCK.name, why, label))
+        self._tally.conflicts.append(ForkClash(theirs.card.id, BLOCK.name, why, label))
 
     async def _carry(self, theirs: Theirs, id: str, how: How) -> str:
         """Bring a whole block; the card comes last, so there never is one without its document."""

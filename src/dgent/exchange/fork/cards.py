@@ -9,7 +9,7 @@ from dgent import ids
 from dgent.blocks.access import Card, Reader
 from dgent.blocks.overlong import OVER_LIMIT
 from dgent.blocks.record import BLOCK, BlockRecord
-from dgent.exchange.fork.report import Clash
+from dgent.exchange.fork.report import ForkClash
 from dgent.model.query import Query
 
 NAMES = tuple(each.name for each in fields(BlockRecord))
@@ -19,7 +19,7 @@ class Settled(NamedTuple):
     """A card as it shall be, and what could not be decided."""
 
     value: BlockRecord
-    clashes: list[Clash]
+    clashes: list[ForkClash]
 
 
 async def settle(
@@ -33,7 +33,7 @@ async def settle(
 ) -> Settled:
     """The card here with what the fork did to it; `changed_…` says whether a side edited the document."""
     ours = {name: getattr(card.value, name) for name in NAMES}
-    clashes: list[Clash] = []
+    clashes: list[ForkClash] = []
     made: dict[str, Any] = {}
     for name in NAMES:
         before, there, here = base.get(name), theirs.get(name, ours[name]), ours[name]
@@ -48,15 +48,15 @@ async def settle(
         else:
             made[name] = here
             what = f"{name} changed on both sides"
-            clashes.append(Clash(card.id, BLOCK.name, what, theirs={name: there}))
+            clashes.append(ForkClash(card.id, BLOCK.name, what, theirs={name: there}))
     edited_here = changed_here or _differs(base, ours)
     edited_there = changed_there or _differs(base, theirs)
     if base.get("active") and not theirs.get("active") and card.value.active and edited_here:
         made["active"] = True
-        clashes.append(Clash(card.id, BLOCK.name, "deleted in the fork, changed here", made["label"]))
+        clashes.append(ForkClash(card.id, BLOCK.name, "deleted in the fork, changed here", made["label"]))
     if base.get("active") and theirs.get("active") and not card.value.active and edited_there:
         made["active"] = True
-        clashes.append(Clash(card.id, BLOCK.name, "deleted here, changed in the fork", made["label"]))
+        clashes.append(ForkClash(card.id, BLOCK.name, "deleted here, changed in the fork", made["label"]))
     value = replace(card.value, **made)
     if value.active and (value.label != card.value.label or not card.value.active):
         label = await free_label(reader, value.owner, value.label, card.id)
@@ -66,9 +66,9 @@ async def settle(
     return Settled(value, clashes)
 
 
-def taken(id: str, value: BlockRecord, label: str) -> Clash:
+def taken(id: str, value: BlockRecord, label: str) -> ForkClash:
     """That another block has the label here."""
-    return Clash(id, BLOCK.name, f"another block of {value.owner} has the label {value.label!r}", label)
+    return ForkClash(id, BLOCK.name, f"another block of {value.owner} has the label {value.label!r}", label)
 
 
 async def free_label(reader: Reader, owner: str, label: str, id: str) -> str:

@@ -17,7 +17,7 @@ from dgent.exchange.fork.blocks import Blocks, Theirs
 from dgent.exchange.fork.checkpoints import numbered
 from dgent.exchange.fork.origin import Origin, check_trust, identity, known_origin
 from dgent.exchange.fork.records import UNREADABLE, Records, Side
-from dgent.exchange.fork.report import Merged, Tally
+from dgent.exchange.fork.report import ForkMerged, Tally
 from dgent.model.crystal import Crystal
 from dgent.store.upkeep import Pace, Progress
 from dgent.universe.universe import Universe
@@ -32,7 +32,7 @@ async def merge(
     dry_run: bool = False,
     trust: str = "partner",
     progress: Progress | None = None,
-) -> Merged:
+) -> ForkMerged:
     """Bring what was done in a fork back to the store it was made from, or tell what that would do.
 
     Versions of blocks keep their authors, messages and times; commits are of the target's author. What both
@@ -70,7 +70,7 @@ class _Merging:
         self._cards: list[str] = []
         self._checkpoints: list[Side] = []
 
-    async def run(self) -> Merged:
+    async def run(self) -> ForkMerged:
         """Do all of it, each part so that it can be done again."""
         self.base = await bases.load(self.fork)
         owners = await self._owners()

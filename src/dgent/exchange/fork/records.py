@@ -10,7 +10,7 @@ from dgent import ids
 from dgent.blocks.record import AGENT, AUDIT, CHECKPOINT, ENTRY, GROUP, MEMBER, ROOM, SHARE
 from dgent.errors import VersionConflict
 from dgent.exchange.fork.base import Known, proof
-from dgent.exchange.fork.report import Clash, Tally
+from dgent.exchange.fork.report import ForkClash, Tally
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op, Put
 from dgent.store.upkeep import forgotten_among
@@ -55,7 +55,7 @@ class _Verdict(NamedTuple):
 
     op: Op | None = None
     counted: str = ""
-    clash: Clash | None = None
+    clash: ForkClash | None = None
     left: str = ""
 
 
@@ -127,7 +127,7 @@ class Records:
                 return _Verdict(left=KEPT_ENTRY)
             if ours == was:
                 return _Verdict(Delete(side.id, there.rev), "deleted")
-            return _Verdict(clash=Clash(side.id, side.schema, "deleted in the fork, changed here"))
+            return _Verdict(clash=ForkClash(side.id, side.schema, "deleted in the fork, changed here"))
         if side.fork.problem is not None:
             return _Verdict(left=UNREADABLE)
         if there is None:
@@ -137,7 +137,7 @@ class Records:
             if was is None:
                 return _Verdict(put, "added")
             return _Verdict(
-                put, clash=Clash(side.id, side.schema, "deleted here, changed in the fork", side.id)
+                put, clash=ForkClash(side.id, side.schema, "deleted here, changed in the fork", side.id)
             )
         if ours == was and there.schema == side.fork.schema:
             return _Verdict(self._put(side.fork, side.id, there.rev), "changed")
@@ -147,10 +147,10 @@ class Records:
         """Both sides wrote it: ours stays, and theirs is kept under another id where that is possible."""
         what = "changed on both sides" if side.base is not None else "made on both sides"
         if side.schema in IN_PLACE:
-            return _Verdict(clash=Clash(side.id, side.schema, what, theirs=dict(theirs.data)))
+            return _Verdict(clash=ForkClash(side.id, side.schema, what, theirs=dict(theirs.data)))
         id = _beside(side)
         put = None if beside is not None else self._put(theirs, id, 0)
-        return _Verdict(put, clash=Clash(side.id, side.schema, what, id))
+        return _Verdict(put, clash=ForkClash(side.id, side.schema, what, id))
 
     def _put(self, datum: Datum, id: str, expect: int | None) -> Put:
         plain = datum.replace(id=id, rev=None, seq=None)
