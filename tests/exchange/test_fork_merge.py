@@ -16,7 +16,7 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.errors import LimitExceeded
 from dgent.cupboard import Cupboard
-from dgent.exchange.fork import ForkMerged, base, fork, merge, merging
+from dgent.exchange.fork import ForkMerged, baseline, fork, merge, merging
 from tests.exchange.forks import Pair, fill, opened, state
 
 
@@ -432,7 +432,7 @@ async def test_a_merge_that_was_stopped_is_gone_on_with(
         async def stop(*_: object) -> None:
             raise asyncio.CancelledError
 
-        for place, name in ((merging.Blocks, "merge"), (merging, "numbered"), (base, "save")):
+        for place, name in ((merging.Blocks, "merge"), (merging, "numbered"), (baseline, "save")):
             with monkeypatch.context() as cut, pytest.raises(asyncio.CancelledError):
                 cut.setattr(place, name, stop)
                 await merge(pair.target, pair.source)

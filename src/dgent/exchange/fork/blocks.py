@@ -13,7 +13,7 @@ from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.joining import Joined, Step
 from dgent.blocks.record import BLOCK, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecord
 from dgent.exchange.copy import BATCH
-from dgent.exchange.fork.base import Known
+from dgent.exchange.fork.baseline import Known
 from dgent.exchange.fork.cards import Settled, free_label, settle, taken
 from dgent.exchange.fork.records import FORGOTTEN
 from dgent.exchange.fork.report import BlockMerged, ForkClash, How, Tally

@@ -8,7 +8,7 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.errors import VersionNotFound
 from dgent.blocks.record import CHECKPOINT, ROOM
 from dgent.blocks.version import Version
-from dgent.exchange.fork.base import Base
+from dgent.exchange.fork.baseline import Base
 from dgent.exchange.fork.records import Side
 from dgent.exchange.fork.report import Tally
 from dgent.universe.universe import Universe

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS
 from dgent.errors import Conflict
 from dgent.exchange.copy import BATCH
-from dgent.exchange.fork import base as bases
-from dgent.exchange.fork.base import Base, Known
+from dgent.exchange.fork import baseline
+from dgent.exchange.fork.baseline import Base, Known
 from dgent.exchange.fork.blocks import Blocks, Theirs
 from dgent.exchange.fork.checkpoints import numbered
 from dgent.exchange.fork.origin import Origin, check_trust, identity, known_origin
@@ -72,11 +72,11 @@ class _Merging:
 
     async def run(self) -> ForkMerged:
         """Do all of it, each part so that it can be done again."""
-        self.base = await bases.load(self.fork)
+        self.base = await baseline.load(self.fork)
         owners = await self._owners()
         records = Records(self.target, owners, self.tally, self.note, self.dry_run)
         seq = await self.fork.seq()
-        versions = await bases.newest_versions(self.fork, seq)
+        versions = await baseline.newest_versions(self.fork, seq)
         self.pace.total = len(self.base)
         await self._records(records, seq, versions)
         await self._deleted(records)
@@ -85,7 +85,7 @@ class _Merging:
         if not self.dry_run:
             sides = await numbered(self.fork, self.target, sides, self.base, self.tally)
             await records.merge(sides)
-            await bases.save(self.fork, self.next)
+            await baseline.save(self.fork, self.next)
         else:
             await records.merge(sides)
         self.pace.end()
@@ -102,7 +102,7 @@ class _Merging:
     async def _records(self, records: Records, seq: int, versions: dict[str, int]) -> None:
         """Every record that the fork has; blocks and their checkpoints wait."""
         batch: list[Side] = []
-        async for datum in bases.records(self.fork, seq):
+        async for datum in baseline.records(self.fork, seq):
             self.pace.add(1)
             was = self.base.get(datum.id)
             if datum.problem is not None:
@@ -111,7 +111,7 @@ class _Merging:
                     self.next[datum.id] = was
                 continue
             point = 0 if was is None else was.point
-            self.next[datum.id] = bases.known(datum, versions.get(datum.id, 0), point)
+            self.next[datum.id] = baseline.known(datum, versions.get(datum.id, 0), point)
             if datum.schema == BLOCK.name:
                 self._cards.append(datum.id)
                 continue
@@ -134,7 +134,7 @@ class _Merging:
         await _in_parts(records, [each for each in gone if each.schema not in (BLOCK.name, CHECKPOINT.name)])
 
     async def _blocks(self, versions: dict[str, int]) -> None:
-        here = await bases.newest_versions(self.target, await self.target.seq()) if self._cards else {}
+        here = await baseline.newest_versions(self.target, await self.target.seq()) if self._cards else {}
         blocks = Blocks(self.fork, self.target, here, self.tally, self.note, self.dry_run)
         for start in range(0, len(self._cards), BATCH):
             for card in await self.fork.get_many(self._cards[start : start + BATCH]):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dgent import ids
 from dgent.blocks.record import AGENT, AUDIT, CHECKPOINT, ENTRY, GROUP, MEMBER, ROOM, SHARE
 from dgent.errors import VersionConflict
-from dgent.exchange.fork.base import Known, proof
+from dgent.exchange.fork.baseline import Known, proof
 from dgent.exchange.fork.report import ForkClash, Tally
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op, Put
