@@ -541,3 +541,56 @@ def test_whatever_both_sides_insert_is_there(edits: list[Any], merges: set[int])
             assert (await merge(other, one)).empty and await state(one) == before
 
     asyncio.run(run())
+
+
+async def test_a_permission_that_was_taken_back_stays_so(tmp_path: Path) -> None:
+    async with opened(tmp_path) as pair:
+        await fill(pair.source)
+        await pair.here.groups.create("crew")
+        await pair.here.groups.create("staff")
+        await fork(pair.source, pair.target)
+        await pair.here.unshare("persona", with_agent="scribe")
+        await pair.here.groups.delete("crew")
+        await pair.there.share("persona", with_agent="scribe", permission="admin")
+        await pair.there.share("tasks", with_group="crew")
+        await pair.there.share("tasks", with_group="staff")
+        await pair.there.create("fresh", text="new")
+        await pair.there.share("fresh", with_group="crew")
+        await pair.there.groups.join("crew", "scribe")
+        done = await merged(pair)
+        assert clashes(done)[0][1] == "deleted here, changed in the fork"
+        assert {each.schema: each.records for each in done.not_merged} == {
+            "block.share": 2,
+            "block.member": 1,
+        }
+        assert [(each.label, each.group) for each in await pair.here.shared()] == [("tasks", "staff")]
+
+
+async def test_a_label_that_the_fork_gave_to_another_block(tmp_path: Path) -> None:
+    async with opened(tmp_path) as pair:
+        await forked(pair)
+        await pair.there.delete("tasks")
+        await pair.there.create("tasks", text="another")
+        await pair.there.rename("persona", "old")
+        await pair.there.create("persona", text="a new one")
+        done = await merged(pair)
+        assert done.conflicts == []
+        found = {each.label: await each.text() for each in await pair.here.list()}
+        assert found["tasks"] == "another" and found["persona"] == "a new one"
+        assert found["old"].startswith("I like")
+
+
+async def test_two_merges_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, "sqlite", "sqlite") as pair:
+        await forked(pair)
+        theirs = await pair.there.get("persona")
+        for n in range(20):
+            await theirs.append(f" <{n}>")
+        await pair.there.create("mood", text="fine")
+        await pair.there.archive("one")
+        await asyncio.gather(*(merge(pair.target, pair.source) for _ in range(3)))
+        text = await (await pair.here.get("persona")).text()
+        assert [text.count(f"<{n}>") for n in range(20)] == [1] * 20
+        assert sorted(each.label for each in await pair.here.list()) == ["mood", "persona", "tasks"]
+        assert len(await pair.here.search("one")) == 1
+        assert (await merge(pair.target, pair.source)).empty

@@ -11,7 +11,7 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.joining import Joined, Step
-from dgent.blocks.record import BLOCK, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecord
+from dgent.blocks.record import BLOCK, CHECKPOINT, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecord
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork.baseline import Known
 from dgent.exchange.fork.cards import Settled, free_label, settle, taken
@@ -64,6 +64,7 @@ class Blocks:
         self._fork, self._target = fork.for_room(ROOM), target.for_room(ROOM)
         self._here = versions  # the newest version of each block here
         self._tally, self._note, self._dry_run = tally, note, dry_run
+        self._planned: dict[str, BlockRecord] = {}
 
     async def merge(self, theirs: Theirs) -> None:
         """Merge one block, if the fork did anything to it."""
@@ -101,14 +102,18 @@ class Blocks:
 
         async def work(tx: Transaction) -> None:
             card = await tx.get(id)
-            done[:] = [
-                await settle(tx, card, base, dict(data), changed_here=here, changed_there=theirs.is_edited)
-            ]
+            changed = {"changed_here": here, "changed_there": theirs.is_edited}
+            done[:] = [await settle(tx, card, base, dict(data), **changed, planned=self._planned)]
             if done[0].value != card.value and not self._dry_run:
                 await tx.store(card.replace(value=done[0].value))
 
         await self._target.transact(work, note=self._note)
+        self._plan(id, done[0].value)
         return done[0]
+
+    def _plan(self, id: str, value: BlockRecord) -> None:
+        if self._dry_run:
+            self._planned[id] = value
 
     # -- the document ---------------------------------------------------------------------
 
@@ -173,8 +178,9 @@ class Blocks:
     async def _carry(self, theirs: Theirs, id: str, how: How) -> str:
         """Bring a whole block; the card comes last, so there never is one without its document."""
         inside = [_moved(each, theirs.card.id, id) for each in await read_block(self._fork, theirs.card.id)]
-        if how == "beside":  # whoever it was shared with did not ask for another one
-            inside = [each for each in inside if each.schema in DOCUMENT]
+        # Shares come as records do, and nobody has seen it here. One beside another is shared with nobody.
+        wanted = DOCUMENT if how == "beside" else DOCUMENT | {CHECKPOINT.name}
+        inside = [each for each in inside if each.schema in wanted]
         if not self._dry_run:
             for start in range(0, len(inside), BATCH):
                 some = inside[start : start + BATCH]
@@ -183,7 +189,9 @@ class Blocks:
         done: list[str] = []
 
         async def work(tx: Transaction) -> None:
-            label = await free_label(tx, value.owner, value.label, id) if value.active else value.label
+            label = value.label
+            if value.active:
+                label = await free_label(tx, value.owner, label, id, self._planned)
             done[:] = [label]
             if not self._dry_run and not await tx.exists(id):
                 datum = theirs.card.datum.replace(id=id, rev=None, seq=None)
@@ -192,8 +200,9 @@ class Blocks:
         await self._target.transact(work, note=self._note)
         if done[0] != value.label and how == "new":
             self._tally.conflicts.append(taken(id, value, done[0]))
-        joined = Joined(theirs.version, 0, value.limit)
-        self._tell(id, replace(value, label=done[0]), how, joined)
+        made = replace(value, label=done[0])
+        self._plan(id, made)
+        self._tell(id, made, how, Joined(theirs.version, 0, value.limit))
         return done[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +14,10 @@ from dgent.exchange.fork.report import ForkClash
 from dgent.model.query import Query
 
 NAMES = tuple(each.name for each in fields(BlockRecord))
+
+
+Planned = Mapping[str, BlockRecord]
+"""Cards as they would be by now, if this were not only a trial."""
 
 
 class Settled(NamedTuple):
@@ -30,6 +35,7 @@ async def settle(
     *,
     changed_here: bool,
     changed_there: bool,
+    planned: Planned,
 ) -> Settled:
     """The card here with what the fork did to it; `changed_…` says whether a side edited the document."""
     ours = {name: getattr(card.value, name) for name in NAMES}
@@ -59,7 +65,7 @@ async def settle(
         clashes.append(ForkClash(card.id, BLOCK.name, "deleted here, changed in the fork", made["label"]))
     value = replace(card.value, **made)
     if value.active and (value.label != card.value.label or not card.value.active):
-        label = await free_label(reader, value.owner, value.label, card.id)
+        label = await free_label(reader, value.owner, value.label, card.id, planned)
         if label != value.label:
             clashes.append(taken(card.id, value, label))
             value = replace(value, label=label)
@@ -71,16 +77,21 @@ def taken(id: str, value: BlockRecord, label: str) -> ForkClash:
     return ForkClash(id, BLOCK.name, f"another block of {value.owner} has the label {value.label!r}", label)
 
 
-async def free_label(reader: Reader, owner: str, label: str, id: str) -> str:
+async def free_label(reader: Reader, owner: str, label: str, id: str, planned: Planned) -> str:
     """A label that no other block of an owner has: this one, or one like it."""
     where = {"owner": owner, "active": True}
     cards = await reader.recall(Query(schema=BLOCK.name, where=where, limit=None))
-    used = {card.value.label for card in cards if card.id != id}
+    used = {card.value.label for card in cards if card.id != id and card.id not in planned}
+    used |= {each.label for other, each in planned.items() if _has(each, owner) and other != id}
     if label not in used:
         return label
     stem = label.encode()[: ids.MAX_NAME_BYTES - 16].decode(errors="ignore")
     names = (f"{stem}-fork" if step == 1 else f"{stem}-fork-{step}" for step in range(1, len(used) + 2))
     return next(name for name in names if name not in used)
+
+
+def _has(card: BlockRecord, owner: str) -> bool:
+    return card.active and card.owner == owner
 
 
 def _differs(base: dict[str, Any], side: dict[str, Any]) -> bool:

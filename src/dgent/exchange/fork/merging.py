@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS
+from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS, group_id
 from dgent.errors import Conflict
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork import baseline
@@ -16,12 +16,14 @@ from dgent.exchange.fork.baseline import Base, Known
 from dgent.exchange.fork.blocks import Blocks, Theirs
 from dgent.exchange.fork.checkpoints import numbered
 from dgent.exchange.fork.origin import Origin, check_trust, identity, known_origin
-from dgent.exchange.fork.records import UNREADABLE, Records, Side
+from dgent.exchange.fork.records import GRANTS, UNREADABLE, Records, Side
 from dgent.exchange.fork.report import ForkMerged, Tally
 from dgent.model.crystal import Crystal
 from dgent.store.upkeep import Pace, Progress
 from dgent.universe.universe import Universe
 
+BATCH_BYTES = 8 * 2**20
+NOBODY = "whom it is for is not here any more"
 FORGOTTEN_THERE = "the fork has it no more; a block is deleted by its card, so here it stays"
 
 
@@ -67,8 +69,9 @@ class _Merging:
         self.note = f"merge of fork {made.fork}"
         self.base: Base = {}
         self.next: Base = {}  # what the fork holds now: the base of the next merge
-        self._cards: list[str] = []
+        self._cards: list[tuple[bool, bool, str]] = []  # whether it is new, and there, and its id
         self._checkpoints: list[Side] = []
+        self._grants: list[Side] = []
 
     async def run(self) -> ForkMerged:
         """Do all of it, each part so that it can be done again."""
@@ -102,6 +105,7 @@ class _Merging:
     async def _records(self, records: Records, seq: int, versions: dict[str, int]) -> None:
         """Every record that the fork has; blocks and their checkpoints wait."""
         batch: list[Side] = []
+        size = 0
         async for datum in baseline.records(self.fork, seq):
             self.pace.add(1)
             was = self.base.get(datum.id)
@@ -113,16 +117,36 @@ class _Merging:
             point = 0 if was is None else was.point
             self.next[datum.id] = baseline.known(datum, versions.get(datum.id, 0), point)
             if datum.schema == BLOCK.name:
-                self._cards.append(datum.id)
+                self._cards.append((was is None, bool(datum.data.get("active")), datum.id))
                 continue
             side = Side(datum.id, was, datum)
             if not side.is_changed:
                 continue
-            (self._checkpoints if datum.schema == CHECKPOINT.name else batch).append(side)
-            if len(batch) == BATCH:
+            late = self._checkpoints if datum.schema == CHECKPOINT.name else self._grants
+            if datum.schema == CHECKPOINT.name or datum.schema in GRANTS:
+                late.append(side)
+                continue
+            batch.append(side)
+            size += len(datum.content)
+            if len(batch) == BATCH or size > BATCH_BYTES:
                 await records.merge(batch)
-                batch = []
+                batch, size = [], 0
         await records.merge(batch)
+        await _in_parts(records, await self._to_somebody(self._grants))
+
+    async def _to_somebody(self, sides: Sequence[Side]) -> list[Side]:
+        """Those of some shares and memberships that are for an agent or a group that is here, or comes."""
+        found: list[Side] = []
+        for side in sides:
+            data = {} if side.fork is None else side.fork.data
+            group = data.get("group")
+            to = group_id(str(group)) if group is not None else str(data.get("to"))
+            comes = to in self.next and to not in self.base
+            if comes or await self.target.exists(to):
+                found.append(side)
+            else:
+                self.tally.leave(side.schema, NOBODY)
+        return found
 
     async def _deleted(self, records: Records) -> None:
         """What the fork has no more."""
@@ -136,8 +160,10 @@ class _Merging:
     async def _blocks(self, versions: dict[str, int]) -> None:
         here = await baseline.newest_versions(self.target, await self.target.seq()) if self._cards else {}
         blocks = Blocks(self.fork, self.target, here, self.tally, self.note, self.dry_run)
-        for start in range(0, len(self._cards), BATCH):
-            for card in await self.fork.get_many(self._cards[start : start + BATCH]):
+        # Those that are deleted or renamed there first: then their labels are free for those that are new.
+        ids = [id for *_, id in sorted(self._cards)]
+        for start in range(0, len(ids), BATCH):
+            for card in await self.fork.get_many(ids[start : start + BATCH]):
                 if isinstance(card, Crystal) and card.schema_name == BLOCK.name:
                     known: Known | None = self.base.get(card.id)
                     await blocks.merge(Theirs(card, versions.get(card.id, 0), known))

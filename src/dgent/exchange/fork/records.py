@@ -23,6 +23,9 @@ UNION = frozenset((ENTRY.name, AUDIT.name))
 IN_PLACE = frozenset((AGENT.name, GROUP.name, MEMBER.name, SHARE.name, CHECKPOINT.name))
 """What their id means cannot be there twice: of a share, a second one would be a second permission."""
 
+GRANTS = frozenset((MEMBER.name, SHARE.name))
+"""What gives an agent a permission: what was taken back here stays so."""
+
 OTHER_ROOM = "its room has rules over many records that a merge of records cannot keep"
 FORGOTTEN = "it was forgotten here, and stays so"
 KEPT_ENTRY = "merged by union: what the fork deleted stays here"
@@ -136,9 +139,11 @@ class Records:
             put = self._put(side.fork, side.id, 0)
             if was is None:
                 return _Verdict(put, "added")
-            return _Verdict(
-                put, clash=ForkClash(side.id, side.schema, "deleted here, changed in the fork", side.id)
-            )
+            what = "deleted here, changed in the fork"
+            if side.schema in GRANTS:
+                theirs_now = dict(side.fork.data)
+                return _Verdict(clash=ForkClash(side.id, side.schema, what, theirs=theirs_now))
+            return _Verdict(put, clash=ForkClash(side.id, side.schema, what, side.id))
         if ours == was and there.schema == side.fork.schema:
             return _Verdict(self._put(side.fork, side.id, there.rev), "changed")
         return self._both(side, side.fork, beside)

@@ -18,6 +18,7 @@ from dgent.store.upkeep import Pace
 from dgent.universe import writing
 from dgent.universe.universe import Universe
 
+BATCH_BYTES = 8 * 2**20
 ATTEMPTS = 64  # at reading a block while others write to it
 ROSTER = frozenset((AGENT.name, GROUP.name, MEMBER.name))
 _OF_BLOCKS = frozenset((VERSION.name, CHECKPOINT.name, SHARE.name))
@@ -176,10 +177,12 @@ def _is_after(datum: Datum, seq: int | None) -> bool:
 
 async def _batches(found: AsyncIterator[Datum]) -> AsyncIterator[list[Datum]]:
     batch: list[Datum] = []
+    size = 0
     async for datum in found:
         batch.append(datum)
-        if len(batch) == BATCH:
+        size += len(datum.content)
+        if len(batch) == BATCH or size > BATCH_BYTES:
             yield batch
-            batch = []
+            batch, size = [], 0
     if batch:
         yield batch
