@@ -9,7 +9,7 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from dgent.errors import InputError
-from tests.blocks.agents import Open, library, scout, scribe, u
+from tests.blocks.agents import Counting, Open, library, scout, scribe, u
 
 __all__ = ["library", "scout", "scribe", "u"]
 
@@ -32,6 +32,39 @@ async def test_a_notice_has_who_and_what_since_one_last_looked(scout: Library, s
     [notice] = await scout.notices(mark=True)
     assert (notice.since, notice.version) == (2, 5)
     assert [change.number for change in notice.changes] == [3, 5]
+
+
+async def test_a_hundred_changed_blocks_need_no_more_reads_than_one(
+    u: dgent.Universe, scout: Library, scribe: Library
+) -> None:
+    counting = Counting(u.backend)
+    async with dgent.open(backend=counting, author="scout") as universe:
+        reads = []
+        for count in (1, 60):
+            for n in range(count):
+                await scout.create(f"{count}-{n}", owner="_constellation_", kind="core", text="x")
+            lib = Library(universe, agent="scout")
+            await lib.notices(mark=True)
+            for n in range(count):
+                await (await scribe.get(f"{count}-{n}")).append(" y")
+            counting.asked = 0
+            assert len(await lib.notices()) == count
+            plain, counting.asked = counting.asked, 0
+            assert (await lib.render()).count("is 2 now, by scribe") == count
+            reads.append((plain, counting.asked))
+            await lib.notices(mark=True)
+        assert reads[0] == reads[1] and max(reads[1]) < 15
+
+
+async def test_a_notice_survives_that_what_was_seen_is_compacted(scout: Library, scribe: Library) -> None:
+    block = await scout.create("plan", owner="_constellation_", text="one")
+    await scribe.notices(mark=True)
+    for n in range(10):
+        await block.append(f" {n}")
+    await block.compact(keep=2)
+    [notice] = [each for each in await scribe.notices() if each.label == "plan"]
+    assert (notice.since, notice.diff.before) == (1, 0)
+    assert "+one 0 1 2" in str(notice)
 
 
 async def test_what_somebody_was_given_is_all_new_once(scout: Library, scribe: Library) -> None:

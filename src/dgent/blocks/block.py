@@ -60,6 +60,7 @@ class Block(Edits):
 
     def __init__(self, library: Authority, standing: Standing, chain: Chain | None = None) -> None:
         self._library, self._standing = library, standing
+        self._read: tuple[Card, Shape] | None = None
         self._chain = Chain(library._universe, standing.card.id) if chain is None else chain
 
     @property
@@ -68,14 +69,12 @@ class Block(Edits):
         return self._standing.card
 
     @property
-    def _standing(self) -> Standing:
-        """What this agent may do with it, as it was when it was last looked at."""
-        return self.__standing
-
-    @_standing.setter
-    def _standing(self, standing: Standing) -> None:
-        card = standing.card.value
-        self.__standing, self._shape = standing, shapes.load(card.document, card.shape)
+    def _shape(self) -> Shape:
+        """What its document may hold, by its card."""
+        card = self._card
+        if self._read is None or self._read[0] is not card:
+            self._read = card, shapes.load(card.value.document, card.value.shape)
+        return self._read[1]
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -194,7 +193,9 @@ class Block(Edits):
         """The block as it was at a version, or at a time."""
         await self._library._check(self, "read", "history")
         number = await self._number(version, time)
-        document = await self._chain.at(number)
+        return self._view(number, await self._chain.at(number))
+
+    def _view(self, number: int, document: Document) -> View:
         return View(self.label, number, self._rendered(document), contents(self._shape, document))
 
     async def diff(self, before: int | None = None, after: int | None = None) -> Diff:
@@ -203,7 +204,9 @@ class Block(Edits):
         await self._chain.refresh()
         newest = self._chain.number if after is None else after
         older = await self.at(max(newest - 1, 1) if before is None else before)
-        newer = await self.at(newest)
+        return self._difference(older, await self.at(newest))
+
+    def _difference(self, older: View, newer: View) -> Diff:
         names = (f"{self.label} version {older.version}", f"{self.label} version {newer.version}")
         changes = () if self.document_kind == "text" else diffs.structured(older.value, newer.value)
         return Diff(older.version, newer.version, diffs.lines(older.text, newer.text, names), tuple(changes))

@@ -6,16 +6,18 @@ version is proven to be the newest, by the same read that would fetch a newer on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from dgent.blocks import errors
+from dgent.blocks import shape as shapes
 from dgent.blocks.access import Card
 from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.form import rendered
 from dgent.blocks.record import snapshot_id, version_id
-from dgent.blocks.shape import Shape, load
+from dgent.blocks.shape import Shape
 from dgent.errors import DgentError
 from dgent.model.datum import Datum
 from dgent.universe.universe import Universe
@@ -111,9 +113,16 @@ async def draw(
         drawn[id] = await _drawn_alone(universe, card, how)
 
 
+async def load(universe: Universe, chains: Mapping[str, Chain]) -> None:
+    """Read some blocks as they are now; not those that cannot be read so, which are left as they are."""
+    for reading in await _read(universe, list(chains)):
+        with suppress(errors.DocumentCorrupt):
+            chains[reading.id].hold(reading.snapshot, reading.came)
+
+
 def _drawn(card: Card, made: Drawn, document: Callable[[], Document], how: Draw) -> Drawn:
     try:
-        shape = load(card.value.document, card.value.shape)
+        shape = shapes.load(card.value.document, card.value.shape)
         return replace(made, text=how(shape, document(), card.value.limit))
     except (errors.DocumentCorrupt, errors.TemplateError) as error:
         return _unreadable(made, error)  # the others can
@@ -136,7 +145,7 @@ def _unreadable(made: Drawn, error: DgentError) -> Drawn:
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
     """Snapshots and versions of some blocks; not of those that were folded meanwhile."""
     found = await _get(universe, [snapshot_id(id) for id in ids])
-    readings = [_Reading(id, each) for id, each in zip(ids, found, strict=True)]
+    readings = [_Reading(id, each) for id, each in zip(ids, found, strict=True) if _is_sound(each)]
     whole: list[_Reading] = []
     while readings:
         asked = [each.wanted() for each in readings]
@@ -148,6 +157,11 @@ async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
                 (whole if done else further).append(reading)
         readings = further
     return whole
+
+
+def _is_sound(snapshot: Datum | None) -> bool:
+    """Whether a snapshot says of which version it is; who reads it alone is told what is wrong with it."""
+    return snapshot is None or type(snapshot.data.get("version")) is int
 
 
 async def _get(universe: Universe, ids: Sequence[str]) -> list[Datum | None]:

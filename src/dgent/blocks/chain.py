@@ -17,7 +17,7 @@ from dgent import clock
 from dgent.blocks import errors
 from dgent.blocks.document import Document
 from dgent.blocks.page import Page, pack
-from dgent.blocks.past import Past
+from dgent.blocks.past import Past, readable
 from dgent.blocks.record import (
     PageRecord,
     SnapshotRecord,
@@ -27,7 +27,7 @@ from dgent.blocks.record import (
     version_id,
 )
 from dgent.blocks.version import REWRITES, Version
-from dgent.errors import StorageError, VersionConflict
+from dgent.errors import StorageError, Unreadable, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.store.backend import LIVE, Check, Delete, Op, Put
@@ -144,15 +144,33 @@ class Chain:
                 came += await self._rest(folded + READ)
             if came or snapshot is None or await self._is_still(snapshot):
                 break
+        self._hold(snapshot, came)
+
+    def hold(self, snapshot: Datum | None, came: Sequence[Datum]) -> None:
+        """Take a snapshot and the versions after it, as they were read of many blocks together."""
+        make = self._universe.contracts.lenient
+        base = None if snapshot is None else readable(make(snapshot), snapshot.id)
+        folded = 0 if base is None else base.value.version
+        found = [(number, readable(make(each), each.id)) for number, each in enumerate(came, folded + 1)]
+        self._hold(base, [(_version(number, each), each.datum.content) for number, each in found if each])
+
+    def _hold(self, snapshot: Crystal[SnapshotRecord] | None, came: Sequence[tuple[Version, bytes]]) -> None:
+        if snapshot is None and not came:
+            raise errors.DocumentCorrupt(f"of the block {self._block!r} no version is there")
         content = b"" if snapshot is None else snapshot.datum.content
         self.document = Document.load(content, [update for _, update in came])
-        self._snapshot, self.folded, self.tail, self._updates = snapshot, folded, [], []
+        self.folded = 0 if snapshot is None else snapshot.value.version
+        self._snapshot, self.tail, self._updates = snapshot, [], []
         self._add(came)
         self._loaded = True
 
     async def _stored(self, id: str) -> Crystal[SnapshotRecord] | None:
-        found = await self._universe.get(id)
-        return found if isinstance(found, Crystal) else None
+        try:
+            return readable(await self._universe.get(id), id)
+        except Unreadable as error:
+            raise errors.DocumentCorrupt(
+                f"the record {id!r} cannot be read: {error.message}", id=id
+            ) from None
 
     async def _is_still(self, snapshot: Crystal[SnapshotRecord]) -> bool:
         now = await self._stored(snapshot.id)
@@ -169,10 +187,9 @@ class Chain:
     async def _after(self, number: int, count: int) -> list[tuple[Version, bytes]]:
         """The versions after one, up to the first that is not there."""
         ids = [version_id(self._block, number + step) for step in range(1, count + 1)]
-        found = [await self._universe.get(ids[0])] if count == 1 else await self._universe.get_many(ids)
         out: list[tuple[Version, bytes]] = []
-        for step, each in enumerate(found, 1):
-            if not isinstance(each, Crystal):
+        for step, found in enumerate(await self._universe.get_many(ids), 1):
+            if (each := readable(found, ids[step - 1])) is None:
                 break
             out.append((_version(number + step, each), each.datum.content))
         return out
@@ -302,7 +319,7 @@ class Chain:
     async def find(self, number: int) -> Version:
         """One version."""
         await self.refresh()
-        found = self._in_tail(number) if self.tail else None
+        found = self._in_tail(number)
         if found is None and 1 <= number <= self.folded:
             found = await self._past.find(number)
         if found is None:
@@ -314,15 +331,21 @@ class Chain:
     async def at(self, number: int) -> Document:
         """The document as it was at a version."""
         found = await self.find(number)
-        if number == self.number:
-            return self.document.fork()
-        if self._in_tail(number) is None:
+        held = self.held(number)
+        if held is None:
             return await self._past.at(found)
-        updates = self._updates[: number - self.tail[0].number + 1]
-        return Document.load(self._base, updates)
+        return held.fork() if held is self.document else held
+
+    def held(self, number: int) -> Document | None:
+        """The document as it was at a version, without reading anything; None when it is too old for that."""
+        if number == self.number:
+            return self.document
+        if self._in_tail(number) is None:
+            return None
+        return Document.load(self._base, self._updates[: number - self.folded])
 
     def _in_tail(self, number: int) -> Version | None:
-        place = number - self.tail[0].number
+        place = number - self.folded - 1
         return self.tail[place] if 0 <= place < len(self.tail) else None
 
     @property

@@ -124,17 +124,21 @@ async def _changes(library: Library, standings: list[Standing]) -> list[Part]:
     # Of a block that nobody else has written, nothing need be read.
     some = [each for each in standings if drawn[each.card.id].folded or drawn[each.card.id].by != {agent}]
     records = await library._universe.get_many([seen_id(each.card.id, agent) for each in some])
-    for standing, found in zip(some, records, strict=True):
-        seen = found if isinstance(found, Crystal) else None
-        if not _may_be_news(agent, drawn[standing.card.id], seen):
-            continue
+    seen = [found if isinstance(found, Crystal) else None for found in records]
+    looks = [
+        Look(Block(library, standing), last)
+        for standing, last in zip(some, seen, strict=True)
+        if _may_be_news(agent, drawn[standing.card.id], last)
+    ]
+    await notice.load(library, looks)
+    for look in looks:
         try:
-            told = await notice.notice_of(library, Look(Block(library, standing), seen))
-        except (errors.BlockNotFound, errors.PermissionDenied):
-            continue  # deleted, or taken back, since it was listed
+            told = await notice.notice_of(agent, look)
+        except (errors.BlockNotFound, errors.DocumentCorrupt):
+            continue  # deleted since it was listed, or damaged, which is told in its place
         if told is not None:
             diffs += told.since > 0
-            lines.append(_told(_name(agent, standing.card.value), told, diffs <= MAX_DIFFS))
+            lines.append(_told(_name(agent, look.block._card.value), told, diffs <= MAX_DIFFS))
     return [Part("changes", "memory:changes", (), "\n".join(lines), (0, CHANGES))] if lines else []
 
 

@@ -111,7 +111,7 @@ class Document:
 
     def revert_to(self, frontiers: str) -> None:
         """Change everything back to what it was at a state, as new edits."""
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        wanted = _frontiers(frontiers)
         before = self.text()
         _guarded(lambda: self._doc.revert_to(wanted))
         came, went = counts(before, self.text())
@@ -166,7 +166,7 @@ class Document:
 
     def knows(self, frontiers: str) -> bool:
         """Whether a state is in its history, so that it can go back to it."""
-        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        wanted = _frontiers(frontiers)
         found = _guarded(lambda: self._doc.frontiers_to_vv(wanted))
         return found is not None and found.includes_vv(self._doc.shallow_since_vv)
 
@@ -488,6 +488,10 @@ def _unicode(text: str) -> str:
     except UnicodeEncodeError:
         raise InputError("the text is not valid Unicode") from None
     return text
+
+
+def _frontiers(text: str) -> Any:
+    return _guarded(lambda: loro.Frontiers.decode(base64.b64decode(text, validate=True)))
 
 
 def _guarded(work: Any) -> Any:

@@ -18,8 +18,12 @@ Change = Callable[[Document], None]
 class Editable(ABC):
     """A document with a shape, in which each edit is one version."""
 
-    _shape: Shape
     _part = ""  # the section it is; a block is the whole
+
+    @property
+    @abstractmethod
+    def _shape(self) -> Shape:
+        """What its document may hold."""
 
     @property
     def document_kind(self) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dgent.blocks import bulk, errors
 from dgent.blocks import diff as diffs
-from dgent.blocks import errors
 from dgent.blocks.block import Block
 from dgent.blocks.diff import Diff
 from dgent.blocks.record import SeenRecord, seen_id, version_id
@@ -57,18 +58,24 @@ class Look:
 async def notices(library: Library, mark: bool) -> list[Notice]:
     """What others did to the blocks that an agent may see; `mark` keeps that it has seen it now."""
     looks = await _changed(library, await library.list(shared=True))
+    await load(library, looks)
     found = []
     seen: dict[str, int] = {}
     for look in looks:
         try:
-            notice = await notice_of(library, look)
-        except (errors.BlockNotFound, errors.PermissionDenied):
-            continue  # deleted, or taken back, since they were listed
+            notice = await notice_of(library.agent, look)
+        except (errors.BlockNotFound, errors.DocumentCorrupt):
+            continue  # deleted since they were listed, or damaged: `render` says so
         seen[look.block.id] = look.block.version
         found += [] if notice is None else [notice]
     if mark:
         await keep(library, seen)
     return found
+
+
+async def load(library: Library, looks: Iterable[Look]) -> None:
+    """Read the blocks to look at, all of them together."""
+    await bulk.load(library._universe, {look.block.id: look.block._chain for look in looks})
 
 
 async def _changed(library: Library, blocks: list[Block]) -> list[Look]:
@@ -94,13 +101,13 @@ async def _changed(library: Library, blocks: list[Block]) -> list[Look]:
     return [look for look in looks if look.block.id not in same]
 
 
-async def notice_of(library: Library, look: Look) -> Notice | None:
-    """What others did to a block since it was seen; None when they did nothing."""
+async def notice_of(agent: str, look: Look) -> Notice | None:
+    """What others did to a block since an agent saw it; None when they did nothing."""
     block, chain = look.block, look.block._chain
-    await chain.refresh()
-    whole = bool(chain.tail) and chain.tail[0].number <= look.version + 1
-    versions = chain.tail if whole else await chain.versions()
-    theirs = [each for each in versions if each.number > look.version and each.by != library.agent]
+    if not chain.loaded:
+        await chain.refresh()
+    versions = chain.tail if chain.folded <= look.version else await chain.versions()
+    theirs = [each for each in versions if each.number > look.version and each.by != agent]
     if not theirs:
         return None
     # What it did itself before the first of them is no news.
@@ -108,15 +115,20 @@ async def notice_of(library: Library, look: Look) -> Notice | None:
     return Notice(
         *(block.id, block.owner, block.label, since, block.version),
         tuple(theirs),
-        await block.diff(since, block.version) if since else await _all_new(block),
+        await _difference(block, since),
     )
 
 
-async def _all_new(block: Block) -> Diff:
-    """The difference from nothing, for a block that others made."""
-    now = await block.at(block.version)
+async def _difference(block: Block, since: int) -> Diff:
+    """The difference from a version to the newest; from nothing where there was none, or it is gone."""
+    chain = block._chain
+    now = block._view(chain.number, chain.document)
+    if since:
+        with suppress(errors.VersionNotFound):  # compacted, or redacted
+            before = chain.held(since) or await chain.at(since)
+            return block._difference(block._view(since, before), now)
     names = ("nothing", f"{block.label} version {now.version}")
-    changes = () if isinstance(now.value, str) else tuple(diffs.structured({}, now.value))
+    changes = () if block.document_kind == "text" else tuple(diffs.structured({}, now.value))
     return Diff(0, now.version, diffs.lines("", now.text, names), changes)
 
 

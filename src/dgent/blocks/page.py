@@ -10,6 +10,7 @@ import msgspec
 from dgent import clock
 from dgent.blocks import errors
 from dgent.blocks.version import Version
+from dgent.errors import InputError
 
 MAX_PAGE_BYTES = 256 * 2**20
 
@@ -58,13 +59,15 @@ def pack(page: Page) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(packed), 6)
 
 
-def unpack(block: str, first: int, content: bytes) -> Page:
-    """What `pack` packed."""
+def unpack(block: str, first: int, last: int, content: bytes) -> Page:
+    """What `pack` packed: the versions from one to another."""
     try:
         packed = _decoder.decode(zlib.decompressobj().decompress(content, MAX_PAGE_BYTES))
-    except (zlib.error, msgspec.MsgspecError) as error:
+        versions = [_version(number, row) for number, row in enumerate(packed.rows, first)]
+    except (zlib.error, msgspec.MsgspecError, InputError) as error:
         raise errors.DocumentCorrupt(f"a page of {block!r} cannot be read: {error}") from None
-    versions = [_version(number, row) for number, row in enumerate(packed.rows, first)]
+    if not len(versions) == len(packed.updates) == last - first + 1:
+        raise errors.DocumentCorrupt(f"a page of {block!r} does not have the versions {first} to {last}")
     return Page(versions, packed.updates, packed.state, packed.kept)
 
 

@@ -7,6 +7,7 @@ an old version is built from the last state before it and the few updates since.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from dgent.blocks import errors
 from dgent.blocks.document import Document
@@ -16,6 +17,13 @@ from dgent.blocks.version import Version
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.universe.universe import Universe
+
+
+def readable(found: Any, id: str) -> Crystal[Any] | None:
+    """A record of a block, None when there is none; DocumentCorrupt when it cannot be read."""
+    if found is None or isinstance(found, Crystal):
+        return found
+    raise errors.DocumentCorrupt(f"the record {id!r} cannot be read: {found.problem}", id=id)
 
 
 class Past:
@@ -55,18 +63,23 @@ class Past:
         """The pages that a version is built from."""
         query = Query(schema=PAGE.name, prefix=f"{self._block}/p/", limit=None, content=False)
         while True:
-            listed = [each for each in await self._universe.recall(query) if each.value.first <= number]
-            listed.sort(key=lambda page: page.value.first)
+            listed = [each for each in await self._listed(query) if each.value.first <= number]
             states = [place for place, each in enumerate(listed) if each.value.state]
             start = max((place for place in states if listed[place].value.last <= number), default=0)
-            found = await self._universe.get_many([each.id for each in listed[start:]])
-            if all(isinstance(each, Crystal) for each in found):  # else they were rewritten meanwhile
+            ids = [each.id for each in listed[start:]]
+            read = [*map(readable, await self._universe.get_many(ids), ids)]
+            found = [each for each in read if each is not None]
+            if len(found) == len(ids):  # else they were rewritten meanwhile
                 return found
 
     async def records(self) -> list[Crystal[PageRecord]]:
         """The pages as they are stored, oldest first."""
-        query = Query(schema=PAGE.name, prefix=f"{self._block}/p/", limit=None)
-        return sorted(await self._universe.recall(query), key=lambda page: page.value.first)
+        return await self._listed(Query(schema=PAGE.name, prefix=f"{self._block}/p/", limit=None))
+
+    async def _listed(self, query: Query) -> list[Crystal[PageRecord]]:
+        read = [readable(each, each.id) for each in await self._universe.query(query)]
+        found = [each for each in read if each is not None]
+        return sorted(found, key=lambda page: page.value.first)
 
     async def newest(self, count: int) -> list[Crystal[PageRecord]]:
         """The newest pages, without what they hold."""
@@ -75,7 +88,7 @@ class Past:
 
     def read(self, record: Crystal[PageRecord]) -> Page:
         """What a page holds."""
-        return unpack(self._block, record.value.first, record.datum.content)
+        return unpack(self._block, record.value.first, record.value.last, record.datum.content)
 
 
 def built(pages: Iterable[Page], number: int) -> Document:

@@ -38,7 +38,11 @@ class Section(Edits):
 
     def __init__(self, block: Block, section: shapes.Section) -> None:
         self._block, self._section = block, section
-        self._shape, self._part = section.shape, section.name
+        self._part = section.name
+
+    @property
+    def _shape(self) -> shapes.Shape:
+        return self._section.shape
 
     @property
     def name(self) -> str:
