@@ -124,7 +124,7 @@ class Blocks:
         steps = await joining.steps_after(chain, since)
         await here.refresh()
         if chain.redactions > here.redactions:
-            self._tally.leave(VERSION.name, REDACTED_THERE)
+            self._tally.leave(id, VERSION.name, REDACTED_THERE, again=False)
         with suppress(DocumentCorrupt):
             if steps is not None:
                 return "versions", await self._take(id, steps)
@@ -134,7 +134,7 @@ class Blocks:
                 return "changes", await self._take(id, [joining.step_of_all(chain.document, author, why)])
         none = Joined(0, 0, theirs.card.value.limit)
         if here.redactions > chain.redactions:
-            self._tally.leave(BLOCK.name, REDACTED_HERE)
+            self._tally.leave(id, BLOCK.name, REDACTED_HERE)
             return CARD, none
         before = await self._at(chain, here, theirs, since)
         if before is not None:
@@ -160,7 +160,7 @@ class Blocks:
         """A block that is only in the fork: with all of its history, under the same id."""
         id = theirs.card.id
         if id in await forgotten_among(self._target.backend, [id]):
-            self._tally.leave(BLOCK.name, FORGOTTEN)
+            self._tally.leave(id, BLOCK.name, FORGOTTEN)
             return
         if theirs.base is not None:
             what = "deleted here, changed in the fork"

@@ -40,7 +40,7 @@ async def numbered(
             theirs = None
         at = None if theirs is None else here[block].get(_mark(theirs))
         if at is None:
-            tally.leave(CHECKPOINT.name, NO_VERSION)
+            tally.leave(side.id, CHECKPOINT.name, NO_VERSION)
         else:
             data = {**side.fork.data, "version": at}
             found.append(side._replace(fork=side.fork.replace(data=data)))

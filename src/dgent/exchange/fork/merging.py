@@ -88,11 +88,16 @@ class _Merging:
         if not self.dry_run:
             sides = await numbered(self.fork, self.target, sides, self.base, self.tally)
             await records.merge(sides)
-            await baseline.save(self.fork, self.next)
+            await baseline.save(self.fork, self._merged())
         else:
             await records.merge(sides)
         self.pace.end()
         return self.tally.done(self.made.fork, self.made.seq, await self.target.seq(), self.dry_run)
+
+    def _merged(self) -> Base:
+        """What both sides have now; what was not merged is as it was before."""
+        kept = {id: self.base[id] for id in self.tally.left if id in self.base}
+        return {id: each for id, each in self.next.items() if id not in self.tally.left} | kept
 
     async def _owners(self) -> dict[str, str | None]:
         """The room of each schema; the schemas of blocks are made known where there are any."""
@@ -110,9 +115,7 @@ class _Merging:
             self.pace.add(1)
             was = self.base.get(datum.id)
             if datum.problem is not None:
-                self.tally.leave(datum.schema or "", UNREADABLE)
-                if was is not None:
-                    self.next[datum.id] = was
+                self.tally.leave(datum.id, datum.schema or "", UNREADABLE)
                 continue
             point = 0 if was is None else was.point
             self.next[datum.id] = baseline.known(datum, versions.get(datum.id, 0), point)
@@ -145,15 +148,16 @@ class _Merging:
             if comes or await self.target.exists(to):
                 found.append(side)
             else:
-                self.tally.leave(side.schema, NOBODY)
+                self.tally.leave(side.id, side.schema, NOBODY)
         return found
 
     async def _deleted(self, records: Records) -> None:
         """What the fork has no more."""
-        gone = [Side(id, was, None) for id, was in self.base.items() if id not in self.next]
+        there = self.next.keys() | self.tally.left  # what cannot be read is there, too
+        gone = [Side(id, was, None) for id, was in self.base.items() if id not in there]
         for side in gone:
             if side.schema == BLOCK.name:
-                self.tally.leave(BLOCK.name, FORGOTTEN_THERE)
+                self.tally.leave(side.id, BLOCK.name, FORGOTTEN_THERE, again=False)
         self._checkpoints += [side for side in gone if side.schema == CHECKPOINT.name]
         await _in_parts(records, [each for each in gone if each.schema not in (BLOCK.name, CHECKPOINT.name)])
 

@@ -79,7 +79,7 @@ class Records:
             if owner in (None, ROOM):
                 rooms.setdefault(owner, []).append(side)
             else:
-                self._tally.leave(side.schema, OTHER_ROOM)
+                self._tally.leave(side.id, side.schema, OTHER_ROOM)
         for room, some in rooms.items():
             await self._merge(room, some)
 
@@ -100,7 +100,7 @@ class Records:
 
     def _tell(self, side: Side, verdict: _Verdict) -> None:
         if verdict.left:
-            self._tally.leave(side.schema, verdict.left)
+            self._tally.leave(side.id, side.schema, verdict.left, verdict.left != KEPT_ENTRY)
         if verdict.clash is not None:
             self._tally.conflicts.append(verdict.clash)
         if verdict.counted:

@@ -77,11 +77,14 @@ class Tally:
         self.counts = dict.fromkeys(("added", "changed", "deleted", "entries"), 0)
         self.blocks: list[BlockMerged] = []
         self.conflicts: list[ForkClash] = []
+        self.left: set[str] = set()  # the ids of what is not merged: the next merge tells it again
         self._left: dict[tuple[str, str], int] = {}
 
-    def leave(self, schema: str, why: str) -> None:
+    def leave(self, id: str, schema: str, why: str, again: bool = True) -> None:
         """One more record stays where it is."""
         self._left[schema, why] = self._left.get((schema, why), 0) + 1
+        if again:
+            self.left.add(id)
 
     def done(self, fork: str, fork_point: int, seq: int, dry_run: bool) -> ForkMerged:
         """The end of it."""
