@@ -92,6 +92,7 @@ def card(block: Block) -> dict[str, Any]:
         "limit": block.limit,
         "permission": block.permission,
         "pinned": block.pinned,
+        **({"over_limit": True} if block.over_limit else {}),
     }
 
 

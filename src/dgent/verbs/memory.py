@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class BlockCard(msgspec.Struct, frozen=True):
-    """What a block is, without what it says; `permission` is what the caller may do with it."""
+    """What a block is, without what it says; `permission` is what the caller may do with it.
+
+    `over_limit` is one that a merge made longer than it may be: it can only become shorter.
+    """
 
     id: str
     owner: str
@@ -27,6 +30,7 @@ class BlockCard(msgspec.Struct, frozen=True):
     limit: int
     permission: str
     pinned: bool
+    over_limit: bool = False
 
 
 class Blocks(msgspec.Struct, frozen=True):
@@ -347,6 +351,7 @@ def card_of(found: block.Block) -> BlockCard:
         found.limit,
         found.permission,
         found.pinned,
+        found.over_limit,
     )
 
 

@@ -169,6 +169,6 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "MadeFork": fork.made,
     "Forks": fork.forks,
     "Apart": fork.apart,
-    "Merged": fork.merged,
+    "ForkMerged": fork.merged,
     "ForkDeleted": fork.deleted,
 }

@@ -44,7 +44,8 @@ def card(found: memory.BlockCard, paint: Paint) -> Lines:
     about = [f"limit {found.limit:,}", found.permission]
     about += ["pinned"] if found.pinned else []
     about += [f"template {found.template}"] if found.template else []
-    lines = [f"{head}  {paint.dim(', '.join(about))}"]
+    over = paint("  over its limit", fg="red") if found.over_limit else ""
+    lines = [f"{head}  {paint.dim(', '.join(about))}{over}"]
     lines += [f"  {paint(line)}" for line in found.description.splitlines()]
     return [*lines, f"  {paint.dim('id ' + found.id)}"]
 
@@ -61,7 +62,7 @@ def cards(found: memory.Blocks, paint: Paint) -> Lines:
     rows = [
         [
             paint(each.label, fg="yellow") if each.owner == found.agent else _foreign(each, paint),
-            kind(each.kind, paint) + (paint.dim(" pinned") if each.pinned else ""),
+            kind(each.kind, paint) + _marks(each, paint),
             paint(each.document),
             paint.dim(each.permission),
             paint(cut(each.description, 200)),
@@ -73,6 +74,11 @@ def cards(found: memory.Blocks, paint: Paint) -> Lines:
         labels = cut(", ".join(found.deleted), max(paint.width - 20, 20))
         lines.append(paint.dim(f"can be restored: {labels}"))
     return lines
+
+
+def _marks(found: memory.BlockCard, paint: Paint) -> str:
+    pinned = paint.dim(" pinned") if found.pinned else ""
+    return pinned + (paint(" over its limit", fg="red") if found.over_limit else "")
 
 
 def _foreign(found: memory.BlockCard, paint: Paint) -> str:
