@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench import table
+from bench.blocks import blocks
 from bench.cupboard import cupboard
 from bench.folders import folders
 from bench.footprint import footprint
@@ -33,6 +34,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "langgraph": against_langgraph,
     "postgres": postgres,
     "cupboard": cupboard,
+    "blocks": blocks,
     "footprint": footprint,
     "disk": history_on_disk,
     "growth": growth,

@@ -75,6 +75,17 @@ def awaits(call: Callable[..., Awaitable[object]], draw: Draw) -> Block:
     return block
 
 
+def timed(call: Callable[[], Awaitable[object]]) -> Block:
+    """A block of one awaited call."""
+
+    async def block() -> float:
+        began = perf_counter()
+        await call()
+        return (perf_counter() - began) * 1e6
+
+    return block
+
+
 async def interleave(
     systems: Mapping[str, Block], rounds: int, warm: int = 1, pause_s: float = PAUSE_S
 ) -> Times:
@@ -114,6 +125,15 @@ def compared(
         statistics.median(times[ours]),
         verdict(middle, low, high, at_most, at_least),
     )
+
+
+def within(work: str, ours: Sequence[float], base: Sequence[float], at_most: float) -> Row:
+    """The median of our blocks, in milliseconds, against a limit."""
+    low, middle, high = (each / 1e3 for each in quartiles(ours))
+    judged = verdict(middle, low, high, at_most)
+    by_hand = statistics.median(base) / 1e3 if base else None
+    goal = f"≤ {at_most:g} ms"
+    return Row(work, goal, middle, low, high, _best_tenth(ours) / 1e3, by_hand, middle, judged, unit="ms")
 
 
 def verdict(

@@ -23,6 +23,8 @@ class Plan:
     crumbs: tuple[int, int, int] = (1_000, 10_000, 100_000)
     queue: int = 5_000  # crumbs that many processes take
     takers: int = 16
+    edits: int = 10_000  # of one memory document
+    documents: int = 1_000
 
 
 QUICK = Plan(
@@ -38,6 +40,8 @@ QUICK = Plan(
     crumbs=(500, 2_000, 8_000),
     queue=400,
     takers=4,
+    edits=2_000,
+    documents=200,
 )
 
 

@@ -39,8 +39,8 @@ def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
         "sides of the goal. Calm is the ratio of the best tenths: what a quiet machine would show.\n"
         "Raw is apsw by hand on the same tables: the same rows, entries and commits; in the lines of\n"
         "Postgres it is asyncpg. In those of the cupboard it is plain tables by hand, with no history and\n"
-        "no rules. In the lines of LangGraph it is LangGraph, in those of import and memory\n"
-        "the bare process."
+        "no rules. In those of blocks it is a plain put of as many bytes, or what Loro does in memory. In\n"
+        "the lines of LangGraph it is LangGraph, in those of import and memory the bare process."
     )
     return "\n\n".join(parts)
 

@@ -67,10 +67,22 @@ WORK: tuple[tuple[int, tuple[str, ...]], ...] = (
     (170, ("done", "Install redis")),
     (176, ("take", "--agent", "ann")),
 )
+MEMORY: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (0, ("block", "create", "persona", "I like short answers.\n", "-t", "persona")),
+    (4, ("block", "append", "persona", "I ask when I am not sure.\n", "-m", "after the review")),
+    (20, ("block", "replace", "persona", "short", "long and winding")),
+    (22, ("block", "undo", "persona")),
+    (90, ("block", "replace", "persona", "short", "plain", "-m", "short was rude at times")),
+    (170, ("block", "edit", "persona", "2", "2", "I ask before I guess.\nI say what I left out.\n")),
+)
 LOOKED_AT = 178
 
 SCREENS = {"status": ("status",), "log": ("log",), "diff": ("diff", "release"), "doctor": ("doctor",)}
 WORK_SCREENS = {"board": ("board",), "trail": ("trail", "show", "try redis")}
+MEMORY_SCREENS = {
+    "block-history": ("block", "history", "persona"),
+    "block-diff": ("block", "diff", "persona", "2", "6"),
+}
 
 SAME = (
     (r"(?<![0-9a-f-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "019caef2-4680-7000-8000-5d1c6ab2f0e4"),
@@ -105,10 +117,10 @@ def printed(home: Path, minutes: int, *words: str) -> str:
 
 def screens() -> dict[str, str]:
     """Every picture by its file name."""
-    shown = {**told(STORY, SCREENS), **told(WORK, WORK_SCREENS)}
+    shown = {**told(STORY, SCREENS), **told(WORK, WORK_SCREENS), **told(MEMORY, MEMORY_SCREENS)}
     for pattern, instead in SAME:
         shown = {name: re.sub(pattern, instead, text) for name, text in shown.items()}
-    words = SCREENS | WORK_SCREENS
+    words = SCREENS | WORK_SCREENS | MEMORY_SCREENS
     return {f"{name}.svg": drawn(words[name], text) for name, text in shown.items()}
 
 

@@ -50,11 +50,13 @@ STUBS = {
         "blocks/authority.py": ("Authority",),
         "blocks/cards.py": ("Cards",),
         "blocks/library.py": ("Library",),
+        "blocks/tools.py": ("Toolbox",),
     },
 }
 # Names that stand for something else than in the async source, and so come from somewhere else.
 OTHERS = {
     "Universe": "from dgent.sync import Universe",
+    "Stream": "from dgent.sync.stream import Stream",
     "AbstractContextManager": "from contextlib import AbstractContextManager",
 }
 # The types of public attributes that `__init__` sets from something without a visible type.
@@ -95,6 +97,7 @@ class Stub:
         tree = ast.parse((ROOT / path).read_text())
         known = _imports(tree)
         made = {node.name: node for node in tree.body if isinstance(node, FunctionDef | ast.ClassDef)}
+        aliases = {name.id for node in tree.body if isinstance(node, ast.Assign) for name in _targets(node)}
         types = _type_variables(tree)
         for name in names:
             node = made[name]
@@ -109,7 +112,7 @@ class Stub:
                     self.variables[used] = types[used]
                 elif used in known:
                     self.imports.append(known[used])
-                elif used in made:
+                elif used in made or used in aliases:
                     module = path.removesuffix(".py").replace("/", ".")
                     self.imports.append(f"from dgent.{module} import {used}")
                 elif not hasattr(builtins, used):
@@ -131,6 +134,11 @@ def generate(path: Path) -> str:
 
 
 # -- reading the source -----------------------------------------------------------------------
+
+
+def _targets(node: ast.Assign) -> list[ast.Name]:
+    """The plain names that are assigned to."""
+    return [each for each in node.targets if isinstance(each, ast.Name)]
 
 
 def _imports(tree: ast.Module) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 import dgent
 from bench.cupboard.raw import Raw
 from bench.cupboard.work import READY, Sides, build, build_raw, crumbs, drawn
-from bench.measure import Block, Row, calls, compared, interleave, quartiles, say, verdict
+from bench.measure import Block, Row, calls, compared, interleave, quartiles, say, timed, verdict, within
 from bench.plan import Plan, size_text
 from bench.stores import Stores
 from dgent.cupboard import Crumb, Cupboard
@@ -138,7 +138,7 @@ async def _ready(plan: Plan, sides: Sides) -> list[Row]:
         kept, raw = Cupboard(universe), Raw(raw_path)
         assert len(await kept.ready()) == READY
         opened.append((universe, raw))
-        systems[size_text(size)] = _timed(kept.ready)
+        systems[size_text(size)] = timed(kept.ready)
         systems[f"raw {size_text(size)}"] = calls(raw.ready, lambda: [()])
     times = await interleave(systems, plan.read_rounds // 5, pause_s=0)
     for universe, raw in opened:
@@ -146,27 +146,9 @@ async def _ready(plan: Plan, sides: Sides) -> list[Row]:
         raw.close()
     small, middle, large = (size_text(size) for size in plan.crumbs)
     return [
-        _within(f"cupboard: ready(), {READY} of {middle}", times[middle], times[f"raw {middle}"], 20.0),
+        within(f"cupboard: ready(), {READY} of {middle}", times[middle], times[f"raw {middle}"], 20.0),
         compared(f"  the same {READY} of {large} against {small}", times, large, small, 1.5),
     ]
-
-
-def _timed(call: Call) -> Block:
-    async def block() -> float:
-        began = perf_counter()
-        await call()
-        return (perf_counter() - began) * 1e6
-
-    return block
-
-
-def _within(work: str, ours: Any, base: Any, at_most: float) -> Row:
-    """The median of our blocks, in milliseconds, against a limit."""
-    low, middle, high = (each / 1e3 for each in quartiles(ours))
-    calm = sorted(ours)[len(ours) // 10] / 1e3
-    judged = verdict(middle, low, high, at_most)
-    goal = f"≤ {at_most:g} ms"
-    return Row(work, goal, middle, low, high, calm, median(base) / 1e3, middle, judged, unit="ms")
 
 
 async def _bulk(plan: Plan, sides: Sides) -> list[Row]:
@@ -232,7 +214,7 @@ async def _abandon(plan: Plan, stores: Stores) -> list[Row]:
 
         times = await interleave({"raw": by_hand, "ours": ours}, plan.many_rounds)
     raw.close()
-    return [_within(f"cupboard: abandon a trail of {count:,} crumbs", times["ours"], times["raw"], 500.0)]
+    return [within(f"cupboard: abandon a trail of {count:,} crumbs", times["ours"], times["raw"], 500.0)]
 
 
 async def _processes(plan: Plan, stores: Stores) -> list[Row]:

@@ -23,7 +23,9 @@ Call = Callable[[Any], Awaitable[Any]]
 READING: dict[type, set[str]] = {
     Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
-        *("get", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
+        *("get", "by_id", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
+        # What a folder brings goes through the blocks, one by one; without news it only reads.
+        "sync",
         *("notices", "render", "context"),  # they keep what was seen, which is nobody else's matter
     },
     Roster: {"get", "list"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -121,3 +122,17 @@ def test_one_wrong_bit_is_noticed(place: int, bit: int) -> None:
 def test_too_large_an_update_is_refused_before_it_is_read() -> None:
     with pytest.raises(DocumentCorrupt, match="at most"):
         Document().merge(b"x" * 100, limit=99)
+
+
+def test_a_long_text_is_read_as_quickly_as_a_short_one() -> None:
+    one = Document()
+    one.write("".join(f"line {number} has some words in it\n" for number in range(10_000)))
+    updates = [one.take_update()]
+    one.settled()
+    one.splice(0, 0, "first\n")
+    updates.append(one.take_update())
+    start = time.perf_counter()
+    assert Document.load(b"", updates[::-1]).text() == Document.load(b"", updates).text() == one.text()
+    assert time.perf_counter() - start < 1  # as a batch it took four seconds
+    with pytest.raises(DocumentCorrupt):
+        Document.load(b"", updates[1:])

@@ -382,3 +382,40 @@ async def test_each_edit_needs_the_permission_of_what_it_does(
         with pytest.raises(errors.PermissionDenied):
             await EDITS[kind, name](block)
         assert (await owned.history())[0].number == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, "\ud800", {"\ud800": 1}, ["\ud800"], float("nan")],
+    ids=["number", "text", "key", "item", "nan"],
+)
+async def test_a_value_that_cannot_be_kept_is_refused(quick: Library, value: Any) -> None:
+    block = await quick.create("b", document="map")
+    with pytest.raises(InputError):
+        await block.set_field("a", value)
+    assert block.version <= 1 and await block.value() == {}
+
+
+async def test_a_value_is_nested_only_so_deep(quick: Library) -> None:
+    block = await quick.create("b", document="map")
+    deep: Any = 1
+    for _ in range(64):
+        deep = [deep]
+    await block.set_field("a", deep)
+    assert (await block.value())["a"] == deep
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(InputError, match="nested"):
+        await block.set_field("a", deep)
+
+
+async def test_names_that_are_no_unicode_are_refused(quick: Library) -> None:
+    block = await quick.create("b", document="map")
+    tree = await quick.create("t", document="tree")
+    for edit in (
+        lambda: block.set_field("\ud800", 1),
+        lambda: block.clear_field("\ud800"),
+        lambda: tree.delete_node("\ud800"),
+    ):
+        with pytest.raises(InputError):
+            await edit()

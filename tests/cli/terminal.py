@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +18,8 @@ import msgspec
 import pytest
 
 from dgent.doors.cli.main import main
+
+COMMAND = [sys.executable, "-c", "from dgent.doors.cli.main import main; main()"]
 
 
 class Said(NamedTuple):
@@ -82,5 +88,35 @@ class Terminal:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start `dgent` as a process."""
-        command = [sys.executable, "-c", "from dgent.doors.cli.main import main; main()", *words]
+        command = [*COMMAND, *words]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def on_a_terminal(
+    words: list[str], answer: bytes = b"", size: tuple[int, int] = (24, 100)
+) -> tuple[int, str]:
+    """Run `dgent` on a terminal of its own and answer what it asks."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**env, "TERM": "xterm", "PAGER": "cat"},
+    )
+    os.close(child)
+    if answer:
+        os.write(parent, answer)
+    seen = b""
+    while True:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(parent)
+    return process.wait(30), seen.decode()

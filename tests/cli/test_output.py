@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import signal
-import subprocess
-import sys
 import time
 
 import msgspec
@@ -17,9 +13,7 @@ from dgent.doors.cli.progress import line
 from dgent.errors import DgentError
 from dgent.exchange import place
 from dgent.verbs.outcome import TABLE, outcome_of
-from tests.cli.terminal import Terminal
-
-COMMAND = [sys.executable, "-c", "from dgent.doors.cli.main import main; main()"]
+from tests.cli.terminal import Terminal, on_a_terminal
 
 
 def test_json_is_one_object_and_errors_go_to_standard_error(dgent_: Terminal) -> None:
@@ -67,40 +61,6 @@ def test_a_destructive_verb_asks(dgent_: Terminal) -> None:
     assert dgent_("get", "a").code == 0
     assert dgent_("forget", "a", "--yes").code == 0
     assert dgent_("get", "a").code == 4
-
-
-def on_a_terminal(
-    words: list[str], answer: bytes = b"", size: tuple[int, int] = (24, 100)
-) -> tuple[int, str]:
-    """Run `dgent` on a terminal of its own and answer what it asks."""
-    parent, child = pty.openpty()
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    process = subprocess.Popen(
-        [*COMMAND, *words],
-        stdin=child,
-        stdout=child,
-        stderr=child,
-        env={**env, "TERM": "xterm", "PAGER": "cat"},
-    )
-    os.close(child)
-    if answer:
-        os.write(parent, answer)
-    seen = b""
-    while True:
-        try:
-            part = os.read(parent, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-    os.close(parent)
-    return process.wait(30), seen.decode()
 
 
 @pytest.mark.parametrize(("answer", "gone"), [(b"n\n", False), (b"y\n", True)])

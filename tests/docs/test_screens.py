@@ -26,7 +26,8 @@ def test_pictures_are_not_stale() -> None:
 
 
 def test_there_is_a_picture_of_each() -> None:
-    assert {screen.stem for screen in SCREENS} == {"status", "log", "diff", "doctor", "board", "trail"}
+    names = {"status", "log", "diff", "doctor", "board", "trail", "block-history", "block-diff"}
+    assert {screen.stem for screen in SCREENS} == names
     guides = [pages.DOCS / "guides" / name for name in ("command-line.md", "track-work.md")]
     text = "".join(guide.read_text(encoding="utf-8") for guide in guides)
     assert all(f"](../screens/{screen.name})" in text for screen in SCREENS)

@@ -8,12 +8,14 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dgent
+from dgent.blocks import Library
 from dgent.exchange import copy as copying
 from dgent.exchange.copy import MARK, copy, mirror
 
@@ -130,6 +132,19 @@ async def test_stopped_anywhere_it_goes_on(pair: tuple[dgent.Universe, dgent.Uni
     await copy(source, target)
     assert await state(target) == await state(source)
     assert [v.rev for v in await target.history("x0")] == [v.rev for v in await source.history("x0")]
+
+
+async def test_blocks_from_where_history_begins(pair: tuple[dgent.Universe, dgent.Universe]) -> None:
+    source, target = pair
+    block = await Library(source, "scout").create("persona", limit=10**6)
+    for half in range(2):
+        for n in range(100 + 100 * half):
+            await block.append(f"{n} ")
+        if not half:
+            await source.compact(datetime.now(UTC))  # what is folded after this has no older version
+    await copy(source, target)
+    assert await state(target) == await state(source)
+    assert await (await Library(target, "scout").get("persona")).text() == await block.text()
 
 
 async def test_from_where_history_begins(pair: tuple[dgent.Universe, dgent.Universe]) -> None:

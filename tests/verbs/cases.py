@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import dgent
+from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
 
@@ -85,6 +86,20 @@ CASES: dict[str, list[Case]] = {
         Case({"name": "default", "dry_run": True}, ["default", "--dry-run"]),
         Case({"name": "nobody"}, ["nobody", "--yes"], "not_found"),
     ],
+    "constellation.fork": [
+        Case({"to": "sandbox"}, ["sandbox"]),
+        Case({"to": "sandbox", "since": "1"}, ["sandbox", "--since", "1"]),
+        Case({"to": "sandbox", "scope": "core"}, ["sandbox", "--scope", "core"]),
+        Case({"to": "sandbox", "scope": "since"}, ["sandbox", "--scope", "since"], "input"),
+        Case({"to": "default"}, ["default"], "conflict"),
+    ],
+    "constellation.merge": [
+        Case({"name": "nobody"}, ["nobody"], "not_found"),
+        Case({"name": "default", "dry_run": True}, ["default", "--dry-run"], "not_found"),
+    ],
+    "fork.list": [Case({}, [])],
+    "fork.status": [Case({"name": "default"}, ["default"], "not_found")],
+    "fork.delete": [Case({"name": "default"}, ["default", "--yes"], "not_found")],
     "config.show": [Case({}, [])],
     "config.get": [Case({"name": "author"}, ["author"]), Case({"name": "nope"}, ["nope"], "input")],
     "config.set": [
@@ -129,6 +144,7 @@ CASES: dict[str, list[Case]] = {
         Case({"base": "{new}", "ours": "{new}", "theirs": "{new}"}, ["{new}", "{new}", "{new}"], "input"),
     ],
     **CUPBOARD_CASES,
+    **BLOCK_CASES,
 }
 
 
@@ -157,6 +173,7 @@ async def fill(path: Path) -> None:
             )
         )
         await fill_cupboard(u)
+        await fill_blocks(u)
         await u.put(
             dgent.Datum(id="a", data={"n": 3}, schema="note", schema_version=1, tags=frozenset({"t"}))
         )

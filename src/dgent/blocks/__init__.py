@@ -8,6 +8,7 @@ from dgent.blocks.block import Block, View
 from dgent.blocks.budget import Context
 from dgent.blocks.constellation import Agent, Group, Groups, Member, Roster
 from dgent.blocks.diff import Diff, Difference
+from dgent.blocks.folder.report import FileReport, FolderReport
 from dgent.blocks.library import Library
 from dgent.blocks.notice import Notice
 from dgent.blocks.permit import Request
@@ -18,6 +19,7 @@ from dgent.blocks.shape import Field, Shape
 from dgent.blocks.shape import Section as SectionShape
 from dgent.blocks.sharing import Share
 from dgent.blocks.template import TEMPLATES, Template
+from dgent.blocks.tools import Toolbox
 from dgent.blocks.version import Branch, Version
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "Difference",
     "Entry",
     "Field",
+    "FileReport",
+    "FolderReport",
     "Group",
     "Groups",
     "Hit",
@@ -46,6 +50,7 @@ __all__ = [
     "Shape",
     "Share",
     "Template",
+    "Toolbox",
     "Version",
     "View",
     "errors",

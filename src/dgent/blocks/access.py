@@ -74,6 +74,11 @@ class Caller:
             return None
         return _of_shared(card, [each for each in shares if isinstance(each, Crystal)], members)
 
+    async def standing_by_id(self, reader: Reader, id: str) -> Standing | None:
+        """The standing with the block of an id, whoever owns it; None as in `standing`."""
+        card = await reader.get(id)
+        return await self.standing(reader, id, card.value.owner) if _is_there(card) else None
+
     async def visible(self, reader: Reader, label: str | None = None) -> list[Standing]:
         """The standing with every block that it may see: its own, those of all, and those it was given."""
         found = await self.own(reader, label, {"$in": [self.agent, CONSTELLATION]})

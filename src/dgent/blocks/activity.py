@@ -1,4 +1,7 @@
-"""Activity: who did what to which block, derived from the feed of commits."""
+"""Activity: who did what to which block, entry, crumb or trail, derived from the feed of commits.
+
+Sessions of agents are no records of the store, so there is nothing to tell of them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from dgent.blocks import work
 from dgent.blocks.chain import Chain
 from dgent.blocks.record import BLOCK, CHECKPOINT, ENTRY, SHARE, VERSION, BlockRecord
 from dgent.errors import HistoryGone, InputError
@@ -26,7 +30,8 @@ MAX_ACTIVITY = 1000
 class Activity:
     """Something that was done: by whom, what, to whose block, and which version of it that made.
 
-    Of an archival entry, `block` is its id, and it has no label.
+    `kind` is block, entry, crumb or trail, and `block` the id of whichever it is. An archival entry has no
+    label; the label of a crumb or a trail is its name, and nobody owns it.
     """
 
     seq: int
@@ -38,6 +43,7 @@ class Activity:
     block: str
     version: int | None = None
     message: str = ""
+    kind: str = "block"
 
 
 async def activity(library: Library, since: int | datetime | None, limit: int) -> list[Activity]:
@@ -50,6 +56,8 @@ async def activity(library: Library, since: int | datetime | None, limit: int) -
     found: list[Activity] = []
     async for change in _backwards(universe, start):
         done = [_done(change, item, cards, library.agent) for item in change.items]
+        if any(item.schema in work.KINDS for item in change.items):
+            done += [_worked(change, each) for each in (await work.works(universe, change)).values()]
         # Of one commit the last comes first, too.
         found += [each for each in reversed(done) if each is not None]
         if len(found) >= limit:
@@ -107,7 +115,7 @@ def _done(change: Change, item: Item, cards: dict[str, BlockRecord], agent: str)
         if entry is None or entry.data.get("agent") != agent:
             return None
         what = "archive" if item.op == "put" else "unarchive"
-        return Activity(seq, change.at, change.author, what, agent, "", id)
+        return Activity(seq, change.at, change.author, what, agent, "", id, kind="entry")
     block = id.split("/", 1)[0]
     card = cards.get(block)
     if card is None:
@@ -128,6 +136,13 @@ def _done(change: Change, item: Item, cards: dict[str, BlockRecord], agent: str)
     if item.schema == CHECKPOINT.name and item.op == "put":
         return replace(made, what="checkpoint", message=change.note or "")
     return None
+
+
+def _worked(change: Change, done: work.Work) -> Activity:
+    """What was done to a crumb or a trail."""
+    assert change.seq is not None, "the log has numbers"
+    told = (change.seq, change.at, done.by, done.what, "", done.name, done.id, None, change.note or "")
+    return Activity(*told, kind=done.kind)
 
 
 async def _named(universe: Universe, found: list[Activity]) -> list[Activity]:

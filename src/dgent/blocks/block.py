@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from dgent import clock, ids
@@ -20,6 +21,7 @@ from dgent.blocks.editable import Change
 from dgent.blocks.entries import Wanted
 from dgent.blocks.entries import trimmed as gone
 from dgent.blocks.form import contents, rendered
+from dgent.blocks.overlong import is_over_limit, unflagged
 from dgent.blocks.permit import Permit
 from dgent.blocks.record import CheckpointRecord, VersionRecord
 from dgent.blocks.redaction import Redaction
@@ -28,6 +30,8 @@ from dgent.blocks.shape import Shape
 from dgent.blocks.version import Branch, Version
 from dgent.errors import Conflict, InputError, VersionConflict
 from dgent.model.query import Query
+from dgent.store.backend import Op
+from dgent.universe import writing
 from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -117,6 +121,11 @@ class Block(Edits):
     def limit(self) -> int:
         """How many characters it may have."""
         return self._card.value.limit
+
+    @property
+    def over_limit(self) -> bool:
+        """Whether a merge made it longer than its limit: then it can only become shorter, until it fits."""
+        return is_over_limit(self._card.value)
 
     @property
     def pinned(self) -> bool:
@@ -211,10 +220,12 @@ class Block(Edits):
             return number
         if not isinstance(time, datetime) or time.tzinfo is None:
             raise InputError(f"a time is an aware datetime, not {time!r}", field="time")
-        before = [each.number for each in await self._chain.versions() if each.at <= time]
+        versions = await self._chain.versions()
+        # One that came by a merge has the time of its origin: it counts from where it stands.
+        before = list(takewhile(lambda each: each.at <= time, versions))
         if not before:
             raise errors.VersionNotFound(f"{self.label!r} was not there at {time}")
-        return before[-1]
+        return before[-1].number
 
     # -- going back ---------------------------------------------------------------------------
 
@@ -405,7 +416,7 @@ class Block(Edits):
                 added, removed = tally if after is None or before is None else counts(before, after)
                 record = self._recorded(op, node, length, added, removed, message)
                 try:
-                    done = await chain.write(record, update, author, permit.checks())
+                    done = await chain.write(record, update, author, self._checks(permit, length))
                 except VersionConflict as conflict:
                     if not permit.is_of(conflict):
                         raise
@@ -415,6 +426,8 @@ class Block(Edits):
                         raise Conflict(f"{self.label!r} has another template now", hint="try again") from None
                     continue
                 if done is not None:
+                    if self.over_limit and length <= self.limit:
+                        await permit.renew()  # the card is another one now
                     return done
                 if not await chain.rebase(update):
                     raise _Overtaken("the history was compacted meanwhile", id=self.id)
@@ -422,6 +435,14 @@ class Block(Edits):
         except BaseException:
             chain.forget()  # what was done to the document in memory is not what is stored
             raise
+
+    def _checks(self, permit: Permit, length: int) -> list[Op]:
+        """What an edit rests on; one that makes the block short enough takes the flag off its card."""
+        if not self.over_limit or length > self.limit:
+            return permit.checks()
+        card = self._card
+        op, _ = writing.store_op(self._library._universe.contracts, unflagged(card), card.rev)
+        return [op, *(each for each in permit.checks() if each.id != card.id)]
 
     def _measured(self, document: Document) -> tuple[str | None, int]:
         """A document's text and its length; of a text only the length, which costs nothing."""

@@ -19,10 +19,10 @@ from dgent.blocks.constellation import one_of
 from dgent.blocks.filling import first_content, new_card
 from dgent.blocks.fitting import check_fit, unlocked
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
-from dgent.blocks.record import BLOCK
+from dgent.blocks.record import BLOCK, version_id
 from dgent.blocks.template import LIMIT, Given, find
 from dgent.blocks.viewport import VIEW, check_view
-from dgent.errors import InputError
+from dgent.errors import InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
@@ -97,6 +97,14 @@ class Cards(Authority):
                 owners=owners,
             )
         return Block(self, others[0])
+
+    async def by_id(self, id: str) -> Block:
+        """A block by its id: this agent's, or one that was shared with it, or that belongs to all."""
+        await self._may("read", "", "by_id")
+        standing = await self._caller.standing_by_id(self._universe, ids.check_id(id))
+        if standing is None:
+            raise errors.BlockNotFound(f"{self.agent} has no block of the id {id!r}", id=id)
+        return Block(self, standing)
 
     async def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
         """This agent's blocks by label; with `shared` also those of others that it may see, by owner."""
@@ -196,12 +204,19 @@ class Cards(Authority):
 
     async def delete(self, label: str, *, owner: str | None = None) -> None:
         """Remove a block; its label is free at once, and `restore` brings it back with its history."""
-        block = await self.get(label, owner=owner)
+        await self._remove(await self.get(label, owner=owner))
+
+    async def _remove(self, block: Block, *, at: int | None = None) -> None:
+        """Delete a block, perhaps only if it is still at a version."""
 
         async def work(tx: Transaction, card: Card) -> None:
+            if at is not None and await tx.exists(version_id(card.id, at + 1)):
+                raise VersionConflict(
+                    f"the block {card.value.label!r} is not at version {at} any more", id=card.id
+                )
             await tx.store(card.replace(value=replace(card.value, active=False)))
 
-        await self._manage(block, "delete", work, f"delete {label}")
+        await self._manage(block, "delete", work, f"delete {block.label}")
 
     async def restore(self, label: str, *, to: str | None = None) -> Block:
         """Bring back the block of a label that was deleted last, perhaps under another label.

@@ -32,6 +32,7 @@ ORDER = (CORE, SHARED_CORE, PINNED, REFERENCED, LOGS, CHANGES, ACTIVITY)
 
 MAX_DIFFS = 10  # blocks whose differences are shown; others are only named
 MAX_DIFF_CHARS = 2000
+MAX_NAME_CHARS = 80  # of a crumb or a trail
 ACTIVITIES = 15
 
 
@@ -161,13 +162,14 @@ def _told(name: str, found: Notice, in_full: bool) -> str:
 
 
 async def _activity(library: Library, since: int | datetime) -> list[Part]:
-    """Who did what to which block since a commit or a time, the newest first."""
+    """Who did what to which block, crumb or trail since a commit or a time, the newest first."""
     found = await library.activity(since, limit=ACTIVITIES)
     if not found:
         return []
     lines = []
     for each in found:
-        name = each.label if each.owner == library.agent else f"{each.owner}/{each.label}"
+        whose = each.label if each.owner == library.agent else f"{each.owner}/{each.label}"
+        name = whose if each.kind in ("block", "entry") else f"{each.kind} {each.label[:MAX_NAME_CHARS]}"
         who = "you" if each.by == library.agent else each.by
         lines.append(f"[{clock.text(each.at)[:19]}Z] {who}: {each.what} {name}".rstrip())
     return [Part("activity", "memory:activity", (), "\n".join(lines), (0, ACTIVITY))]

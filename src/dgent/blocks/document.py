@@ -17,6 +17,7 @@ import msgspec
 from dgent.blocks import errors, redaction
 from dgent.errors import InputError
 
+MAX_DEPTH = 64  # of lists and maps in each other
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
 
@@ -58,12 +59,15 @@ class Document:
         for each in some:
             if not isinstance(each, bytes) or len(each) > limit:
                 raise errors.DocumentCorrupt(f"an update of a document is at most {limit} bytes")
-        if not some:
-            return
-        one = some[0] if len(some) == 1 else None
-        status = _guarded(lambda: self._doc.import_batch(some) if one is None else self._doc.import_(one))
-        if status.pending:
+        # One after the other: taken in as a batch they cost the square of the text's length. One that waits
+        # for a later one is asked again when that is there.
+        waiting = [each for each in some if self._take(each)]
+        if any(self._take(each) for each in waiting):
             raise errors.DocumentCorrupt("an update builds on others that are not there")
+
+    def _take(self, given: bytes) -> bool:
+        """Take in one update; True when it builds on others that are not there yet."""
+        return bool(_guarded(lambda: self._doc.import_(given)).pending)
 
     def take_update(self) -> bytes:
         """What was done since the last call, as bytes for other documents; empty when nothing was."""
@@ -95,7 +99,8 @@ class Document:
 
     def updates_since(self, other: Document) -> bytes:
         """What this document has and another one has not."""
-        made: bytes = self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv))
+        self._doc.commit()
+        made: bytes = _guarded(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
         return made
 
     @property
@@ -162,7 +167,7 @@ class Document:
     def knows(self, frontiers: str) -> bool:
         """Whether a state is in its history, so that it can go back to it."""
         wanted = _frontiers(frontiers)
-        found = self._doc.frontiers_to_vv(wanted)
+        found = _guarded(lambda: self._doc.frontiers_to_vv(wanted))
         return found is not None and found.includes_vv(self._doc.shallow_since_vv)
 
     def merge_redacted(self, update: bytes, whole: Document) -> tuple[bytes, list[str]]:
@@ -193,6 +198,20 @@ class Document:
     def fork(self) -> Document:
         """A copy that can be edited without changing this one."""
         return Document.load(self.snapshot())
+
+    def fork_at(self, frontiers: str) -> Document:
+        """A copy as of a state of its history, whose edits can be joined; DocumentCorrupt without one."""
+        if not self.knows(frontiers):
+            raise errors.DocumentCorrupt("the document was never in this state, or does not know it any more")
+        wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
+        made = Document(_guarded(lambda: self._doc.fork_at(wanted)))
+        made._doc.peer_id = secrets.randbits(63)
+        return made
+
+    def join(self, other: Document) -> None:
+        """Take in what was done to a copy of this document, as if it had been done here."""
+        self.merge(other.take_update())
+        self._came, self._went = self._came + other._came, self._went + other._went
 
     # -- what it holds ------------------------------------------------------------------------
 
@@ -242,11 +261,11 @@ class Document:
 
     def set_field(self, key: str, value: Any, name: str = FIELDS) -> None:
         """Give a field a value."""
-        self._doc.get_map(name).insert(key, plain(value))
+        self._doc.get_map(name).insert(_unicode(key), plain(value))
 
     def delete_field(self, key: str, name: str = FIELDS) -> None:
         """Remove a field."""
-        self._doc.get_map(name).delete(key)
+        self._doc.get_map(name).delete(_unicode(key))
 
     def items(self, name: str = ITEMS) -> list[Any]:
         """The items of a list."""
@@ -272,6 +291,33 @@ class Document:
         if not isinstance(found, loro.LoroMap):
             raise errors.NoMatch(f"the item at {place} has no fields")
         _change(found, fields)
+
+    def item_key(self, place: int, name: str = ITEMS) -> str:
+        """What an item with fields is called in every copy of this document, wherever it stands there."""
+        found = getattr(self._doc.get_movable_list(name).get(place), "container", None)
+        if not isinstance(found, loro.LoroMap):
+            raise errors.NoMatch(f"the item at {place} has no fields")
+        id: Any = found.id
+        return f"{id.counter}@{id.peer}"
+
+    def item_fields(self, key: str) -> dict[str, Any] | None:
+        """The fields of the item that is called so; None when it is not there any more."""
+        found = self._item(key)
+        return None if found is None else dict(found.get_deep_value())
+
+    def set_fields_of(self, key: str, fields: Mapping[str, Any]) -> None:
+        """Change fields of the item that is called so; None takes one away."""
+        found = self._item(key)
+        if found is None:
+            raise errors.NoMatch(f"there is no item {key!r}")
+        _change(found, fields)
+
+    def _item(self, key: str) -> Any:
+        counter, _, peer = key.partition("@")
+        id = loro.ContainerID.Normal(int(peer), int(counter), loro.ContainerType.Map())
+        self._doc.commit()
+        there = self._doc.has_container(id) and self._doc.get_path_to_container(id) is not None
+        return self._doc.get_map(id) if there else None
 
     def write_items(self, values: Sequence[Any], name: str = ITEMS) -> None:
         """Make a list another one, keeping what both begin and end with."""
@@ -363,6 +409,14 @@ class Document:
         _change(tree.get_meta(made), data)
         return f"{made.counter}@{made.peer}"
 
+    def has_node(self, id: str, name: str = NODES) -> bool:
+        """Whether a node is there."""
+        try:
+            _tree_id(self._doc.get_tree(name), id)
+        except errors.NoMatch:
+            return False
+        return True
+
     def node_data(self, id: str, name: str = NODES) -> dict[str, Any]:
         """The fields of a node."""
         tree = self._doc.get_tree(name)
@@ -405,23 +459,35 @@ def _list_ops(told: str, name: str) -> Iterator[tuple[str | None, str, dict[str,
                 yield change.get("msg"), peer, op
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, depth: int = 0) -> Any:
     """A value as a document can hold it, or what is wrong with it."""
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _unicode(value)
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise InputError(f"{value} does not fit into 64 bits")
+            raise InputError("the number does not fit into 64 bits")
         return value
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise InputError(f"{value} is no number that can be kept")
         return value
+    if depth == MAX_DEPTH:
+        raise InputError(f"lists and maps are nested at most {MAX_DEPTH} deep")
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(each, depth + 1) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: plain(each) for key, each in value.items()}
+        return {_unicode(key): plain(each, depth + 1) for key, each in value.items()}
     raise InputError(f"a document holds texts, numbers, lists and maps, not a {type(value).__name__}")
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError("the text is not valid Unicode") from None
+    return text
 
 
 def _frontiers(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -29,6 +30,8 @@ from dgent.blocks.cards import Cards
 from dgent.blocks.constellation import Groups, Roster, one_of
 from dgent.blocks.context import Wanted, context, names_of
 from dgent.blocks.editable import check_text
+from dgent.blocks.folder import syncing
+from dgent.blocks.folder.report import FolderReport
 from dgent.blocks.fulltext import Fulltexts
 from dgent.blocks.kind import BLOCK_KINDS
 from dgent.blocks.notice import Notice
@@ -127,7 +130,10 @@ class Library(Cards):
     async def activity(
         self, since: int | datetime | None = None, *, limit: int = 50
     ) -> builtins.list[Activity]:
-        """Who did what to the blocks that this agent may see, since a commit or a time; newest first."""
+        """Who did what to blocks that this agent may see, since a commit or a time; newest first.
+
+        Also to its archival entries, and to the crumbs and trails of the store, which belong to all agents.
+        """
         await self._may("read", "", "activity")
         return await activity.activity(self, since, limit)
 
@@ -188,6 +194,33 @@ class Library(Cards):
     ) -> Version:
         """Note in the agent's rolling log what so many messages came to."""
         return await rolling.log(self, "summary", {"summary": check_text(summary), "count": count}, label)
+
+    # -- files ------------------------------------------------------------------------------------
+
+    async def sync(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        by: str | None = None,
+        dry_run: bool = False,
+        wait_s: float = 10.0,
+    ) -> FolderReport:
+        """Make a folder of files and the blocks that this agent may see agree.
+
+        Each block is a file that can be edited, and a small one that describes it. What was edited in them
+        is taken in through the gate as versions by `by`, merged with what happened to the blocks since;
+        then files are written anew. With `dry_run` it is only told what would be done.
+        """
+        await self._may("read", "", "sync")
+        return await syncing.sync(self, folder, by, dry_run, wait_s)
+
+    async def follow_folder(
+        self, folder: str | os.PathLike[str], *, every: float = 1.0, by: str | None = None
+    ) -> AsyncIterator[FolderReport]:
+        """Sync a folder every so many seconds, as long as it is asked; gives each report that has news."""
+        await self._may("read", "", "sync")
+        async for report in syncing.follow(self, folder, every, by):
+            yield report
 
     # -- the archive --------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class TextEdits(Editable):
     ) -> Version:
         """Replace part of a text: the first place, `which="all"`, or the nth; perhaps by a pattern."""
         self._needs("text", "replace")
-        places, name = _places(check_text(old), check_text(new), which, regex), self._body()
+        places, name = _places(check_text(old), check_text(new), which, regex, self.limit), self._body()
 
         def change(document: Document) -> None:
             found = places(document.text(name))
@@ -97,7 +97,9 @@ class TextEdits(Editable):
         )
 
 
-def _places(old: str, new: str, which: str | int, regex: bool) -> Callable[[str], list[tuple[int, int, str]]]:
+def _places(
+    old: str, new: str, which: str | int, regex: bool, limit: int
+) -> Callable[[str], list[tuple[int, int, str]]]:
     """A function that finds what to replace in a text, in order: start, length, and what comes instead."""
     if not old:
         raise InputError("what to replace must not be empty", field="old")
@@ -108,6 +110,7 @@ def _places(old: str, new: str, which: str | int, regex: bool) -> Callable[[str]
 
     def find(text: str) -> list[tuple[int, int, str]]:
         found = []
+        room = max(limit, len(text))
         for match in pattern.finditer(text):
             try:
                 instead = match.expand(new) if regex else new
@@ -116,6 +119,9 @@ def _places(old: str, new: str, which: str | int, regex: bool) -> Callable[[str]
             found.append((match.start(), match.end() - match.start(), instead))
             if which == "first":
                 break
+            room -= len(instead) if which == "all" else 0
+            if room < 0:  # said here, before gigabytes are made of a few letters
+                raise errors.LimitExceeded(f"there would be more than {limit} characters", limit=limit)
         if not found:
             raise errors.NoMatch(f"{old!r} is not there")
         if which in ("first", "all"):

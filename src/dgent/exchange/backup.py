@@ -82,10 +82,17 @@ async def backup(
     return _described(made, target)
 
 
-async def copy_into(universe: Universe, folder: Path, new: Path, *, progress: Progress | None = None) -> None:
+async def copy_into(
+    universe: Universe, folder: Path | None, new: Path, *, progress: Progress | None = None
+) -> None:
     """Copy a constellation as a backup does, into an empty folder that shall be one itself."""
     await _make(universe, folder, new, progress)
     (new / MANIFEST).unlink()
+
+
+async def make_its_own(folder: Path) -> None:
+    """Make a copied constellation a store of its own: cursors of the one it was copied from do not fit it."""
+    await _in_thread(lambda _: retire.settle_restored(str(folder / DATABASE), None, {}))
 
 
 async def _make(universe: Universe, folder: Path | None, new: Path, progress: Progress | None) -> Manifest:

@@ -17,6 +17,7 @@ import msgspec
 
 from dgent import clock, codec
 from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unavailable, Unsupported
+from dgent.exchange.moment import Moment
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -62,15 +63,8 @@ async def copy(source: Universe, target: Universe, *, progress: Progress | None 
     """
     copying = await _Copying.begin(source, target)
     pace = Pace(progress)
-    commits = 0
     for attempt in range(ATTEMPTS):
-        seq = await source.seq()
-        pace.total = commits + seq - copying.seq
-        while copying.seq < seq:
-            for change in await copying.next_changes(seq):
-                await copying.replay(change)
-                commits += 1
-                pace.at(commits)
+        seq = await copying.catch_up(pace)
         try:
             records, sha256 = await copying.reconcile(seq) or await copying.proven(seq)
             break
@@ -79,7 +73,16 @@ async def copy(source: Universe, target: Universe, *, progress: Progress | None 
             if attempt == ATTEMPTS - 1:
                 raise
     pace.end()
-    return Copied(seq, commits, records, sha256)
+    return Copied(seq, copying.commits, records, sha256)
+
+
+async def replay(source: Universe, target: Universe, *, progress: Progress | None = None) -> int:
+    """Do the commits of a store again in another one, and no more; returns the last of them.
+
+    What the log does not show is not there yet: schemas that are kept off the feed, and versions that are
+    not kept.
+    """
+    return await (await _Copying.begin(source, target)).catch_up(Pace(progress))
 
 
 async def mirror(source: Universe, target: Universe) -> AsyncIterator[int]:
@@ -109,6 +112,7 @@ class _Copying:
         self.seq = 0 if mark is None else int(mark.data["seq"])
         self._step = 0 if mark is None else int(mark.data["step"])
         self._owners: dict[str, str] = {}
+        self.commits = 0  # that were replayed
 
     @classmethod
     async def begin(cls, source: Universe, target: Universe) -> _Copying:
@@ -143,6 +147,17 @@ class _Copying:
 
     # -- replaying ------------------------------------------------------------------------
 
+    async def catch_up(self, pace: Pace) -> int:
+        """Replay what is new until now; the last commit."""
+        seq = await self.source.seq()
+        pace.total = self.commits + seq - self.seq
+        while self.seq < seq:
+            for change in await self.next_changes(seq):
+                await self.replay(change)
+                self.commits += 1
+                pace.at(self.commits)
+        return seq
+
     async def next_changes(self, until: int) -> list[Change]:
         """The next commits of the source; where they were compacted away, its records at that point."""
         try:
@@ -157,9 +172,26 @@ class _Copying:
         return wanted
 
     async def _begin_at(self, floor: int) -> None:
-        async for batch in self._batches(self.source, floor):
-            await self._commit([_put(datum) for datum in batch], "system", None, self.seq)
+        """Put the records as they were at a commit; those that keep no old versions as they are now."""
+        batch: list[Datum] = []
+        async with aclosing(Moment(self.source, floor).records(_EVERYTHING)) as found:
+            async for datum in found:
+                if datum.schema == MARK.name:
+                    continue
+                if datum.problem is not None:
+                    raise Corrupt(datum.problem, id=datum.id)
+                batch.append(datum)
+                if len(batch) == BATCH:
+                    await self._put_all(batch)
+                    batch = []
+        await self._put_all(batch)
         await self._commit([], "system", None, floor)
+
+    async def _put_all(self, batch: Sequence[Datum], note: str | None = None) -> None:
+        """Put records, those of each room on their own."""
+        for room in {self._owners.get(datum.schema or "") for datum in batch}:
+            mine = [datum for datum in batch if self._owners.get(datum.schema or "") == room]
+            await self._commit([_put(datum) for datum in mine], "system", note, self.seq)
 
     async def replay(self, change: Change) -> None:
         """Do a commit of the source again; versions that it no longer keeps are left out."""
@@ -209,9 +241,7 @@ class _Copying:
             held = await self.target.get_many([datum.id for datum in batch], raw=True)
             pairs = zip(batch, held, strict=True)
             different = [new for new, old in pairs if old is None or _proof(new) != _proof(old)]
-            for room in {self._owners.get(datum.schema or "") for datum in different}:
-                mine = [datum for datum in different if self._owners.get(datum.schema or "") == room]
-                await self._commit([_put(datum) for datum in mine], "system", "copied", self.seq)
+            await self._put_all(different, "copied")
         gone: list[Datum] = []
         async for batch in self._batches(self.target, None):
             theirs.add(batch)

@@ -18,6 +18,8 @@ from dgent.blocks import (
     Difference,
     Entry,
     Field,
+    FileReport,
+    FolderReport,
     Group,
     Hit,
     Member,
@@ -41,6 +43,7 @@ from dgent.blocks import (
     section,
     structured_edits,
     text_edits,
+    tools,
 )
 from dgent.errors import InputError
 from dgent.sync.twin import Twin, make_twin
@@ -57,6 +60,8 @@ __all__ = [
     "Difference",
     "Entry",
     "Field",
+    "FileReport",
+    "FolderReport",
     "Group",
     "Groups",
     "Hit",
@@ -72,6 +77,7 @@ __all__ = [
     "Shape",
     "Share",
     "Template",
+    "Toolbox",
     "Version",
     "View",
     "errors",
@@ -88,6 +94,18 @@ def _init(self: Twin, universe: Any, agent: str, **options: Any) -> None:
         raise InputError("dgent.sync takes plain functions, and this one is async", hint="use `def`")
     self._source = library.Library(universe._source, agent, **options)
     self._home = universe._home
+
+
+def _init_toolbox(self: Twin, library: Any) -> None:
+    if not isinstance(library, Library):
+        raise InputError(f"this Toolbox takes a Library of dgent.sync.blocks, not a {type(library).__name__}")
+    self._source = tools.Toolbox(library._source)
+    self._home = library._home
+
+
+def _functions(self: Twin) -> dict[str, Any]:
+    """The tools by name, as functions whose signatures say what they take."""
+    return {name: getattr(self, name) for name in self._source.functions()}
 
 
 def _twin(source: type, **instead: Any) -> Any:
@@ -107,3 +125,4 @@ Groups = _twin(constellation.Groups)
 Authority = _twin(authority.Authority)
 Cards = _twin(cards.Cards)
 Library = _twin(library.Library, __init__=_init)
+Toolbox = _twin(tools.Toolbox, __init__=_init_toolbox, functions=_functions)

@@ -71,40 +71,40 @@ class Copy(Ask):
 async def list_(desk: Desk, ask: Nothing) -> Constellations:
     """List the constellations of this machine."""
     places = desk.settings.places
-    return Constellations([_told(desk, name) for name in config.constellations(places)])
+    return Constellations([told_of(desk, name) for name in config.constellations(places)])
 
 
 @verb("constellation.create", effect="append", errors=(InputError, Conflict), local=True)
 async def create(desk: Desk, ask: Named) -> Constellation:
     """Make a new, empty constellation."""
     folder = config.constellation_folder(desk.settings.places, ask.name)
-    _check_free(folder, ask.name)
-    with _making(folder, ask.name) as new:
-        async with open_universe(_url(new)):
+    check_free(folder, ask.name)
+    with making(folder, ask.name) as new:
+        async with open_universe(url_of(new)):
             pass
         place.put(new, folder)
-    return _told(desk, ask.name)
+    return told_of(desk, ask.name)
 
 
 @verb("constellation.copy", effect="append", errors=(InputError, NotFound, Conflict), local=True)
 async def copy(desk: Desk, ask: Copy) -> Constellation:
     """Copy a constellation, as it is at one moment, to a new name."""
-    source = _folder(desk, ask.name)
+    source = folder_of(desk, ask.name)
     target = config.constellation_folder(desk.settings.places, ask.to)
-    _check_free(target, ask.to)
-    with _making(target, ask.to) as new:
+    check_free(target, ask.to)
+    with making(target, ask.to) as new:
         try:
-            async with open_universe(_url(source)) as u:
+            async with open_universe(url_of(source)) as u:
                 await backup.copy_into(u, source, new, progress=desk.report)
         except StorageError:
-            _folder(desk, ask.name)  # deleted meanwhile: say that
+            folder_of(desk, ask.name)  # deleted meanwhile: say that
             raise
         place.put(new, target)
-    return _told(desk, ask.to)
+    return told_of(desk, ask.to)
 
 
 @contextmanager
-def _making(folder: Path, name: str) -> Iterator[Path]:
+def making(folder: Path, name: str) -> Iterator[Path]:
     """A folder beside its place until it is whole; Conflict when somebody else makes one of that name."""
     with place.translated(folder):
         config.make_private(folder.parent)
@@ -115,20 +115,27 @@ def _making(folder: Path, name: str) -> Iterator[Path]:
 @verb("constellation.delete", effect="destroy", errors=(NotFound, Conflict), local=True)
 async def delete(desk: Desk, ask: Delete) -> Deleted:
     """Delete a constellation with everything in it."""
-    folder = _folder(desk, ask.name)
-    told = _told(desk, ask.name)
+    folder_of(desk, ask.name)
+    told = told_of(desk, ask.name)
     if not ask.dry_run:
-        # Out of the way in one step: whoever opens the name meanwhile finds nothing, never half.
-        doomed = folder.with_name(f".{ask.name}{place.DELETING}")
-        with place.translated(folder), place.unfinished(doomed, Conflict):
-            _folder(desk, ask.name)
-            with backup.alone(folder):
-                folder.rename(doomed / ask.name)
-            shutil.rmtree(doomed / ask.name)
+        remove(desk, ask.name)
     return Deleted(told.name, told.path, told.size_bytes, ask.dry_run)
 
 
-def _folder(desk: Desk, name: str) -> Path:
+def remove(desk: Desk, name: str) -> None:
+    """Take a constellation away with everything in it; Busy when anyone has it open."""
+    folder = folder_of(desk, name)
+    # Out of the way in one step: whoever opens the name meanwhile finds nothing, never half.
+    doomed = folder.with_name(f".{name}{place.DELETING}")
+    with place.translated(folder), place.unfinished(doomed, Conflict):
+        folder_of(desk, name)
+        with backup.alone(folder):
+            folder.rename(doomed / name)
+        shutil.rmtree(doomed / name)
+
+
+def folder_of(desk: Desk, name: str) -> Path:
+    """The folder of a constellation that is there."""
     folder = config.constellation_folder(desk.settings.places, name)
     with place.translated(folder):
         there = (folder / config.DATABASE).exists()
@@ -138,17 +145,20 @@ def _folder(desk: Desk, name: str) -> Path:
     return folder
 
 
-def _check_free(folder: Path, name: str) -> None:
+def check_free(folder: Path, name: str) -> None:
+    """Refuse a name that is taken."""
     with place.translated(folder):
         if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(f"the constellation {name!r} exists already", hint="choose another name")
 
 
-def _url(folder: Path) -> str:
+def url_of(folder: Path) -> str:
+    """The URL of the store in a folder."""
     return f"sqlite:///{folder / config.DATABASE}"
 
 
-def _told(desk: Desk, name: str) -> Constellation:
+def told_of(desk: Desk, name: str) -> Constellation:
+    """A constellation as it is listed."""
     folder = config.constellation_folder(desk.settings.places, name)
     return Constellation(name, str(folder), _size(folder), name == desk.settings.constellation)
 

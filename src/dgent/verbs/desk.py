@@ -10,6 +10,7 @@ from dgent.errors import Denied, Unsupported
 from dgent.verbs.caller import HERE, Caller
 
 if TYPE_CHECKING:
+    from dgent.blocks.permit import Consent
     from dgent.config import Settings
     from dgent.store.upkeep import Progress
     from dgent.universe.universe import Universe
@@ -31,9 +32,11 @@ class Desk:
         report: Progress = unheard,
         local: bool = True,
         out: Callable[[bytes], object] | None = None,
+        consent: Consent | None = None,
     ) -> None:
         self._universe, self._settings = universe, settings
         self.caller, self.report, self.local = caller, report, local
+        self.consent = consent  # who is asked where a block wants the partner or a human to agree
         self.out = out  # where a verb that writes a file writes when the file is called "-"
 
     async def universe(self) -> Universe:

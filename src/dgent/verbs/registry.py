@@ -23,12 +23,14 @@ class Ask(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a verb is asked with; each verb has its own."""
 
 
-def argument(help: str, *, complete: str = "", words: bool = False) -> msgspec.Meta:
+def argument(help: str, *, complete: str = "", words: bool = False, file: bool = False) -> msgspec.Meta:
     """A field that the command line takes by its place.
 
-    `complete` names what a shell can offer for it; `words` takes all words that are left as one text.
+    `complete` names what a shell can offer for it; `words` takes all words that are left as one text, and
+    `file` lets them come from a file instead, which the door reads.
     """
-    return msgspec.Meta(description=help, extra={"place": True, "complete": complete, "words": words})
+    extra = {"place": True, "complete": complete, "words": words, "file": file}
+    return msgspec.Meta(description=help, extra=extra)
 
 
 def option(help: str, *, short: str = "", name: str = "", complete: str = "") -> msgspec.Meta:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -14,6 +15,8 @@ from dgent.doors.cli.setting import DOOR, sided
 from dgent.errors import InputError
 from dgent.verbs import registry
 from dgent.verbs.registry import Verb
+
+FILE = "from_file"
 
 
 def command_of(id: str, name: str) -> click.Command:
@@ -31,7 +34,7 @@ def command_of(id: str, name: str) -> click.Command:
         name=name,
         callback=run,
         help=_help(verb, fields),
-        params=[*(field.param() for field in fields), *_looks(verb), *DOOR(hidden=True)],
+        params=[*(field.param() for field in fields), *_files(fields), *_looks(verb), *DOOR(hidden=True)],
         short_help=verb.help,
     )
 
@@ -45,6 +48,7 @@ class Field:
         self.help: str = meta.description
         extra = meta.extra or {}
         self.place, self.words = extra.get("place", False), extra.get("words", False)
+        self.file = extra.get("file", False)
         self.short, self.complete = extra.get("short", ""), extra.get("complete", "")
         kinds = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
         self.kind = next(kind for kind in kinds if kind is not NoneType)
@@ -62,7 +66,7 @@ class Field:
                 [self.name],
                 type=kind,
                 nargs=-1 if many else 1,
-                required=self.required,
+                required=self.required and not self.file,
                 metavar=self._metavar(many),
                 **rest,
             )
@@ -95,9 +99,24 @@ def _fields(verb: Verb) -> list[Field]:
     return fields
 
 
+def _files(fields: list[Field]) -> list[click.Option]:
+    """The option to take a long text from a file."""
+    return [
+        click.Option(
+            [FILE, "--file", "-f"],
+            type=str,
+            metavar="PATH",
+            help=f"take {field.name} from this file",
+            shell_complete=completer("file"),
+        )
+        for field in fields
+        if field.file
+    ]
+
+
 def _looks(verb: Verb) -> list[click.Option]:
     """Options that change what an answer looks like, and not what it is."""
-    return [sided()] if verb.id == "data.diff" else []
+    return [sided()] if verb.id in ("data.diff", "block.diff") else []
 
 
 def _help(verb: Verb, fields: list[Field]) -> str:
@@ -122,11 +141,27 @@ def _read_input() -> str:
         raise InputError("standard input is not UTF-8 text", field="data") from None
 
 
+def _read_file(path: str) -> str:
+    """A file as text, whole: what is in it is what is meant."""
+    try:
+        return Path(path).read_bytes().decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text", field="file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} cannot be read: {reason}", field="file") from None
+
+
 def _said(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
     """What was given, without what was left out, so that the verb's own defaults hold."""
     said: dict[str, Any] = {}
     for field in fields:
         value = given[field.name]
+        if field.file and given[FILE] is not None:
+            if value:
+                raise InputError(f"{field.name} is given twice", hint="leave out --file", field=field.name)
+            said[field.name] = _read_file(given[FILE])
+            continue
         if value is None or value == () or value is False:
             continue
         if field.words:

@@ -13,6 +13,7 @@ from dgent.doors.cli.paint import clean
 
 MOST = 50
 TABLES = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
+MEMORY = {"block": "label", "agent": "name", "group": "name"}  # what is offered by its label or its name
 KINDS = ("crumb", "trail", "stash")  # what is offered by its id, with its name beside it
 
 
@@ -27,6 +28,7 @@ def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
     """What begins so; nothing at all when the store cannot be read: completing must never complain."""
     with suppress(Exception):
         from dgent import config
+        from dgent.doors.cli.setting import said
 
         if kind == "setting":
             return [name for name in config.KEYS if name.startswith(incomplete)]
@@ -35,7 +37,7 @@ def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
         settings = _settings(ctx)
         if kind == "constellation":
             return [name for name in config.constellations(settings.places) if name.startswith(incomplete)]
-        return _stored(kind, settings.url, incomplete)
+        return _stored(kind, settings.url, incomplete, said(ctx).agent or settings.author)
     return []
 
 
@@ -47,7 +49,7 @@ def _settings(ctx: click.Context) -> Any:
     return config.load(url=chosen.url, constellation=chosen.constellation)
 
 
-def _stored(kind: str, url: str, incomplete: str) -> list[Any]:
+def _stored(kind: str, url: str, incomplete: str, agent: str) -> list[Any]:
     import asyncio
     from pathlib import Path
 
@@ -58,6 +60,8 @@ def _stored(kind: str, url: str, incomplete: str) -> list[Any]:
 
     async def read() -> list[Any]:
         async with open_universe(url) as u:
+            if kind in MEMORY:
+                return [each for each in await _memory(u, kind, agent) if each.startswith(incomplete)][:MOST]
             if kind == "property":
                 return [each for each in await _properties(u) if each.startswith(incomplete)]
             if kind in KINDS:
@@ -81,3 +85,11 @@ async def _properties(u: Any) -> list[str]:
     from dgent.cupboard import Cupboard
 
     return [each.name for each in await Cupboard(u).properties.fetch() if clean(each.name) == each.name]
+
+
+async def _memory(u: Any, kind: str, agent: str) -> list[str]:
+    """The labels of an agent's blocks, or the names of agents or groups."""
+    where = {"owner": agent, "active": True} if kind == "block" else None
+    found = await u.query(schema=f"block.{kind}", where=where, limit=None, raw=True)
+    names = [str(each.data.get(MEMORY[kind], "")) for each in found]
+    return sorted(each for each in names if clean(each) == each)

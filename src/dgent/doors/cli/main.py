@@ -53,7 +53,8 @@ class Tree(click.Group):
             if not hint and self.noun is None:
                 # Someone may know the verb and not its noun.
                 verbs = {id.partition(".")[2]: id.replace(".", " ") for id in reversed(MODULES)}
-                hint = next((f"did you mean {verbs[word]}?" for word in verbs if nearest(name, [word])), "")
+                words = [name] if name in verbs else verbs
+                hint = next((f"did you mean {verbs[word]}?" for word in words if nearest(name, [word])), "")
             raise click.UsageError(f"there is no command {name!r}" + (f"; {hint}" if hint else ""), ctx)
         return super().resolve_command(ctx, args)
 

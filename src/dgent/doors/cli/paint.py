@@ -27,8 +27,10 @@ def clean(text: str) -> str:
 class Paint:
     """Styles that are colours on a terminal and nothing elsewhere."""
 
-    def __init__(self, color: bool, width: int | None = None, sided: bool = False) -> None:
-        self.color, self.sided = color, sided
+    def __init__(
+        self, color: bool, width: int | None = None, sided: bool = False, terminal: bool = False
+    ) -> None:
+        self.color, self.sided, self.terminal = color, sided, terminal
         self.width = width or shutil.get_terminal_size((100, 24)).columns
 
     def __call__(self, text: object, **style: Any) -> str:

@@ -12,7 +12,21 @@ import click
 import msgspec
 
 from dgent import config
-from dgent.doors.cli.draw import beside, crumb, cupboard, history, moved, record, store, trail
+from dgent.doors.cli.draw import (
+    agent,
+    beside,
+    block,
+    crumb,
+    cupboard,
+    folder,
+    fork,
+    history,
+    moved,
+    record,
+    store,
+    trail,
+    version,
+)
 from dgent.doors.cli.paint import Paint, ago
 from dgent.doors.cli.setting import Said
 from dgent.doors.cli.wire import as_text
@@ -23,7 +37,8 @@ Lines = list[str]
 def show(found: Any, settings: config.Settings, chosen: Said, page: bool = True, err: bool = False) -> None:
     """Print an answer; a long one goes through a pager when someone is there to turn the pages."""
     terminal = (sys.stderr if err else sys.stdout).isatty()
-    paint = Paint(config.wants_color(chosen.color or settings.color, terminal), sided=chosen.side_by_side)
+    color = config.wants_color(chosen.color or settings.color, terminal)
+    paint = Paint(color, sided=chosen.side_by_side, terminal=terminal)
     lines = drawn(found, paint)
     if page and terminal and not err and _pages(settings.pager, len(lines)):
         click.echo_via_pager("\n".join(lines) + "\n", color=paint.color)
@@ -125,6 +140,34 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "Compared": trail.compared,
     "Drawn": cupboard.graph,
     "Audited": cupboard.audited,
+    "BlockCard": block.card,
+    "Blocks": block.cards,
+    "BlockText": block.text,
+    "BlockInfo": block.info,
+    "BlockShares": block.shares,
+    "Edited": version.edited,
+    "BlockVersions": version.versions,
+    "BlockDiff": version.diff,
+    "BlockBranches": version.branches,
+    "Redacted": version.redacted,
+    "BlockCompacted": version.compacted,
+    "Checkpoint": version.checkpoint,
+    "Checkpoints": version.checkpoints,
+    "FolderSynced": folder.synced,
+    "BlockNotices": block.notices,
+    "BlockActivities": block.activities,
+    "MemoryContext": block.context,
+    "Hits": block.hits,
+    "ArchiveEntry": block.entry,
+    "Agent": agent.agent,
+    "Agents": agent.agents,
+    "Group": agent.group,
+    "Groups": agent.groups,
     "TakenIn": moved.taken_in,
     "WrittenOut": moved.written_out,
+    "MadeFork": fork.made,
+    "Forks": fork.forks,
+    "Apart": fork.apart,
+    "Merged": fork.merged,
+    "ForkDeleted": fork.deleted,
 }

@@ -16,6 +16,7 @@ import msgspec
 
 from dgent import config
 from dgent.doors.cli import render
+from dgent.doors.cli.consent import Consent
 from dgent.doors.cli.progress import Bar
 from dgent.doors.cli.setting import Said, said
 from dgent.doors.cli.wire import as_json
@@ -73,12 +74,21 @@ async def _answer(
         store = Store(stack, settings, chosen, makes)
         caller = Caller("terminal", chosen.agent, "partner")
         out = Out()
-        desk = Desk(store.open, settings=settings, caller=caller, report=bar.report, out=out.write)
+        consent = Consent(chosen.yes)
+        desk = Desk(
+            store.open,
+            settings=settings,
+            caller=caller,
+            report=bar.report,
+            out=out.write,
+            consent=consent.agreed,
+        )
         result = registry.call(verb, desk, ask)
         if verb.streams:
             await _follow(result, settings, chosen)
             return 0
-        found = await result
+        with consent.explained():
+            found = await result
         bar.close()
         if quiet:
             return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from dgent.doors.cli.draw.crumb import work
@@ -87,11 +87,24 @@ def diff(found: answer.Diff, paint: Paint) -> Lines:
         return [head, paint.dim("there is only this version to compare")]
     if not found.differences:
         return [head, paint.dim("no difference")]
-    lines = found.unified[2:]
+    return [head, *compared(found.unified[2:], paint)]
+
+
+def compared(lines: Lines, paint: Paint) -> Lines:
+    """The lines of a unified difference in colour, or in two columns."""
+    lines = _without_remarks(lines)
     if paint.sided:
-        return [head, *_sided(lines, paint)]
+        return _sided(lines, paint)
     colors = {"+": "green", "-": "red", "@": "cyan"}
-    return [head, *(paint(line, fg=colors[line[0]]) if line[:1] in colors else paint(line) for line in lines)]
+    return [paint(line, fg=colors[line[0]]) if line[:1] in colors else paint(line) for line in lines]
+
+
+def _without_remarks(lines: Lines) -> Lines:
+    """The lines without those on a missing line end, unless that is part of the difference."""
+    signs = [before[:1] for before, line in pairwise(lines) if line.startswith("\\")]
+    if len(signs) == 1 and signs[0] in ("+", "-"):
+        return lines
+    return [line for line in lines if not line.startswith("\\")]
 
 
 def _sided(lines: Lines, paint: Paint) -> Lines:

@@ -1,0 +1,1 @@
+"""Blocks as files in a folder, which are edited in an editor and merge back."""

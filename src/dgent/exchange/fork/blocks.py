@@ -1,0 +1,214 @@
+"""Merging blocks: their documents by the changes themselves, their cards field by field."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from dgent.blocks import joining
+from dgent.blocks.chain import Chain
+from dgent.blocks.document import Document
+from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
+from dgent.blocks.joining import Joined, Step
+from dgent.blocks.record import BLOCK, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecord
+from dgent.exchange.copy import BATCH
+from dgent.exchange.fork.base import Known
+from dgent.exchange.fork.cards import Settled, free_label, settle, taken
+from dgent.exchange.fork.records import FORGOTTEN
+from dgent.exchange.fork.report import BlockMerged, Clash, How, Tally
+from dgent.exchange.fork.selection import carry, read_block
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
+from dgent.store.upkeep import forgotten_among
+from dgent.universe import writing
+from dgent.universe.transaction import Transaction
+from dgent.universe.universe import Universe
+
+CARD: How = "card"
+DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name))
+REDACTED_HERE = "something was redacted here that the fork still says, and its history does not fit"
+REDACTED_THERE = "what was redacted in the fork is still said here: redact it here, too"
+
+
+class Theirs(NamedTuple):
+    """A block in the fork: its card and its newest version, and what these were at the fork point."""
+
+    card: Crystal[BlockRecord]
+    version: int
+    base: Known | None
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the fork made versions of it."""
+        return self.base is None or self.version > self.base.version
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the fork did anything to it."""
+        return self.is_edited or (self.base is not None and self.base.card != self.card.datum.data)
+
+
+class Blocks:
+    """Merging blocks, one after the other; each of them whole or to be gone on with."""
+
+    def __init__(
+        self,
+        fork: Universe,
+        target: Universe,
+        versions: dict[str, int],
+        tally: Tally,
+        note: str,
+        dry_run: bool,
+    ) -> None:
+        self._fork, self._target = fork.for_room(ROOM), target.for_room(ROOM)
+        self._here = versions  # the newest version of each block here
+        self._tally, self._note, self._dry_run = tally, note, dry_run
+
+    async def merge(self, theirs: Theirs) -> None:
+        """Merge one block, if the fork did anything to it."""
+        if not theirs.is_changed:
+            return
+        there = await self._target.get(theirs.card.id)
+        if there is None:
+            await self._bring(theirs)
+            return
+        if not isinstance(there, Crystal) or there.schema_name != BLOCK.name:
+            await self._beside(theirs, "its id is taken here by another record")
+            return
+        settled = await self._settle(theirs)
+        self._tally.conflicts += settled.clashes
+        how, done = (
+            await self._join(theirs) if theirs.is_edited else (CARD, Joined(0, 0, settled.value.limit))
+        )
+        if done.versions or settled.value != there.value:
+            self._tell(theirs.card.id, settled.value, how if done.versions else CARD, done)
+
+    def _tell(self, id: str, value: BlockRecord, how: How, done: Joined) -> None:
+        size = (done.versions, done.size, value.limit, done.over_limit)
+        self._tally.blocks.append(BlockMerged(id, value.owner, value.label, how, *size))
+
+    # -- the card -------------------------------------------------------------------------
+
+    async def _settle(self, theirs: Theirs) -> Settled:
+        """Bring the card up to date, in a transaction that sees the other blocks' labels."""
+        id, data = theirs.card.id, theirs.card.datum.data
+        # A block of both sides that was not there at the fork point came here by an earlier merge.
+        base = dict(data) if theirs.base is None or theirs.base.card is None else theirs.base.card
+        version = theirs.version if theirs.base is None else theirs.base.version
+        here = self._here.get(id, 0) > version
+        done: list[Settled] = []
+
+        async def work(tx: Transaction) -> None:
+            card = await tx.get(id)
+            done[:] = [
+                await settle(tx, card, base, dict(data), changed_here=here, changed_there=theirs.is_edited)
+            ]
+            if done[0].value != card.value and not self._dry_run:
+                await tx.store(card.replace(value=done[0].value))
+
+        await self._target.transact(work, note=self._note)
+        return done[0]
+
+    # -- the document ---------------------------------------------------------------------
+
+    async def _join(self, theirs: Theirs) -> tuple[How, Joined]:
+        """Take in what the fork did, as closely as both histories still allow."""
+        id, since = theirs.card.id, 0 if theirs.base is None else theirs.base.version
+        chain, here = Chain(self._fork, id), Chain(self._target, id)
+        steps = await joining.steps_after(chain, since)
+        await here.refresh()
+        if chain.redactions > here.redactions:
+            self._tally.leave(VERSION.name, REDACTED_THERE)
+        with suppress(DocumentCorrupt):
+            if steps is not None:
+                return "versions", await self._take(id, steps)
+        author, why = self._target.author, "what a fork did, as one version"
+        with suppress(DocumentCorrupt):
+            if await _knows(here, chain, since):
+                return "changes", await self._take(id, [joining.step_of_all(chain.document, author, why)])
+        none = Joined(0, 0, theirs.card.value.limit)
+        if here.redactions > chain.redactions:
+            self._tally.leave(BLOCK.name, REDACTED_HERE)
+            return CARD, none
+        before = await self._at(chain, here, theirs, since)
+        if before is not None:
+            step = joining.step_of_difference(before, chain.document, author, why)
+            return "compared", await self._take(id, [step])
+        await self._beside(theirs, "its history does not fit to the one here")
+        return CARD, none
+
+    async def _take(self, id: str, steps: list[Step]) -> Joined:
+        return await joining.join(self._target, id, steps, self._note, dry_run=self._dry_run)
+
+    async def _at(self, chain: Chain, here: Chain, theirs: Theirs, number: int) -> Document | None:
+        """What the fork began with, or last merged; from whichever side still has it."""
+        shared = theirs.base is not None and number <= theirs.base.point
+        for each in (chain, here) if shared else (chain,):
+            with suppress(VersionNotFound, DocumentCorrupt):
+                return await each.at(number)
+        return None
+
+    # -- blocks that are not here ---------------------------------------------------------
+
+    async def _bring(self, theirs: Theirs) -> None:
+        """A block that is only in the fork: with all of its history, under the same id."""
+        id = theirs.card.id
+        if id in await forgotten_among(self._target.backend, [id]):
+            self._tally.leave(BLOCK.name, FORGOTTEN)
+            return
+        if theirs.base is not None:
+            what = "deleted here, changed in the fork"
+            self._tally.conflicts.append(Clash(id, BLOCK.name, what, theirs.card.value.label))
+        await self._carry(theirs, id, "new")
+
+    async def _beside(self, theirs: Theirs, why: str) -> None:
+        """Keep the fork's block as one of its own: nothing of it is lost, and nothing here is touched."""
+        id = writing.keyed_id(BLOCK.name, f"{theirs.card.id}/{theirs.version}")
+        if await self._target.exists(id):
+            return
+        label = await self._carry(theirs, id, "beside")
+        self._tally.conflicts.append(Clash(theirs.card.id, BLOCK.name, why, label))
+
+    async def _carry(self, theirs: Theirs, id: str, how: How) -> str:
+        """Bring a whole block; the card comes last, so there never is one without its document."""
+        inside = [_moved(each, theirs.card.id, id) for each in await read_block(self._fork, theirs.card.id)]
+        if how == "beside":  # whoever it was shared with did not ask for another one
+            inside = [each for each in inside if each.schema in DOCUMENT]
+        if not self._dry_run:
+            for start in range(0, len(inside), BATCH):
+                some = inside[start : start + BATCH]
+                await carry(self._target, some, {each.schema or "": ROOM for each in some}, self._note)
+        value = theirs.card.value
+        done: list[str] = []
+
+        async def work(tx: Transaction) -> None:
+            label = await free_label(tx, value.owner, value.label, id) if value.active else value.label
+            done[:] = [label]
+            if not self._dry_run and not await tx.exists(id):
+                datum = theirs.card.datum.replace(id=id, rev=None, seq=None)
+                await tx.put(datum.replace(data={**datum.data, "label": label}))
+
+        await self._target.transact(work, note=self._note)
+        if done[0] != value.label and how == "new":
+            self._tally.conflicts.append(taken(id, value, done[0]))
+        joined = Joined(theirs.version, 0, value.limit)
+        self._tell(id, replace(value, label=done[0]), how, joined)
+        return done[0]
+
+
+async def _knows(here: Chain, chain: Chain, number: int) -> bool:
+    """Whether the document here still has the state that the fork began with in its history."""
+    try:
+        point = await chain.find(number)
+    except VersionNotFound:
+        return False
+    return bool(point.frontiers) and here.document.knows(point.frontiers)
+
+
+def _moved(datum: Datum, old: str, new: str) -> Datum:
+    """A part of a block as part of another one."""
+    if old == new:
+        return datum
+    data = {**datum.data, "block": new} if datum.data.get("block") == old else datum.data
+    return datum.replace(id=new + datum.id.removeprefix(old), data=data)

@@ -1,0 +1,95 @@
+"""Where a fork comes from: of which store, as of which commit, and what of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+import msgspec
+
+from dgent.blocks import gate
+from dgent.blocks.kind import CONSTELLATION
+from dgent.errors import Conflict, Corrupt, InputError, NotFound, Unavailable, Unsupported
+from dgent.model.datum import Datum
+from dgent.model.schema import Schema
+from dgent.store.upkeep import upkeep_of
+from dgent.universe.universe import Universe
+
+Scope = Literal["all", "core", "since"]
+SCOPES: tuple[str, ...] = get_args(Scope)
+ORIGIN_ID = "dgent.fork"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a fork says of itself: its own id, its source and the fork point, which is a commit of the source.
+
+    `name` is what the source was called. A fork of `since` holds what was written after the commit `after`.
+    `whole` is False until everything is there: such a fork was killed while it was made, and is refused.
+    """
+
+    fork: str
+    source: str
+    seq: int
+    scope: str
+    made_at: datetime
+    name: str = ""
+    after: int = 0
+    whole: bool = True
+
+
+ORIGIN = Schema("dgent.fork", contract=Origin, history="none", feed=False)
+
+
+async def origin(universe: Universe) -> Origin | None:
+    """Where a store comes from; None when it is no fork."""
+    # Raw: reading must not declare a schema in a store that is no fork.
+    found: Datum | None = await universe.get(ORIGIN_ID, raw=True)
+    if found is None or found.schema != ORIGIN.name:
+        return None
+    try:
+        return msgspec.convert(found.data, Origin)
+    except msgspec.ValidationError as error:
+        raise Corrupt(f"what the fork says of its source cannot be read: {error}") from None
+
+
+async def known_origin(universe: Universe) -> Origin:
+    """Where a fork comes from; refused when it is none, or was never finished."""
+    found = await origin(universe)
+    if found is None:
+        raise NotFound("this store is no fork", hint="`dgent fork list` shows the forks there are")
+    if not found.whole:
+        raise Conflict("this fork was never finished", hint="throw it away, and fork again", fork=found.fork)
+    return found
+
+
+async def identity(universe: Universe) -> str:
+    """Which store this is: a fork by its own id, else by the one that the store got when it was made."""
+    if universe.degraded is not None:
+        raise Unavailable(f"the store cannot be reached: {universe.degraded.reason}")
+    own = await origin(universe)
+    if own is not None:
+        return own.fork
+    try:
+        return await upkeep_of(universe.backend).universe_id()
+    except Unsupported:
+        found: bytes = getattr(universe.backend, "epoch", b"")
+        if not found:
+            raise Unsupported("the engine does not say which store it is") from None
+        return found.hex()
+
+
+def check_trust(trust: str, what: str) -> None:
+    """Whole stores are the partner's matter: what is in them belongs to many agents."""
+    if gate.check_trust(trust) != "partner":
+        judgement = gate.Judgement("deny", f"a caller of trust {trust} may not")
+        raise gate.denied(CONSTELLATION, what, judgement)
+
+
+def check_scope(scope: object, since: object) -> None:
+    """Refuse a scope that is none, and a time that does not belong to it."""
+    if scope not in SCOPES:
+        raise InputError(f"{scope!r} is no scope", hint=f"use one of {', '.join(SCOPES)}", field="scope")
+    if (scope == "since") != (since is not None):
+        raise InputError("scope since and a time belong together", hint="give both or none", field="since")

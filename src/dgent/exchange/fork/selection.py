@@ -1,0 +1,183 @@
+"""What goes into a fork: carried from one store to another as of one commit, while others go on writing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+
+from dgent.blocks.record import AGENT, BLOCK, CHECKPOINT, GROUP, MEMBER, ROOM, SCHEMAS, SHARE, VERSION
+from dgent.errors import Corrupt, HistoryGone
+from dgent.exchange.copy import BATCH
+from dgent.exchange.fork import base as bases
+from dgent.exchange.fork.base import EVERYTHING, INNER, proof
+from dgent.exchange.fork.origin import Origin
+from dgent.exchange.moment import Moment
+from dgent.model.datum import Datum
+from dgent.store.backend import Delete, Op
+from dgent.store.upkeep import Pace
+from dgent.universe import writing
+from dgent.universe.universe import Universe
+
+ATTEMPTS = 64  # at reading a block while others write to it
+ROSTER = frozenset((AGENT.name, GROUP.name, MEMBER.name))
+_OF_BLOCKS = frozenset((VERSION.name, CHECKPOINT.name, SHARE.name))
+
+
+class Selection:
+    """Carrying a store or part of it, as of one commit, to one that has nothing else."""
+
+    def __init__(self, source: Universe, target: Universe, made: Origin, pace: Pace) -> None:
+        self.source, self.target, self.made, self.pace = source, target, made, pace
+        self.left_out = 0
+        self._owners: dict[str, str | None] = {}
+
+    async def run(self) -> None:
+        """Carry everything that was asked for."""
+        self._owners = {schema.name: schema.owner for schema in await self.source.schemas()}
+        if BLOCK.name in self._owners:
+            self.target.register(*SCHEMAS)
+        choose = {"core": self._core, "since": self._changed, "all": self._all}[self.made.scope]
+        await self._carry_blocks(await choose())
+
+    async def _all(self) -> set[str]:
+        """Every block; of the rest what replaying the log did not bring."""
+        met: set[str] = set()
+
+        async def missing() -> AsyncIterator[Datum]:
+            async for batch in _batches(self._records()):
+                some = [each for each in batch if each.schema not in bases.OWN and each.schema not in INNER]
+                met.update(each.id for each in some)
+                held = await self.target.get_many([each.id for each in some], raw=True)
+                for datum, there in zip(some, held, strict=True):
+                    if there is None or proof(there) != proof(datum):
+                        yield datum
+
+        async for batch in _batches(missing()):
+            await self._carry(batch)
+        there = [each async for each in self.target.iterate(EVERYTHING.replace(content=False), raw=True)]
+        kept = bases.OWN | INNER
+        await self._remove([each for each in there if each.schema not in kept and each.id not in met])
+        return {each.id for each in there if each.schema == BLOCK.name and each.id in met}
+
+    async def _remove(self, datums: Sequence[Datum]) -> None:
+        """Take out what the source does not have: a copy that was gone on with may have older things."""
+        for room in {self._owners.get(each.schema or "") for each in datums}:
+            ids = [each.id for each in datums if self._owners.get(each.schema or "") == room]
+            universe = self.target if room is None else self.target.for_room(room)
+            for start in range(0, len(ids), BATCH):
+                ops: list[Op] = [Delete(id) for id in ids[start : start + BATCH]]
+                await universe.commit(ops, note="fork")
+
+    async def _core(self) -> set[str]:
+        """The core blocks; the roster goes along."""
+        async for batch in _batches(self._records(*sorted(ROSTER))):
+            await self._carry(batch)
+        cards = self._records(BLOCK.name)
+        return {
+            card.id async for card in cards if card.data.get("kind") == "core" and card.data.get("active")
+        }
+
+    async def _changed(self) -> set[str]:
+        """The blocks that changed; what else was written goes along, and the roster."""
+        blocks: set[str] = set()
+
+        async def others() -> AsyncIterator[Datum]:
+            async for datum in self._records():
+                schema, owner = datum.schema or "", self._owners.get(datum.schema or "")
+                late = (datum.seq or 0) > self.made.after
+                if schema in bases.OWN:
+                    continue
+                if schema == BLOCK.name or schema in _OF_BLOCKS:
+                    blocks.update([datum.id.split("/", 1)[0]] if late else [])
+                elif schema in ROSTER or (late and schema not in INNER and owner in (None, ROOM)):
+                    yield datum
+                elif late and owner not in (None, ROOM):
+                    self.left_out += 1
+
+        async for batch in _batches(others()):
+            await self._carry(batch)
+        return blocks
+
+    async def _records(self, *schemas: str) -> AsyncIterator[Datum]:
+        """The records of some schemas, or all of them, as of the fork point."""
+        for query in [EVERYTHING.replace(schema=name) for name in schemas] or [EVERYTHING]:
+            async with aclosing(Moment(self.source, self.made.seq).records(query)) as found:
+                async for datum in found:
+                    if datum.problem is not None:
+                        raise Corrupt(datum.problem, id=datum.id)
+                    yield datum
+
+    async def _carry_blocks(self, wanted: set[str]) -> None:
+        """Blocks whole: the card comes last, so there never is one without its document."""
+        for id in sorted(wanted):
+            card = await self._card(id)
+            if card is None:
+                continue
+            inside = await read_block(self.source, id, self.made.seq)
+            held = {each.id: each for each in await read_block(self.target, id)}
+            new = [each for each in inside if each.id not in held or proof(held[each.id]) != proof(each)]
+            for start in range(0, len(new), BATCH):
+                await self._carry(new[start : start + BATCH])
+            await self._remove([each for each in held.values() if each.id not in {one.id for one in inside}])
+            await self._carry([card])
+
+    async def _card(self, id: str) -> Datum | None:
+        try:
+            found: Datum | None = await self.source.get(id, as_of=self.made.seq, raw=True)
+        except HistoryGone:
+            found = await self.source.get(id, raw=True)
+        return found if found is not None and found.schema == BLOCK.name else None
+
+    async def _carry(self, datums: Sequence[Datum]) -> None:
+        await carry(self.target, datums, self._owners, "fork")
+        self.pace.add(len(datums))
+
+
+async def carry(target: Universe, datums: Iterable[Datum], owners: dict[str, str | None], note: str) -> None:
+    """Put records of another store into this one as they are, those of each room in its name."""
+    rooms: dict[str | None, list[Op]] = {}
+    for datum in datums:
+        plain = datum.replace(rev=None, seq=None)
+        op = writing.authored(writing.put_op(target.contracts, plain, None), target.author)
+        rooms.setdefault(owners.get(datum.schema or ""), []).append(op)
+    for room, ops in rooms.items():
+        await (target if room is None else target.for_room(room)).commit(ops, note=note)
+
+
+async def read_block(universe: Universe, id: str, seq: int | None = None) -> list[Datum]:
+    """Everything of a block but its card, of one moment: as of a commit if that is still there, else later.
+
+    A block that others write to is folded now and then, and what was folded is gone. Then it is read as it is
+    now, and versions that came after the commit are left away where they stand alone.
+    """
+    for attempt in range(ATTEMPTS):
+        moment = seq if attempt == 0 and seq is not None else await universe.seq()
+        query = EVERYTHING.replace(prefix=f"{id}/")
+        try:
+            found = [each async for each in universe.iterate(query, as_of=moment, raw=True)]
+        except HistoryGone:
+            if attempt == ATTEMPTS - 1:
+                raise
+            continue
+        for datum in found:
+            if datum.problem is not None:
+                raise Corrupt(datum.problem, id=datum.id)
+        stay = [each for each in found if not (each.schema == VERSION.name and _is_after(each, seq))]
+        # The newest version is never folded: without one that stands alone it could not be edited.
+        return stay if any(each.schema == VERSION.name for each in stay) else found
+    raise AssertionError("the last attempt raises or returns")
+
+
+def _is_after(datum: Datum, seq: int | None) -> bool:
+    return seq is not None and (datum.seq or 0) > seq
+
+
+async def _batches(found: AsyncIterator[Datum]) -> AsyncIterator[list[Datum]]:
+    batch: list[Datum] = []
+    async for datum in found:
+        batch.append(datum)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

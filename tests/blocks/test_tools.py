@@ -1,0 +1,583 @@
+"""Tools for agents: flat schemas, every operation, and answers in place of exceptions."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, get_args
+
+import pytest
+
+import dgent
+from dgent.blocks import TEMPLATES, Library, Toolbox, errors, tool_schema, tools
+from dgent.blocks.kind import BLOCK_KINDS
+from dgent.errors import Busy
+from tests.blocks.agents import Open, library, scout, scribe, u
+
+__all__ = ["library", "scout", "scribe", "u"]
+
+NAMES = ["block", "block_edit", "archive", "search"]
+
+
+async def ok(box: Toolbox, tool: str, operation: str | None = None, **given: Any) -> Any:
+    """Call a tool that must do what it is told; its data."""
+    arguments = given if operation is None else {"operation": operation, **given}
+    answer = await box.call(tool, arguments)
+    assert set(answer) == {"success", "message", "data"}
+    assert answer["success"] is True, answer
+    assert json.loads(json.dumps(answer)) == answer, "plain JSON"
+    return answer["data"]
+
+
+async def no(box: Toolbox, tool: str, code: str, operation: str | None = None, **given: Any) -> str:
+    """Call a tool that must refuse; its message."""
+    arguments = given if operation is None else {"operation": operation, **given}
+    answer = await box.call(tool, arguments)
+    assert set(answer) == {"success", "message", "data"}
+    assert answer["success"] is False and answer["data"]["code"] == code, answer
+    json.dumps(answer).encode()
+    return str(answer["message"])
+
+
+# -- what models are told -------------------------------------------------------------------------
+
+
+def test_schemas_are_flat_and_everything_is_explained(scout: Library) -> None:
+    schemas = Toolbox(scout).schemas()
+    assert [each["name"] for each in schemas] == NAMES
+    for schema in schemas:
+        assert set(schema) == {"name", "description", "parameters"}
+        assert 40 < len(schema["description"]) < 2000
+        parameters = schema["parameters"]
+        assert parameters["type"] == "object" and parameters["additionalProperties"] is False
+        assert not {"$ref", "anyOf", "oneOf", "allOf", "$defs"} & {*json.dumps(schema).split('"')}
+        for name, each in parameters["properties"].items():
+            assert 5 < len(each["description"]) < 120, name
+            assert set(each) <= {"type", "description", "enum", "items"}
+            assert isinstance(each.get("type", ""), str)
+        assert set(parameters["required"]) <= set(parameters["properties"])
+    assert "type" not in schemas[0]["parameters"]["properties"]["value"], "any value"
+
+
+@pytest.mark.parametrize("name", list(tools.OPERATIONS))
+def test_every_operation_is_offered_explained_and_takes_known_arguments(name: str, scout: Library) -> None:
+    function = Toolbox(scout).functions()[name]
+    known = tool_schema.parameters_of(function)
+    operations = tools.OPERATIONS[name]
+    assert known["operation"].choices == tuple(operations)
+    words = {*(inspect.getdoc(function) or "").replace(",", " ").replace(":", " ").replace(".", " ").split()}
+    assert set(operations) <= words
+    used = {each for operation in operations.values() for each in operation.arguments}
+    assert used | {"operation"} == set(known)
+
+
+def test_the_templates_offered_are_those_there_are() -> None:
+    assert set(get_args(tools.TemplateName)) == set(TEMPLATES)
+    found = tool_schema.parameters_of(Toolbox.search)
+    assert found["kind"].choices == (*BLOCK_KINDS, "entry")
+
+
+async def test_a_tool_is_a_function_too(scout: Library) -> None:
+    box = Toolbox(scout)
+    for name, function in box.functions().items():
+        assert inspect.iscoroutinefunction(function) and function.__name__ == name
+        assert inspect.signature(function).parameters.keys() == tool_schema.parameters_of(function).keys()
+    done = await box.block_edit("append", label="persona", text=" Always.")
+    assert done["success"] and done["data"]["version"] == 2
+    found = await box.search("always")
+    assert found["data"][0]["label"] == "persona"
+    assert not (await box.block("load", label="nobody"))["success"]
+
+
+# -- the tool block ---------------------------------------------------------------------------------
+
+
+async def test_a_life_of_a_block(scout: Library) -> None:
+    box = Toolbox(scout)
+    made = await ok(
+        box, "block", "create", label="notes", text="one\n", description="What I note.", limit=100
+    )
+    assert made["document"] == "text" and made["limit"] == 100 and made["owner"] == "scout"
+    assert [each["label"] for each in (await ok(box, "block", "list"))["blocks"]] == ["notes", "persona"]
+    await ok(box, "block_edit", "append", label="notes", text="two\n")
+    loaded = await ok(box, "block", "load", id=made["id"])
+    assert loaded["text"] == "one\ntwo\n" and loaded["version"] == 2
+    assert (await ok(box, "block", "pin", label="notes"))["pinned"] is True
+    assert (await ok(box, "block", "unpin", id=made["id"]))["pinned"] is False
+    assert (await ok(box, "block", "archive", label="notes"))["kind"] == "archival"
+    assert (await ok(box, "block", "describe", label="notes", kind="working", limit=200))["limit"] == 200
+    assert (await ok(box, "block", "rename", label="notes", to="diary"))["label"] == "diary"
+    about = await ok(box, "block", "info", label="diary")
+    assert about["size"] == 8 and about["version"] == 2 and about["shared_with"] == []
+    await ok(box, "block", "delete", label="diary")
+    assert (await ok(box, "block", "list"))["deleted"] == ["diary"]
+    assert (await ok(box, "block", "restore", label="diary", to="journal"))["label"] == "journal"
+    await ok(box, "block", "view", label="journal", start=2, lines=1)
+    assert "core" in await no(box, "block", "wrong_kind", "archive", label=(await _core(box))), (
+        "the persona of an agent is not put away by mistake"
+    )
+
+
+async def _core(box: Toolbox) -> str:
+    await ok(box, "block", "create", label="me", template="persona", text="Me.")
+    return "me"
+
+
+async def test_versions(scout: Library) -> None:
+    box = Toolbox(scout)
+    assert (await ok(box, "block", "checkpoint", label="persona", name="first"))["version"] == 1
+    await ok(box, "block_edit", "replace", label="persona", old="short", new="plain", message="why not")
+    rows = await ok(box, "block", "history", label="persona")
+    assert [each["version"] for each in rows] == [2, 1]
+    assert rows[0]["message"] == "why not" and rows[0]["by"] == "scout" and rows[0]["what"] == "replace"
+    found = await ok(box, "block", "diff", label="persona")
+    assert "-I like short answers." in found["text"] and "+I like plain answers." in found["text"]
+    assert (await ok(box, "block", "at", label="persona", name="first"))["text"] == "I like short answers."
+    assert (await ok(box, "block", "at", label="persona", version=2))["text"] == "I like plain answers."
+    await ok(box, "block", "undo", label="persona")
+    await ok(box, "block", "redo", label="persona", expect=3)
+    assert "not 3" in await no(box, "block", "version_conflict", "undo", label="persona", expect=3)
+    assert (await ok(box, "block", "rollback", label="persona", name="first"))["version"] == 5
+    await ok(box, "block", "visit", label="persona", version=2)
+    assert len(await ok(box, "block", "branches", label="persona")) == 1
+    assert await ok(box, "block", "checkpoints", label="persona") == [{"name": "first", "version": 1}]
+    assert "first" in await no(box, "block", "version_not_found", "at", label="persona", name="frist")
+    assert "which version" in await no(box, "block", "input", "rollback", label="persona")
+    assert "which version" in await no(box, "block", "input", "at", label="persona", version=1, name="first")
+    await no(box, "block", "version_not_found", "at", label="persona", version=99)
+
+
+async def test_what_others_have(scout: Library, scribe: Library) -> None:
+    box, other = Toolbox(scout), Toolbox(scribe)
+    await no(box, "block", "agent_not_found", "share", label="persona", with_agent="scribbe")
+    assert "with_agent or with_group" in await no(box, "block", "input", "share", label="persona")
+    await ok(box, "block", "share", label="persona", with_agent="scribe")
+    id = (await ok(other, "block", "info", label="persona", owner="scout"))["id"]
+    await ok(other, "block_edit", "append", id=id, text=" Yes.")
+    assert "append does not allow" in await no(
+        other, "block_edit", "permission_denied", "write", id=id, text="Mine."
+    )
+    (told,) = await ok(box, "block", "notices")
+    assert told["by"] == ["scribe"] and "+I like short answers. Yes." in told["diff"]
+    assert await ok(box, "block", "notices") == [], "told once"
+    await ok(box, "block", "unshare", label="persona", with_agent="scribe")
+    for operation in ("load", "info", "history"):
+        await no(other, "block", "block_not_found", operation, id=id)
+    assert await no(other, "block", "block_not_found", "load", id=id) == await no(
+        other, "block", "block_not_found", "load", id=id
+    )
+
+
+async def test_a_block_by_its_id_is_only_for_who_may_see_it(scout: Library, scribe: Library) -> None:
+    persona = await scout.get("persona")
+    assert (await scout.by_id(persona.id)).label == "persona"
+    with pytest.raises(errors.BlockNotFound) as unseen:
+        await scribe.by_id(persona.id)
+    with pytest.raises(errors.BlockNotFound) as missing:
+        await scribe.by_id("nothing")
+    assert str(unseen.value).replace(persona.id, "nothing") == str(missing.value), "no telling them apart"
+    entry = await scout.archive("not a block")
+    for id in (entry.id, f"{persona.id}/u/1", "block.agent/scout"):
+        with pytest.raises(errors.BlockNotFound):
+            await scout.by_id(id)
+    await scout.share("persona", with_agent="scribe", permission="read_only")
+    assert (await scribe.by_id(persona.id)).permission == "read_only"
+    await scout.delete("persona")
+    with pytest.raises(errors.BlockNotFound):
+        await scout.by_id(persona.id)
+
+
+# -- the tool block_edit ------------------------------------------------------------------------------
+
+
+async def test_texts(scout: Library) -> None:
+    box = Toolbox(scout)
+
+    async def edit(operation: str, **given: Any) -> str:
+        await ok(box, "block_edit", operation, label="t", **given)
+        return str((await ok(box, "block", "load", label="t"))["text"])
+
+    await ok(box, "block", "create", label="t", text="a a a a\nb\n")
+    assert await edit("replace", old="a", new="x") == "x a a a\nb\n"
+    assert await edit("replace", old="a", new="y", nth=2) == "x a y a\nb\n"
+    assert await edit("replace", old="a", new="", which="all") == "x  y \nb\n"
+    assert await edit("replace", old=r"(\w)  (\w)", new=r"\2 \1", regex=True) == "y x \nb\n"
+    assert await edit("edit_range", start=2, end=2, text="B") == "y x \nB\n"
+    assert await edit("patch", text="@@ -2 +2 @@\n-B\n+C\n") == "y x \nC\n"
+    assert await edit("append", text="D") == "y x \nC\nD"
+    assert await edit("write", text="E", expect=8) == "E"
+    assert "which or nth" in await no(
+        box, "block_edit", "input", "replace", label="t", old="E", new="", nth=1, which="all"
+    )
+    assert "not there" in await no(box, "block_edit", "no_match", "replace", label="t", old="Z", new="")
+    assert "no pattern" in await no(
+        box, "block_edit", "input", "replace", label="t", old="(", new="", regex=True
+    )
+
+
+async def test_everything_else(scout: Library) -> None:
+    box = Toolbox(scout)
+
+    async def edit(label: str, operation: str, **given: Any) -> Any:
+        await ok(box, "block_edit", operation, label=label, **given)
+        return (await ok(box, "block", "load", label=label))["value"]
+
+    await ok(box, "block", "create", label="p", template="partner_profile", value={"name": "Ann"})
+    assert (await edit("p", "set_field", field="current_focus", value="dgent"))["current_focus"] == "dgent"
+    assert (await edit("p", "set_field", field="energy_level", value="7"))["energy_level"] == 7
+    assert (await edit("p", "append_to_field", field="preferences", value="tea"))["preferences"] == ["tea"]
+    assert (await edit("p", "remove_from_field", field="preferences", place=1))["preferences"] == []
+    assert (await edit("p", "increment", field="energy_level", amount=-2))["energy_level"] == 5
+    assert "current_focus" not in await edit("p", "clear_field", field="current_focus")
+    await ok(box, "block", "create", label="todo", template="task_list")
+    assert len((await edit("todo", "append", value={"title": "one"}))["items"]) == 1
+    assert (await edit("todo", "insert_item", value='{"title": "two"}', place=1))["items"][0][
+        "title"
+    ] == "two"
+    assert (await edit("todo", "set_item", place=2, value={"done": True}))["items"][1]["done"] is True
+    assert (await edit("todo", "move_item", place=-1, to=1))["items"][0]["title"] == "one"
+    assert len((await edit("todo", "delete_item", place=1))["items"]) == 1
+    assert "from 1" in await no(box, "block_edit", "no_match", "delete_item", label="todo", place=0)
+    await ok(box, "block", "create", label="seen", template="observation_log")
+    (entry,) = (await edit("seen", "log", text="rain"))["entries"]
+    assert entry["observation"] == "rain" and entry["agent"] == "scout"
+    assert len((await edit("seen", "append", value={"observation": "sun"}))["entries"]) == 2
+    await ok(box, "block", "create", label="n", document="counter")
+    assert await edit("n", "increment") == {"count": 1}
+    await ok(box, "block", "create", label="tree", document="tree")
+    node = (await ok(box, "block_edit", "add_node", label="tree", value={"title": "root"}))["node"]
+    below = (await ok(box, "block_edit", "add_node", label="tree", value={"t": 1}, parent=node))["node"]
+    assert (await edit("tree", "set_node", node=node, value={"title": "top"}))["nodes"][0]["data"] == {
+        "title": "top"
+    }
+    assert len((await edit("tree", "move_node", node=below, place=1))["nodes"]) == 2
+    assert len((await edit("tree", "delete_node", node=node))["nodes"]) == 1
+
+
+async def test_sections(scout: Library) -> None:
+    schema = {
+        "properties": {
+            "who": {"type": "object", "properties": {"name": {"type": "string"}}},
+            "rules": {"type": "object", "readOnly": True, "properties": {"max": {"type": "integer"}}},
+        }
+    }
+    await scout.create("card", template=schema, value={"rules": {"max": 3}})
+    box = Toolbox(scout)
+    await ok(box, "block_edit", "set_field", label="card", section="who", field="name", value="Ann")
+    assert (await ok(box, "block", "load", label="card", section="who"))["text"] == "name: Ann"
+    sections = (await ok(box, "block", "info", label="card"))["sections"]
+    assert [(each["name"], each["read_only"]) for each in sections] == [("who", False), ("rules", True)]
+    given = {"label": "card", "section": "rules", "field": "max", "value": 4}
+    assert "read" in await no(box, "block_edit", "template", "set_field", **given)
+    assert "who" in await no(box, "block", "template", "load", label="card", section="nope")
+
+
+# -- the archive, and search ----------------------------------------------------------------------------
+
+
+async def test_the_archive(scout: Library, scribe: Library) -> None:
+    box = Toolbox(scout)
+    made = await ok(box, "archive", "insert", text="The tea house opens at nine.", tags=["tea"])
+    assert (await ok(box, "archive", "read", id=made["id"]))["text"] == "The tea house opens at nine."
+    assert [each["id"] for each in await ok(box, "archive", "search", query="nine", tags=["tea"])] == [
+        made["id"]
+    ]
+    assert (await ok(box, "search", query="tea house", limit=5))[0]["kind"] == "entry"
+    assert await ok(box, "search", query="tea", kind="core") == []
+    await no(Toolbox(scribe), "archive", "entry_not_found", "read", id=made["id"])
+    assert "limit" in await no(box, "search", "input", query="tea", limit=51)
+    await ok(box, "archive", "delete", id=made["id"])
+    await no(box, "archive", "entry_not_found", "delete", id=made["id"])
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------
+
+
+async def test_mistakes_say_what_to_change(scout: Library) -> None:
+    box = Toolbox(scout)
+    assert "did you mean create?" in await no(box, "block", "input", "creat", label="x")
+    assert "did you mean block_edit" in await no(box, "block_edt", "input", "append")
+    assert "no argument 'lable'" in await no(box, "block", "input", "load", lable="persona")
+    assert "label" in await no(box, "block", "input", "load", lable="persona")
+    assert "give its label, or its id" in await no(box, "block", "input", "load")
+    assert "pin takes no text" in await no(box, "block", "input", "pin", label="persona", text="x")
+    assert "replace needs new" in await no(box, "block_edit", "input", "replace", label="persona", old="x")
+    assert "a whole number" in await no(box, "block", "input", "at", label="persona", version="2")
+    assert "a text, not True" in await no(box, "block", "input", "load", label=True)
+    assert "true or false" in await no(box, "block", "input", "list", shared="yes")
+    assert "a list of texts" in await no(box, "archive", "input", "insert", text="x", tags="red")
+    assert "one of core, working" in await no(box, "block", "input", "list", kind="odd")
+    assert "operation is needed" in await no(box, "block", "input", label="persona")
+    assert "query is needed" in await no(box, "search", "input")
+    assert "did you mean 'persona'?" in await no(box, "block", "block_not_found", "load", label="persna")
+    assert "leave out expect" in await no(
+        box, "block_edit", "input", "log", label=await _log(box), text="x", expect=1
+    )
+    assert "nothing to change" in await no(box, "block", "input", "describe", label="persona")
+
+
+async def _log(box: Toolbox) -> str:
+    await ok(box, "block", "create", label="seen", template="observation_log")
+    return "seen"
+
+
+async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
+    box = Toolbox(scout)
+    known = tool_schema.parameters_of(box.block)
+    nothing = dict.fromkeys(known, None) | {"operation": "load", "label": "persona"}
+    assert (await ok(box, "block", **nothing))["version"] == 1
+    empty = {"owner": "", "id": "", "kind": "", "with_agent": "", "value": {}, "text": "", "section": ""}
+    assert (await ok(box, "block", "load", label="persona", **empty))["version"] == 1
+    assert (await ok(box, "block", "at", label="persona", version=1.0))["version"] == 1
+    await no(box, "block_edit", "input", **dict.fromkeys(tool_schema.parameters_of(box.block_edit), None))
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ('{"operation": "load", "label": "persona"}', None),
+        (b'{"operation": "load", "label": "persona"}', None),
+        ("[]", "input"),
+        ("null", "input"),
+        ('"load"', "input"),
+        ("{", "input"),
+        ("", "input"),
+        (None, "input"),
+        (b"\xff\xfe", "input"),
+        ("\ud800", "input"),
+        ("[" * 100_000, "input"),
+        ('{"operation": "load", "label": ' + "[" * 5000 + "]" * 5000 + "}", "input"),
+        (" " * 1_000_001, "input"),
+        (7, "input"),
+        ([("operation", "load")], "input"),
+        ({1: 2}, "input"),
+        ({"operation": ["load"]}, "input"),
+        ({"operation": "load", "label": 10**5000}, "input"),
+        ({"operation": "at", "label": "persona", "version": 10**5000}, "input"),
+        ({"operation": "at", "label": "persona", "version": float("nan")}, "input"),
+        ({"operation": "load", "label": "a" * 1_000_000}, "input"),
+        ({"operation": "load", "label": "a\0b"}, "input"),
+        ({"operation": "load", "label": "\ud800"}, "input"),
+        ({"operation": "load", "label": "../../etc/passwd"}, "block_not_found"),
+        ({"operation": "load", "label": "'; drop table datum; --"}, "block_not_found"),
+        ({"operation": "load", "label": "persona\u202e\x1b[2J"}, "block_not_found"),
+        ({"operation": "load", "id": "x" * 10_000}, "input"),
+        ({"operation": "create", "label": "", "text": "x"}, "input"),
+        ({"operation": "create", "label": "x", "text": "\ud800"}, "input"),
+        ({"operation": "create", "label": "x", "text": "x" * 10_000}, "limit_exceeded"),
+        ({"operation": "create", "label": "x", "owner": "scribe"}, "input"),
+        ({"operation": "create", "label": "x", "document": "map", "value": {"a": 10**5000}}, "input"),
+        ({"operation": "create", "label": "x", "document": "map", "value": {"a": float("inf")}}, "input"),
+        ({"operation": "create", "label": "x", "document": "map", "value": {"a": "\ud800"}}, "input"),
+        ({"operation": "create", "label": "x", "document": "list", "value": {1: 2}}, None),
+        ({"operation": "create", "label": "x", "limit": -1}, "input"),
+    ],
+)
+async def test_hostile_arguments(given: Any, code: str | None, scout: Library) -> None:
+    answer = await Toolbox(scout).call("block", given)
+    assert set(answer) == {"success", "message", "data"}
+    json.dumps(answer, ensure_ascii=False).encode()
+    assert len(answer["message"]) <= 2000
+    if code is None:
+        return
+    assert answer["success"] is False and answer["data"]["code"] == code, answer
+
+
+@pytest.mark.parametrize("word", ["\ud800", "\0", "x" * 300_000, "\x1b[2J{", "-1"])
+async def test_hostile_texts_in_every_argument(word: str) -> None:
+    kinds = ("text", "map", "list", "log", "tree", "counter")
+    async with dgent.open("memory:") as u:
+        box = Toolbox(Library(u, agent="scout"))
+        for kind in kinds:
+            await ok(box, "block", "create", label=kind, document=kind)
+        for name, operations in tools.OPERATIONS.items():
+            known = tool_schema.parameters_of(box.functions()[name])
+            for operation, found in operations.items():
+                plain = [each for each in found.arguments if not known[each].choices]
+                for label in kinds if name == "block_edit" else kinds[:1]:
+                    there = {"label": label} if "label" in found.arguments else {}
+                    for hostile in plain:
+                        given = {**_minimal(name, operation), **there, hostile: word}
+                        json.dumps(await box.call(name, given), ensure_ascii=False).encode()
+        assert set(await box.call("search", {"query": word})) == {"success", "message", "data"}
+
+
+@pytest.mark.parametrize("name", ["", "Block", "block ", "\ud800", None, 7, ["block"], "__class__", "call"])
+async def test_hostile_names(name: Any, scout: Library) -> None:
+    answer = await Toolbox(scout).call(name, {"operation": "list"})
+    assert answer["success"] is False and "block" in answer["message"]
+
+
+async def test_a_deep_value_is_refused(scout: Library) -> None:
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    box = Toolbox(scout)
+    await ok(box, "block", "create", label="list", document="list")
+    await no(box, "block_edit", "input", "insert_item", label="list", value=deep)
+    assert (await ok(box, "block", "load", label="list"))["value"] == {"items": []}
+
+
+async def test_a_pattern_that_never_ends_is_refused(scout: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dgent.blocks import tool_pattern
+
+    monkeypatch.setattr(tool_pattern, "TIME_S", 0.3)
+    box = Toolbox(scout)
+    await ok(box, "block", "create", label="t", text="a" * 60 + "!")
+    given = {"label": "t", "old": "(a+)+$", "new": "", "regex": True}
+    assert "too long" in await no(box, "block_edit", "input", "replace", **given)
+    assert (await ok(box, "block", "info", label="t"))["version"] == 1
+
+
+async def test_a_pattern_is_used_on_the_text_it_was_tried_on(
+    scout: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dgent.blocks import tool_pattern
+
+    box = Toolbox(scout)
+    texts: list[str] = []
+
+    async def meanwhile(_pattern: str, text: str) -> None:
+        texts.append(text)
+        if len(texts) == 1:
+            await (await scout.get("persona")).append(" And long ones.")
+
+    monkeypatch.setattr(tool_pattern, "check", meanwhile)
+    given = {"label": "persona", "old": "s[a-z]+t", "new": "plain", "regex": True}
+    await ok(box, "block_edit", "replace", **given)
+    assert texts == ["I like short answers.", "I like short answers. And long ones."]
+    await no(box, "block_edit", "version_conflict", "replace", **given, expect=1)
+
+
+async def test_a_replacement_that_grows_without_bound_is_refused_before_it_is_made(scout: Library) -> None:
+    box = Toolbox(scout)
+    await ok(box, "block", "create", label="t", text="a" * 4000)
+    for regex in (False, True):
+        given = {"label": "t", "old": "a", "new": "b" * 900_000, "which": "all", "regex": regex}
+        await no(box, "block_edit", "limit_exceeded", "replace", **given)
+    assert "at once" in await no(box, "block_edit", "input", "write", label="t", text="x" * 1_000_001)
+    await ok(box, "block_edit", "replace", label="t", old="a", new="b", which="all")
+
+
+# -- bounds -----------------------------------------------------------------------------------------------
+
+
+async def test_long_answers_are_cut_and_say_how_to_go_on(scout: Library) -> None:
+    box = Toolbox(scout)
+    text = "".join(f"line {n}\n" for n in range(5000))
+    block = await scout.create("long", text=text, limit=100_000)
+    first = await box.call("block", {"operation": "load", "label": "long"})
+    assert len(first["data"]["text"]) == 20_000 and "go on with offset=20000" in first["message"]
+    read, offset = first["data"]["text"], 20_000
+    while offset < len(text):
+        read += (await ok(box, "block", "load", label="long", offset=offset))["text"]
+        offset += 20_000
+    assert read == text
+    assert (await ok(box, "block", "load", label="long", offset=10**9))["text"] == ""
+    for n in range(25):
+        await block.append(f"{n}\n")
+    told = await box.call("block", {"operation": "history", "label": "long"})
+    assert len(told["data"]) == 20 and "offset=20" in told["message"]
+    assert len(await ok(box, "block", "history", label="long", offset=20)) == 6
+    await block.write("")
+    cut = await box.call("block", {"operation": "diff", "label": "long"})
+    assert len(json.dumps(cut)) < 50_000 and "offset" in cut["message"]
+    entry = await scout.archive("word " * 10_000)
+    assert len((await ok(box, "archive", "read", id=entry.id))["text"]) == 20_000
+    assert len(json.dumps(await ok(box, "search", query="word line"))) < 5_000
+
+
+async def test_many_blocks_are_listed_in_parts(scout: Library) -> None:
+    box = Toolbox(scout)
+    for n in range(60):
+        await scout.create(f"block {n:02}")
+    first = await box.call("block", {"operation": "list"})
+    assert len(first["data"]["blocks"]) == 50 and "offset=50" in first["message"]
+    assert len((await ok(box, "block", "list", offset=50))["blocks"]) == 11
+
+
+# -- the gate ---------------------------------------------------------------------------------------------
+
+
+async def test_no_way_around_the_gate(scout: Library, library: Open) -> None:
+    for trust, reads, appends, writes in (
+        ("friend", True, True, True),
+        ("conversant", True, True, False),
+        ("untrusted", False, False, False),
+    ):
+        box = Toolbox(library("scout", trust=trust))
+        for may, tool, given in (
+            (reads, "block", {"operation": "load"}),
+            (reads, "block", {"operation": "history"}),
+            (appends, "block_edit", {"operation": "append", "text": " x"}),
+            (writes, "block_edit", {"operation": "replace", "old": "I", "new": "I"}),
+            (writes, "block", {"operation": "pin"}),
+            (writes, "block", {"operation": "undo"}),
+        ):
+            answer = await box.call(tool, {**given, "label": "persona"})
+            assert answer["success"] is may, (trust, given, answer)
+            assert may or answer["data"]["code"] == "permission_denied"
+    for name in NAMES:
+        box = Toolbox(library("scout", trust="untrusted"))
+        for operation in tools.OPERATIONS.get(name, {"": None}):
+            given = _minimal(name, operation)
+            answer = await box.call(name, given)
+            assert answer["data"]["code"] == "permission_denied", (given, answer)
+
+
+def _minimal(name: str, operation: str) -> dict[str, Any]:
+    """The least that an operation can be called with."""
+    values = {"version": 1, "place": 1, "to": "x", "start": 1, "end": 1, "value": {"a": 1}, "query": "x"}
+    if name == "search":
+        return {"query": "x"}
+    found = tools.OPERATIONS[name][operation]
+    given = {each: values.get(each, "x") for each in found.needs}
+    given |= {"to": 1} if operation == "move_item" else {}
+    given |= {"description": "x"} if operation == "describe" else {}
+    return {"operation": operation, **given}
+
+
+async def test_consent_is_asked_and_what_is_refused_is_kept(library: Open) -> None:
+    asked: list[str] = []
+    answers = [False, True]
+
+    def consent(request: Any) -> bool:
+        asked.append(request.what)
+        return answers.pop(0)
+
+    lib = library("scout", trust="friend", consent=consent)
+    await lib.create("rules", text="Be kind.", permission="partner")
+    box = Toolbox(lib)
+    given = {"label": "rules", "text": " Be brief."}
+    assert "must agree" in await no(box, "block_edit", "consent_refused", "append", **given)
+    await ok(box, "block_edit", "append", **given)
+    assert asked == ["append", "append"]
+    assert [each.what for each in await lib.refusals()] == ["append"]
+
+
+async def test_trouble_of_the_store_is_told_and_faults_are_raised(
+    scout: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Toolbox(scout)
+
+    async def busy(*_: Any, **__: Any) -> None:
+        raise Busy("another process is writing")
+
+    monkeypatch.setattr(scout, "list", busy)
+    answer = await box.call("block", {"operation": "list"})
+    assert answer["data"] == {"code": "busy", "retryable": True}
+
+    async def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(scout, "list", broken)
+    with pytest.raises(RuntimeError):
+        await box.call("block", {"operation": "list"})
+
+
+async def test_a_toolbox_on_a_closed_store_says_so() -> None:
+    async with dgent.open("memory:") as u:
+        lib = Library(u, agent="scout")
+        await lib.create("persona")
+    answer = await Toolbox(lib).call("block", {"operation": "list"})
+    assert answer["data"]["code"] == "closed"
