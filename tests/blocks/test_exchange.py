@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +13,7 @@ import dgent
 from dgent.blocks import Library, Shape, Template, chain
 from dgent.errors import Denied
 from dgent.exchange.backup import backup, restore
+from dgent.exchange.copy import mirror
 from dgent.exchange.jsonl import export, import_
 from dgent.store.registry import Engine
 from tests.contract.columns import SETTINGS
@@ -121,3 +123,22 @@ async def test_an_export_goes_into_an_empty_store_and_nowhere_else(source: Libra
         with pytest.raises(Denied, match=r"'block\.version' of blocks"):
             await import_(u, tmp_path / "all.jsonl", existing="replace")
         assert await u.seq() == before
+
+
+async def test_a_mirror_follows_edits_and_folds(source: Library) -> None:
+    u = source._universe
+    notes = await source.get("notes")
+    async with dgent.open("memory:") as target:
+        mirroring = cast("AsyncGenerator[int]", mirror(u, target))
+        async with aclosing(mirroring) as done:
+            await anext(done)
+            for n in range(20):
+                await notes.append(f"later{n} ")
+            newest = await u.seq()
+            async for seq in done:
+                if seq == newest:
+                    break
+        mirrored = await Library(target, agent="scout").get("notes")
+        assert await mirrored.text() == await notes.text()
+        assert await mirrored.history() == await notes.history()
+        assert (await mirrored.at(5)).text == (await notes.at(5)).text
