@@ -604,7 +604,10 @@ class Library(Cards):
         """
 
     def activity(self, since: int | datetime | None = None, *, limit: int = 50) -> builtins.list[Activity]:
-        """Who did what to the blocks that this agent may see, since a commit or a time; newest first."""
+        """Who did what to blocks that this agent may see, since a commit or a time; newest first.
+
+        Also to its archival entries, and to the crumbs and trails of the store, which belong to all agents.
+        """
 
     def render(
         self,
