@@ -110,7 +110,8 @@ async def test_a_clock_that_jumps_back(quick: Library, monkeypatch: pytest.Monke
     monkeypatch.setattr(clock, "now", lambda: noon + timedelta(minutes=minutes))
     block = await quick.create("notes", text="0")
     log = await quick.create("log", template=Template("hour", Shape("log", keep_s=3600)))
-    for n, minutes in enumerate((0, 10, -60, -50, 20), 1):
+    for n, jump in enumerate((0, 10, -60, -50, 20), 1):
+        minutes = jump
         await block.append(str(n))
         await log.log(f"n{n}")
     assert await block.text() == "012345"
