@@ -233,8 +233,12 @@ class Document:
         found: int = self._doc.get_text(name).len_unicode
         return found
 
+    def tell(self, came: int, went: int) -> None:
+        """Say how many characters came and went by what is no text."""
+        self._came, self._went = self._came + came, self._went + went
+
     def tally(self) -> tuple[int, int]:
-        """How many characters came and went in texts since the last call."""
+        """How many characters came and went since the last call, as far as it was told."""
         found, self._came, self._went = (self._came, self._went), 0, 0
         return found
 
