@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dgent import clock
-from dgent.blocks import Block, Library, chain, errors
+from dgent.blocks import Block, Library, chain, errors, retaining
 from dgent.errors import InputError
 
 
@@ -190,3 +190,26 @@ async def test_what_was_redacted_and_compacted_can_be_undone_past(quick: Library
             break
     await block.append("on")
     assert (await block.text()).endswith("on")
+
+
+async def test_a_rule_is_kept_from_then_on(quick: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retaining, "LEAST", 10)
+    block = await quick.create("notes", limit=100_000)
+    await block.append("named\n")
+    await block.checkpoint("here")
+    assert (await quick.retain("notes", 10)).retain == 10
+    block = await quick.get("notes")
+    for number in range(60):
+        await block.append(f"{number}\n")
+    history = await block.history()
+    with_content = [version.number for version in history if not version.compacted]
+    assert 10 <= len(with_content) <= 22 and 2 in with_content
+    assert (await block.at(2)).text == "named\n"
+    assert (await (await quick.get("notes")).text()).splitlines()[1:] == [str(n) for n in range(60)]
+    assert (await quick.retain("notes", None)).retain is None
+    friend = Library(quick._universe, agent="scout", trust="friend")
+    with pytest.raises(errors.PermissionDenied):
+        await friend.retain("notes", 10)
+    for wrong in (5, True, "10"):
+        with pytest.raises(InputError):
+            await quick.retain("notes", wrong)

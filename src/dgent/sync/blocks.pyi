@@ -339,6 +339,10 @@ class Block(Edits):
         """Whether a working block is always in the context."""
 
     @property
+    def retain(self) -> int | None:
+        """How many of its versions are kept; None for all."""
+
+    @property
     def permission(self) -> str:
         """What this agent may do with it: the least of the block's permission and the share's."""
 
@@ -533,6 +537,12 @@ class Cards(Authority):
 
     def pin(self, label: str, pinned: bool = True, *, owner: str | None = None) -> Block:
         """Keep a working block in the context, or no longer."""
+
+    def retain(self, label: str, keep: int | None, *, owner: str | None = None) -> Block:
+        """Keep so many of a block's newest versions from now on, and those with a checkpoint; None for all.
+
+        Older ones are compacted now and then, as `Block.compact` does it. Only the partner may say so.
+        """
 
     def view(
         self, label: str, start: int = 1, lines: int | None = None, *, owner: str | None = None
