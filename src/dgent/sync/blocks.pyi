@@ -40,7 +40,7 @@ from dgent.blocks.authority import CONSENT_S
 from dgent.blocks.budget import Tokens, estimate
 from dgent.blocks.chain import Chain
 from dgent.blocks.folder import syncing
-from dgent.blocks.kind import BlockKind, DocumentKind, Permission
+from dgent.blocks.kind import BlockKind, Permission
 from dgent.blocks.permit import Consent
 from dgent.blocks.template import Given
 from dgent.blocks.tool_answer import Answer
@@ -55,6 +55,7 @@ from dgent.blocks.tools import (
     Message,
     Offset,
     Owner,
+    PlainDocument,
     Query,
     Tags,
     TemplateName,
@@ -736,7 +737,7 @@ class Toolbox:
         template: Annotated[
             TemplateName | None, "create: what it is made after; describe: another one that it fits"
         ] = None,
-        document: Annotated[DocumentKind | None, "create: what it holds; text if left out"] = None,
+        document: Annotated[PlainDocument | None, "create: what it holds; text if left out"] = None,
         description: Annotated[str | None, "what belongs into it"] = None,
         kind: Annotated[
             BlockKind | None,
