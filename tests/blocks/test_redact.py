@@ -210,7 +210,7 @@ async def _in_records(library: Library, block: str) -> list[str]:
     async for each in library._universe.iterate(Query(prefix=f"{block}/", limit=None), raw=True):
         some = [each.content]
         if each.schema == "block.page":
-            page = unpack(block, 1, each.content)
+            page = unpack(block, each.data["first"], each.data["last"], each.content)
             some = [page.state, *page.updates, *page.kept.values()]
         elif each.schema == "block.snapshot":
             some += [text.encode() for _, _, text in Document.load(each.content).sayings()]

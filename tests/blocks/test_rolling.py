@@ -10,6 +10,7 @@ import pytest
 
 from dgent import clock
 from dgent.blocks import Library, Shape, Template, errors
+from dgent.blocks.form import entry_line
 from dgent.blocks.template import ROLLING_LOG
 from dgent.errors import InputError
 from tests.blocks.conftest import Rival
@@ -118,3 +119,22 @@ async def test_two_programs_trim_one_log(lib: Library, rival: Rival) -> None:
     assert 4 <= len(await block.entries()) <= 6
     everything = [each["details"] for each in await block.entries(trimmed=True)]
     assert sorted(everything) == sorted([*range(12), *range(12)])
+
+
+async def test_versions_of_a_log_say_how_much_came_and_went(quick: Library) -> None:
+    shape = Shape("log", keep=8, display=2, clip=10)  # of which a prompt shows little
+    log = await quick.create("l", template=Template("short", shape))
+    lines = []
+    for n in range(10):
+        await log.log(f"{n} " * 50)
+        [newest, *_] = await log.entries()
+        lines.append(len(entry_line(newest)))
+    assert [each.diffstat for each in await log.history()][:-1] == [f"+{size} -0" for size in lines[::-1]]
+    await log.log("one more")
+    lines.append(len(entry_line((await log.entries())[0])))
+    [trim, *_] = await log.history()
+    assert (trim.op, trim.added, trim.removed) == ("trim", 0, sum(lines[:3]))
+    undone = await log.undo()
+    assert (undone.added, undone.removed) == (sum(lines[:3]), 0)
+    back = await log.rollback(2)
+    assert (back.added, back.removed) == (0, sum(lines[1:]))

@@ -209,8 +209,13 @@ async def test_a_mirror_follows(pair: tuple[dgent.Universe, dgent.Universe]) -> 
     following = mirror(source, target)
     assert await anext(following) == 1
     await source.remember(Note("second"), id="a")
-    await source.delete("a")
+    await source.put(dgent.Datum(id="odd", schema="note", schema_version=1, data={"text": 3}))  # no Note
     assert [await asyncio.wait_for(anext(following), 10) for _ in range(2)] == [2, 3]
+    assert await state(target) == await state(source)
+    assert {each.id for each in await target.query(dgent.Query(), raw=True)} >= {"a", "odd"}
+    await source.delete("a")
+    await source.delete("odd")
+    assert [await asyncio.wait_for(anext(following), 10) for _ in range(2)] == [4, 5]
     assert await target.get("a", raw=True) is None
     await following.aclose()  # type: ignore[attr-defined]
     await source.remember(Note("third"), id="b")

@@ -18,7 +18,7 @@ from dgent.blocks.checking import check_growth, measure
 from dgent.blocks.diff import Diff
 from dgent.blocks.document import Document, counts
 from dgent.blocks.editable import Change
-from dgent.blocks.entries import Wanted
+from dgent.blocks.entries import Wanted, counted
 from dgent.blocks.entries import trimmed as gone
 from dgent.blocks.form import contents, rendered
 from dgent.blocks.overlong import is_over_limit, unflagged
@@ -284,9 +284,12 @@ class Block(Edits):
     async def _back(self, target: Version) -> Change:
         """The change to what it was at a version, which may be older than the document's own history."""
         if not target.compacted and self._chain.document.knows(target.frontiers):
-            return lambda document: document.revert_to(target.frontiers)
+            return self._counted(lambda document: document.revert_to(target.frontiers))
         old = await self._chain.at(target.number)
-        return lambda document: document.become(old)
+        return self._counted(lambda document: document.become(old))
+
+    def _counted(self, change: Change) -> Change:
+        return counted(change, self._body()) if self.document_kind == "log" else change
 
     async def checkpoint(self, name: str) -> int:
         """Give the present version a name, under which it is kept and found."""
@@ -413,7 +416,8 @@ class Block(Edits):
                 after, length = self._measured(chain.document)
                 self._fits(size, length)
                 check_growth(items, measure(self._shape, chain.document))
-                added, removed = tally if after is None or before is None else counts(before, after)
+                told = any(tally) or before is None or after is None
+                added, removed = tally if told else counts(before or "", after or "")
                 record = self._recorded(op, node, length, added, removed, message)
                 try:
                     done = await chain.write(record, update, author, self._checks(permit, length))

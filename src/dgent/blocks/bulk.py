@@ -144,8 +144,10 @@ def _unreadable(made: Drawn, error: DgentError) -> Drawn:
 
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
     """Snapshots and versions of some blocks; not of those that were folded meanwhile."""
-    found = await _get(universe, [snapshot_id(id) for id in ids])
-    readings = [_Reading(id, each) for id, each in zip(ids, found, strict=True) if _is_sound(each)]
+    # There are two places for a snapshot, of which one is in use.
+    found = await _get(universe, [snapshot_id(id, place) for place in (0, 1) for id in ids])
+    snapshots = [one or other for one, other in zip(found[: len(ids)], found[len(ids) :], strict=True)]
+    readings = [_Reading(id, each) for id, each in zip(ids, snapshots, strict=True) if _is_sound(each)]
     whole: list[_Reading] = []
     while readings:
         asked = [each.wanted() for each in readings]

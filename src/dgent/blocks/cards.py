@@ -13,6 +13,7 @@ from dgent.blocks import constellation, errors, gate
 from dgent.blocks import shape as shapes
 from dgent.blocks.access import Card, Reader
 from dgent.blocks.authority import Authority
+from dgent.blocks.away import missing
 from dgent.blocks.block import Block
 from dgent.blocks.chain import Chain
 from dgent.blocks.constellation import one_of
@@ -22,7 +23,7 @@ from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
 from dgent.blocks.record import BLOCK, version_id
 from dgent.blocks.template import LIMIT, Given, find
 from dgent.blocks.viewport import VIEW, check_view
-from dgent.errors import InputError, VersionConflict
+from dgent.errors import DgentError, InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
@@ -278,14 +279,16 @@ class Cards(Authority):
         if await self._find(reader, owner, label) is not None:
             raise errors.LabelTaken(f"{owner} has a block {label!r} already", label=label)
 
-    async def _missing(self, label: str, owner: str | None) -> errors.BlockNotFound:
+    async def _missing(self, label: str, owner: str | None) -> DgentError:
         """The error for a label that leads nowhere: with the labels that are near it."""
         seen = await self._caller.visible(self._universe)
         labels = [each.card.value.label for each in seen if owner in (None, each.card.value.owner)]
         near = difflib.get_close_matches(label, labels, 3)
         whose = f"{owner} shares no" if owner not in (None, self.agent) else f"{self.agent} has no"
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`list(shared=True)` shows them"
-        return errors.BlockNotFound(f"{whose} block {label!r}", hint=hint, label=label)
+        return missing(
+            self._universe, errors.BlockNotFound(f"{whose} block {label!r}", hint=hint, label=label)
+        )
 
 
 def _check_card(fields: dict[str, Any]) -> None:

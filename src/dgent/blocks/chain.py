@@ -15,6 +15,7 @@ from typing import Any
 
 from dgent import clock
 from dgent.blocks import errors
+from dgent.blocks.away import missing
 from dgent.blocks.document import Document
 from dgent.blocks.page import Page, pack
 from dgent.blocks.past import Past, readable
@@ -56,12 +57,16 @@ class Chain:
         self._snapshot: Crystal[SnapshotRecord] | None = None
         self._loaded = False
         self._last = 0  # the newest that was seen before everything was forgotten
+        self._pending = False  # whether some of it waits for the store to come back
         self.alone = asyncio.Lock()  # held by whoever reads into the document or changes it
 
     @property
     def loaded(self) -> bool:
-        """Whether the document is in memory; the next commit proves whether it is still the newest."""
-        return self._loaded
+        """Whether the document is in memory; the next commit proves whether it is still the newest.
+
+        It does not for versions that were written while the store was away: those are looked at first.
+        """
+        return self._loaded and not (self._pending and self._universe.degraded is None)
 
     @property
     def number(self) -> int:
@@ -115,20 +120,29 @@ class Chain:
         """
         here = self.number
         while True:
+            sure = self._universe.degraded is None
             came = await self._after(self.number - 1, 2 if self.number == here else READ)
             if not came or any(version.op in REWRITES for version, _ in came[1:]):
                 return False
+            if came[0][0].frontiers != self.tail[-1].frontiers:
+                return False  # what was written here while the store was away did not get this number
             self.document.merge_all(update for _, update in came[1:])
-            self.document.settled()
+            self._settle(sure)
             self._add(came[1:])
             if len(came) < 2 or (len(came) < READ and self.number > here + 1):
                 return True
+
+    def _settle(self, sure: bool) -> None:
+        """All that the document holds is stored, if that is sure: the next update need not have it again."""
+        self._pending = self._pending and not sure
+        if not self._pending:
+            self.document.settled()
 
     def forget(self) -> None:
         """What is in memory is not to be relied on: read everything again."""
         self._last = self.number
         self.document, self.tail, self._updates, self.folded = Document(), [], [], 0
-        self._snapshot, self._loaded = None, False
+        self._snapshot, self._loaded, self._pending = None, False, False
 
     async def _load(self) -> None:
         """One snapshot and the few versions after it; again if they were folded in between."""
@@ -156,7 +170,8 @@ class Chain:
 
     def _hold(self, snapshot: Crystal[SnapshotRecord] | None, came: Sequence[tuple[Version, bytes]]) -> None:
         if snapshot is None and not came:
-            raise errors.DocumentCorrupt(f"of the block {self._block!r} no version is there")
+            error = errors.DocumentCorrupt(f"of the block {self._block!r} no version is there")
+            raise missing(self._universe, error)
         content = b"" if snapshot is None else snapshot.datum.content
         self.document = Document.load(content, [update for _, update in came])
         self.folded = 0 if snapshot is None else snapshot.value.version
@@ -233,7 +248,8 @@ class Chain:
                 return None
             raise
         version = Version(number, datum.created_at, by, **_fields(record))
-        self.document.settled()
+        self._pending = self._pending or done.seq is None
+        self._settle(done.seq is not None)
         self._add([(version, update)])
         if done.seq is not None and self._is_due():
             with suppress(StorageError):  # the version is stored; the next one tries to fold again

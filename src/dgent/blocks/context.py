@@ -76,6 +76,9 @@ async def context(library: Library, wanted: Wanted) -> Context:
         parts += await _changes(library, [each for _, each in shown if each.card.value.document != "log"])
     if wanted.since is not None:
         parts += await _activity(library, wanted.since)
+    if (away := library._universe.degraded) is not None:
+        said = f"the store is away, so this may not be all, nor the newest: {away.reason}"
+        parts.append(Part("away", "memory:notice", (), said, (-(2**53), 0), whole=True))
     made = fit(parts, wanted.budget, wanted.tokens)
     if wanted.mark:
         whole = frozenset(made.shown)

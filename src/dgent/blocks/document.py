@@ -166,6 +166,8 @@ class Document:
 
     def knows(self, frontiers: str) -> bool:
         """Whether a state is in its history, so that it can go back to it."""
+        if not frontiers:  # it was compacted
+            return False
         wanted = _frontiers(frontiers)
         found = _guarded(lambda: self._doc.frontiers_to_vv(wanted))
         return found is not None and found.includes_vv(self._doc.shallow_since_vv)
@@ -231,8 +233,12 @@ class Document:
         found: int = self._doc.get_text(name).len_unicode
         return found
 
+    def tell(self, came: int, went: int) -> None:
+        """Say how many characters came and went by what is no text."""
+        self._came, self._went = self._came + came, self._went + went
+
     def tally(self) -> tuple[int, int]:
-        """How many characters came and went in texts since the last call."""
+        """How many characters came and went since the last call, as far as it was told."""
         found, self._came, self._went = (self._came, self._went), 0, 0
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from dgent import clock
 from dgent.blocks.diff import sameness
 from dgent.blocks.document import Document
-from dgent.blocks.form import entry_text
+from dgent.blocks.editable import Change
+from dgent.blocks.form import entry_line, entry_text
 from dgent.blocks.shape import Shape
 from dgent.errors import InputError
 
@@ -41,6 +43,23 @@ class Wanted:
             and (self.until is None or at < clock.text(self.until))
             and all(word in entry_text(entry).casefold() for word in self.contains.casefold().split())
         )
+
+
+def counted(change: Change, name: str) -> Change:
+    """A change of a whole log, which tells how much of it came and went: a prompt shows only a part of it."""
+
+    def work(document: Document) -> None:
+        before = Counter(map(entry_line, document.entries(name)))
+        change(document)
+        document.tally()
+        after = Counter(map(entry_line, document.entries(name)))
+        document.tell(_letters(after - before), _letters(before - after))
+
+    return work
+
+
+def _letters(lines: Counter[str]) -> int:
+    return sum(len(line) * count for line, count in lines.items())
 
 
 def expired(shape: Shape, document: Document, name: str) -> int:

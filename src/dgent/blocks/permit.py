@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dgent.blocks import errors, gate
 from dgent.blocks.access import Reader, Standing
-from dgent.errors import VersionConflict
+from dgent.blocks.away import missing
+from dgent.errors import DgentError, VersionConflict
 from dgent.store.backend import Op
 
 if TYPE_CHECKING:
@@ -80,12 +81,13 @@ class Permit:
         permission = self.standing.for_operation(self._operation)
         return gate.judge(self._operation, permission, self._library.trust)
 
-    async def _gone(self, reader: Reader) -> errors.BlockNotFound | errors.PermissionDenied:
+    async def _gone(self, reader: Reader) -> DgentError:
         """The error for a block that was there, or was shared, when it was last looked at."""
         block = self._block
         card = await reader.get(block.id)
         if card is None or not card.value.active:
-            return errors.BlockNotFound(f"the block {block.label!r} was deleted", label=block.label)
+            gone = errors.BlockNotFound(f"the block {block.label!r} was deleted", label=block.label)
+            return missing(self._library._universe, gone)
         judgement = gate.Judgement("deny", f"it is not shared with {self._library.agent}")
         return await self._refused(gate.denied(block.label, self._what, judgement), judgement)
 

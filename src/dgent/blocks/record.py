@@ -173,8 +173,8 @@ class EntryRecord:
 
 BLOCK = Schema("block.block", contract=BlockRecord, indexes=("owner", "label"), owner=ROOM)
 VERSION = Schema("block.version", contract=VersionRecord, owner=ROOM, history="none")
-PAGE = Schema("block.page", contract=PageRecord, owner=ROOM, history="none", feed=False)
-SNAPSHOT = Schema("block.snapshot", contract=SnapshotRecord, owner=ROOM, history="none", feed=False)
+PAGE = Schema("block.page", contract=PageRecord, owner=ROOM, history="none")
+SNAPSHOT = Schema("block.snapshot", contract=SnapshotRecord, owner=ROOM, history="none")
 ERASURE = Schema("block.erasure", contract=ErasureRecord, owner=ROOM, history="none", feed=False)
 CHECKPOINT = Schema("block.checkpoint", contract=CheckpointRecord, indexes=("block",), owner=ROOM)
 AGENT = Schema("block.agent", contract=AgentRecord, owner=ROOM)

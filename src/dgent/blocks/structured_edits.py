@@ -206,9 +206,12 @@ class ItemEdits(Editable):
                 size=size,
                 limit=self.limit,
             )
-        done = await self._edit(
-            op, "append", lambda document: document.append_entry(stamped, name), by, message, None
-        )
+
+        def change(document: Document) -> None:
+            document.append_entry(stamped, name)
+            document.tell(len(entry_line(stamped)), 0)
+
+        done = await self._edit(op, "append", change, by, message, None)
         if expired(self._shape, self._held(), name):
             await self._trim(name, by)
         return done
@@ -219,7 +222,9 @@ class ItemEdits(Editable):
         def change(document: Document) -> None:
             many = expired(self._shape, document, name)
             if many:
+                old = [entry_line(document.entry(place, name)) for place in range(many)]
                 document.trim_entries(many, name)
+                document.tell(0, sum(map(len, old)))
 
         await self._edit("trim", "append", change, by, "by rule", None)
 

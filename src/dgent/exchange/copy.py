@@ -23,6 +23,8 @@ from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import Change, Commit, Delete, Op, Put
 from dgent.store.upkeep import Pace, Progress
+from dgent.universe import feed
+from dgent.universe.contracts import Contracts
 from dgent.universe.universe import Universe
 
 BATCH = 500
@@ -93,8 +95,8 @@ async def mirror(source: Universe, target: Universe) -> AsyncIterator[int]:
     done = await copy(source, target)
     yield done.seq
     copying = await _Copying.begin(source, target)
-    following = cast("AsyncGenerator[Change]", source.watch(done.seq))
-    async with aclosing(following) as changes:
+    # As they are stored: not as the values that this program, which may know some schemas, makes of them.
+    async with aclosing(feed.watch(source.backend, Contracts(), done.seq, None)) as changes:
         async for change in changes:
             if change.seq is None:
                 continue  # pending, or only a notice; it has a number when it is done

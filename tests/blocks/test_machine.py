@@ -1,0 +1,71 @@
+"""Random histories of one block, by several handles that may be behind, over many folds."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+import dgent
+from dgent.blocks import Block, Library, chain
+from dgent.blocks.errors import NoMatch, VersionNotFound
+
+HISTORIES = int(os.environ.get("DGENT_HISTORIES", "8"))
+STEPS = 60
+LETTERS = "abcdefgh \n"
+
+
+async def step(rng: random.Random, block: Block, texts: dict[int, str]) -> str:
+    """One change by a handle; what it was."""
+    what = rng.choice(["append", "append", "splice", "write", "undo", "redo", "rollback", "visit"])
+    word = "".join(rng.choices(LETTERS, k=rng.randint(1, 6)))
+    if what == "append":
+        await block.append(word)
+    elif what == "splice":
+        await block.replace(rng.choice(LETTERS), word, which=rng.choice(("first", "all")))
+    elif what == "write":
+        await block.write(texts[max(texts)][: rng.randint(0, 20)] + word)
+    elif what == "rollback":
+        await block.rollback(rng.choice(list(texts)))
+    elif what == "visit":
+        await block.visit(rng.choice(list(texts)))
+    else:
+        await getattr(block, what)()
+    return what
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    for name, value in (("FOLD", rng.randint(3, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
+        monkeypatch.setattr(chain, name, value)
+    async with dgent.open("memory:") as u:
+        library = Library(u, agent="scout")
+        first = await library.create("notes", text="begin", limit=10**6)
+        handles = [first, await library.get("notes"), await Library(u, agent="scout").get("notes")]
+        texts = {1: "begin"}
+        for _ in range(STEPS):
+            block = rng.choice(handles)
+            try:
+                await step(rng, block, texts)
+            except (NoMatch, VersionNotFound):
+                continue  # nothing to undo or redo, nothing like that in the text, or it was compacted
+            if rng.random() < 0.05:
+                await block.compact(keep=rng.randint(3, 12))
+            fresh = await Library(u, agent="scout").get("notes")
+            text = await fresh.text()
+            for number in range(max(texts) + 1, fresh.version + 1):
+                texts[number] = (await fresh.at(number)).text if number < fresh.version else text
+            if rng.random() < 0.5:
+                assert await rng.choice(handles).text() == text
+        versions = (await first.history())[::-1]
+        assert [each.number for each in versions] == list(range(1, max(texts) + 1))
+        assert not versions[-1].compacted
+        for each in (each for each in versions if not each.compacted):
+            for handle in (rng.choice(handles), await library.get("notes")):
+                assert (await handle.at(each.number)).text == texts[each.number], each
+            assert each.size == len(texts[each.number])
+        assert {await handle.text() for handle in handles} == {texts[max(texts)]}
+        for branch in await first.branches():
+            assert branch.fork < branch.tip and branch.length >= 1
