@@ -81,11 +81,8 @@ class Program:
         if isinstance(value, dict):
             value[f"k{self._count}"] = word
         else:
-            tree = (
-                'document = "tree"' in file.with_suffix(".toml").read_text()
-                if value == []
-                else "data" in text
-            )
+            card = file.with_suffix(".toml")
+            tree = "data" in text or (card.exists() and 'document = "tree"' in card.read_text())
             value.insert(self.dice.randrange(len(value) + 1), {"data": {"name": word}} if tree else word)
         file.write_text(dumps(value))
 

@@ -39,6 +39,7 @@ from dgent.blocks.access import Standing
 from dgent.blocks.authority import CONSENT_S
 from dgent.blocks.budget import Tokens, estimate
 from dgent.blocks.chain import Chain
+from dgent.blocks.folder import syncing
 from dgent.blocks.kind import BlockKind, DocumentKind, Permission
 from dgent.blocks.permit import Consent
 from dgent.blocks.template import Given
@@ -657,7 +658,7 @@ class Library(Cards):
         *,
         by: str | None = None,
         dry_run: bool = False,
-        wait_s: float = 10.0,
+        wait_s: float = syncing.WAIT_S,
     ) -> FolderReport:
         """Make a folder of files and the blocks that this agent may see agree.
 
