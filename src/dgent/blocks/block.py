@@ -283,7 +283,7 @@ class Block(Edits):
 
     async def _back(self, target: Version) -> Change:
         """The change to what it was at a version, which may be older than the document's own history."""
-        if not target.compacted and self._chain.document.knows(target.frontiers):
+        if target.frontiers and self._chain.document.knows(target.frontiers):
             return self._counted(lambda document: document.revert_to(target.frontiers))
         old = await self._chain.at(target.number)
         return self._counted(lambda document: document.become(old))
@@ -378,7 +378,8 @@ class Block(Edits):
         permit = permit or await self._library._check(self, operation, op)
         chain = self._chain
         async with chain.alone:
-            fresh = not chain.loaded
+            # What is appended comes after what is there by now, not only after what was seen here.
+            fresh = chain.behind if operation == "append" else not chain.loaded
             if fresh:
                 await chain.renew()
             try:
