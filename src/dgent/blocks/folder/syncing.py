@@ -102,6 +102,7 @@ async def follow(
     if not every > 0:
         raise InputError(f"every is a number of seconds above 0, not {every!r}", field="every")
     last: FolderReport | None = None
+    report: FolderReport | None
     while True:
         try:
             report = await sync(library, folder, by, False, WAIT_S)
