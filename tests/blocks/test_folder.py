@@ -365,7 +365,14 @@ async def test_what_describes_a_block_is_edited_beside_it(scout: Library, folder
         assert said in report.refused[0].why and card.read_text() == given
     card.write_text(good.replace('owner = "scout"', 'owner = "ada"') + "colour = 1\n")
     assert len((await scout.sync(folder)).refused) == 2
-    assert (await scout.get("my notes")).owner == "scout"
+    assert (await scout.get("my notes")).owner == "scout" and card.read_text() == good
+    card.write_text("# a remark\n" + good)
+    assert not await scout.sync(folder) and card.read_text().startswith("# a remark")
+    await scout.describe("my notes", description="changed")
+    assert [(each.file, each.why) for each in (await scout.sync(folder)).written] == [
+        ("my notes.toml", "what describes the block has changed")
+    ]
+    assert 'description = "changed"' in card.read_text()
 
 
 async def test_renamed_files_rename_their_blocks(scout: Library, folder: Path) -> None:

@@ -133,9 +133,8 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "notes"}, ["notes", "--yes"], "input"),
     ],
     "block.retain": [
-        Case({"label": "notes", "keep": 100}, ["notes", "100", "--yes"]),
-        Case({"label": "notes"}, ["notes", "--yes"]),
-        Case({"label": "notes", "keep": 1}, ["notes", "1", "--yes"], "input"),
+        Case({"label": "notes", "keep": 64}, ["notes", "64", "--yes"]),
+        Case({"label": "notes", "keep": 0}, ["notes", "0", "--yes"], "input"),
     ],
     "block.drop-checkpoint": [
         Case({"label": "notes", "name": "first"}, ["notes", "first", "--yes"]),

@@ -54,12 +54,12 @@ class Retain(One, kw_only=True):
     """What `block.retain` takes."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
-    keep: Annotated[int | None, argument("how many of the newest versions; all without a number")] = None
+    keep: Annotated[int | None, argument("how many of the newest versions, from 64; all if left out")] = None
 
 
 @verb("block.retain", effect="destroy", errors=ERRORS)
 async def retain(desk: Desk, ask: Retain) -> BlockCard:
-    """Keep only so many versions of a block from now on, and those with a checkpoint."""
+    """Keep only so many of a block's newest versions from now on, and those with a checkpoint."""
     library = await library_of(desk)
     block = await block_of(library, ask)
     return card_of(await library.retain(block.label, ask.keep, owner=block.owner))

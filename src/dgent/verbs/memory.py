@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class BlockCard(msgspec.Struct, frozen=True):
     """What a block is, without what it says; `permission` is what the caller may do with it.
 
-    `over_limit` is one that a merge made longer than it may be: it can only become shorter. `retain` is how
-    many of its versions are kept, null for all.
+    `over_limit` is one that a merge made longer than it may be: it can only become shorter.
+    `retain` is how many of its versions are kept; None for all.
     """
 
     id: str

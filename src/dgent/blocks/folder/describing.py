@@ -6,7 +6,6 @@ from typing import Any
 
 from dgent.blocks.block import Block
 from dgent.blocks.folder import card
-from dgent.blocks.folder.disk import File
 from dgent.blocks.folder.ledger import Entry
 from dgent.blocks.folder.round import Round
 from dgent.errors import Conflict, Denied, InputError, NotFound
@@ -56,18 +55,15 @@ def _changed(round: Round, id: str, entry: Entry) -> dict[str, Any] | None:
         round.tell("refused", entry, f"{file.name}: {error.message}; it stays as it is", block.version)
         round.held_cards.add(id)
         return None
-    for name in card.overstepped(block, found):
+    wrong = card.overstepped(block, found)
+    for name in wrong:
         round.tell("refused", entry, f"{name} cannot be changed in {file.name}", block.version)
     if not entry.card:
         return _unknown(round, entry, block, found)
-    _accept(entry, file, card.edited(entry.card, found))
-    return card.edited(entry.card, found)
-
-
-def _accept(entry: Entry, file: File, changed: dict[str, Any]) -> None:
-    """A card that only looks otherwise is as it was."""
-    if not changed:
-        entry.card_digest = file.digest
+    changed = card.edited(entry.card, found)
+    if not changed and not wrong:
+        entry.card_digest = file.digest  # it only looks otherwise
+    return changed
 
 
 def _unknown(round: Round, entry: Entry, block: Block, found: dict[str, Any]) -> dict[str, Any]:

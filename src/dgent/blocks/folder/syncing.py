@@ -15,7 +15,7 @@ from dgent.blocks.folder.disk import Disk, alone, nobody
 from dgent.blocks.folder.report import FolderReport
 from dgent.blocks.folder.round import Round
 from dgent.blocks.record import version_id
-from dgent.errors import InputError
+from dgent.errors import Busy, InputError
 
 if TYPE_CHECKING:
     from dgent.blocks.library import Library
@@ -101,9 +101,13 @@ async def follow(
     """Sync again and again; what came of it is told when it is something new."""
     if not every > 0:
         raise InputError(f"every is a number of seconds above 0, not {every!r}", field="every")
-    last = None
+    last: FolderReport | None = None
+    report: FolderReport | None
     while True:
-        report = await sync(library, folder, by, False, WAIT_S)
+        try:
+            report = await sync(library, folder, by, False, WAIT_S)
+        except Busy:  # somebody else syncs it; the next time is soon
+            report = last
         if report and report != last:
             yield report
         last = report

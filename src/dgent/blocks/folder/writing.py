@@ -40,7 +40,7 @@ async def plan(round: Round, id: str, block: Block) -> list[Page]:
         if id not in round.held and not _is_current(round, id, entry):
             pages += await _content(round, block, entry)
         if id not in round.held_cards:
-            pages += _card(round, block, entry)
+            pages += _card(round, block, entry, bool(pages))
     except (InputError, Corrupt, Denied, NotFound) as error:
         round.tell("refused", entry, error.message)
         return []
@@ -87,7 +87,7 @@ async def _content(round: Round, block: Block, entry: Entry) -> list[Page]:
     return [Page(block.id, entry, content_key(block.id), made, None if file is None else file.digest, why)]
 
 
-def _card(round: Round, block: Block, entry: Entry) -> list[Page]:
+def _card(round: Round, block: Block, entry: Entry, beside: bool) -> list[Page]:
     made = card.encoded(block)
     values = card.values_of(block)
     file = round.file(entry.card_file)
@@ -97,7 +97,8 @@ def _card(round: Round, block: Block, entry: Entry) -> list[Page]:
         entry.card, entry.card_digest = values, file.digest
         return []
     entry.card_writing = (digest(made), values)
-    return [Page(block.id, entry, card_key(block.id), made, None if file is None else file.digest)]
+    why = "" if beside or file is None else "what describes the block has changed"
+    return [Page(block.id, entry, card_key(block.id), made, None if file is None else file.digest, why)]
 
 
 # -- doing it -----------------------------------------------------------------------------------
@@ -123,8 +124,8 @@ async def write(round: Round, pages: list[Page]) -> None:
     for page in pages:
         if not round.dry_run:
             await asyncio.to_thread(_write, round, page)
-        elif page.why:
-            round.tell("written", page.entry, page.why, round.blocks[page.id].version)
+        else:
+            _tell(round, page, round.blocks[page.id].version)
 
 
 def _rename(round: Round, entry: Entry, label: str) -> None:
@@ -147,12 +148,21 @@ def _write(round: Round, page: Page) -> None:
     if is_card:
         if placed and entry.card_writing is not None:
             entry.card_digest, entry.card = entry.card_writing
+            _tell(round, page, entry.base.version or None)
         entry.card_writing = None
         return
     if placed and entry.writing is not None:
         entry.base, entry.taking = entry.writing, None
-        round.tell("written", entry, page.why, entry.base.version)
+        _tell(round, page, entry.base.version)
     entry.writing = None
+
+
+def _tell(round: Round, page: Page, version: int | None) -> None:
+    """Have a written file in the report; a card that goes with its content is not worth a line."""
+    entry = page.entry
+    name = entry.card_file if page.key == card_key(page.id) else entry.file
+    if page.why:
+        round.tell_of("written", entry.label, entry.owner, name, page.why, version)
 
 
 def _placed(round: Round, page: Page, name: str) -> bool:
