@@ -194,3 +194,33 @@ async def test_what_was_redacted_before_is_compacted_too(quick: Library) -> None
     for call in (block.at, block.rollback, block.visit):
         with pytest.raises(errors.VersionNotFound, match="compacted"):
             await call(5)
+
+
+@pytest.mark.parametrize("steps", ["+++321", "++3+32", "++31+2", "++311+"])
+async def test_again_and_again(quick: Library, steps: str) -> None:
+    block = await quick.create("notes", document="list")
+    values: dict[int, list[str]] = {}
+    for step in steps:
+        if step == "+":
+            made = await block.insert_item("more")
+            values[made.number] = (await block.value())["items"]
+        else:
+            await block.compact(int(step))
+    fresh = await quick.get("notes")
+    kept = [each.number for each in await fresh.history() if each.number in values and not each.compacted]
+    assert kept and [(await fresh.at(each)).value["items"] for each in kept] == [values[n] for n in kept]
+
+
+async def test_what_was_redacted_and_compacted_can_be_undone_past(quick: Library) -> None:
+    block = await quick.create("notes")
+    for word in ("one ", "two ", "three "):
+        await block.append(word)
+    await block.redact(3)
+    await block.compact(1)
+    for _ in range(4):
+        try:
+            await block.undo()
+        except errors.VersionNotFound:
+            break
+    await block.append("on")
+    assert (await block.text()).endswith("on")

@@ -535,3 +535,32 @@ async def test_a_file_that_is_older_than_what_was_compacted(scout: Library, fold
     kept = text + "".join(each.read_text() for each in folder.glob("*.mine"))
     assert "zero\n" in kept and text.count("5\n") == 1
     assert not await scout.sync(folder)
+
+
+async def test_a_folder_agrees_with_every_engine(lib: Library, folder: Path) -> None:
+    block = await lib.create("notes", text="one\ntwo\n")
+    log = await lib.create("seen", template="observation_log")
+    await lib.sync(folder)
+    (folder / "notes.md").write_text("zero\none\ntwo\n")
+    (folder / "seen.jsonl").write_text('{"observation": "rain"}\n')
+    (folder / "new.json").write_text('{"a": 1}')
+    await block.append("three\n")
+    report = await lib.sync(folder)
+    assert len(report.taken) == 3 and not report.refused and not report.conflicts
+    assert await block.text() == "zero\none\ntwo\nthree\n" == (folder / "notes.md").read_text()
+    assert [each["observation"] for each in await log.entries()] == ["rain"]
+    (folder / "new.json").unlink()
+    await lib.sync(folder)
+    assert await lib.deleted() == ["new"] and not await lib.sync(folder)
+
+
+async def test_only_the_partner_writes_in_another_name(library: Open, folder: Path) -> None:
+    friend = library("scout", trust="friend")
+    block = await friend.create("notes", text="one")
+    await friend.sync(folder)
+    (folder / "notes.md").write_text("two")
+    with pytest.raises(errors.PermissionDenied):
+        await friend.sync(folder, by="ada")
+    assert (folder / "notes.md").read_text() == "two" and await block.text() == "one"
+    await friend.sync(folder)
+    assert await block.text() == "two"

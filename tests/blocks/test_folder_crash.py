@@ -248,9 +248,9 @@ async def test_a_file_that_is_saved_during_a_sync_is_not_written_over(
             report = await lib.sync(tmp_path)
         assert len(report.taken) == 2 and not report.written
         assert file.read_text() == "one\ntwo\nthree\n"
-        await block.append("four\n")
+        await block.replace("ONE", "UNO")
         await lib.sync(tmp_path)
-        assert await block.text() == "ONE\ntwo\nthree\nfour\n" == file.read_text()
+        assert await block.text() == "UNO\ntwo\nthree\n" == file.read_text()
         assert [each["message"] for each in await log.entries()] == ["b", "a"]
         assert not await lib.sync(tmp_path)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dgent.blocks import Library
 from dgent.blocks.folder.names import MAX_BYTES, folded, label_of, stem_of
 from dgent.errors import Unavailable
-from tests.blocks.agents import library, scout, u
+from tests.blocks.agents import Open, library, scout, u
 
 __all__ = ["library", "scout", "u"]
 
@@ -98,3 +98,53 @@ async def test_a_folder_that_cannot_be_used_says_so(scout: Library, tmp_path: Pa
     assert [each.file for each in report.refused] == ["persona.md"]
     (folder / "persona.md").rmdir()
     assert [each.file for each in (await scout.sync(folder)).written] == ["persona.md"]
+
+
+async def test_names_that_some_systems_take_for_one(scout: Library, library: Open, tmp_path: Path) -> None:
+    await scout.create("notes", text="mine\n")
+    for agent in ("Ann", "ann"):
+        other = library(agent)
+        await other.create("plan", text=f"of {agent}\n")
+        await other.share("plan", with_agent="scout", permission="admin")
+    await scout.sync(tmp_path)
+    assert len({each.name.casefold() for each in (tmp_path / "shared").iterdir()}) == 2
+    (tmp_path / "Notes.md").write_text("another\n")
+    (tmp_path / "notes.json").write_text("[1]")
+    (tmp_path / "alone.toml").write_text('template = "persona"\n')
+    report = await scout.sync(tmp_path)
+    assert [each.file for each in report.refused] == ["Notes.md", "alone.toml", "notes.json"]
+    assert not report.taken and not report.written and not report.deleted
+    for name in ("Notes.md", "notes.json", "alone.toml"):
+        (tmp_path / name).unlink()
+    (tmp_path / "notes.md").rename(tmp_path / "NOTES.md")
+    (tmp_path / "NOTES.md").write_text("mine, loud\n")
+    report = await scout.sync(tmp_path)
+    assert len(report.taken) == 1 and not report.refused and not report.deleted
+    assert await (await scout.get("notes")).text() == "mine, loud\n"
+    await (await scout.get("notes")).append("more\n")
+    await scout.sync(tmp_path)
+    assert (tmp_path / "NOTES.md").read_text() == "mine, loud\nmore\n" and not await scout.sync(tmp_path)
+
+
+async def test_a_copy_of_both_files_is_another_block(scout: Library, tmp_path: Path) -> None:
+    await scout.sync(tmp_path)
+    for suffix in (".md", ".toml"):
+        (tmp_path / f"persona2{suffix}").write_bytes((tmp_path / f"persona{suffix}").read_bytes())
+    await scout.sync(tmp_path)
+    assert [block.label for block in await scout.list()] == ["persona", "persona2"]
+    assert 'label = "persona2"' in (tmp_path / "persona2.toml").read_text()
+    (tmp_path / "odd.md").write_text("x")
+    (tmp_path / "odd.toml").write_text("limit = \n")
+    assert "no TOML" in (await scout.sync(tmp_path)).refused[0].why
+    (tmp_path / "odd.toml").write_text("colour = 3\n")
+    assert "there is no 'colour'" in (await scout.sync(tmp_path)).refused[0].why
+    assert (tmp_path / "odd.toml").read_text() == "colour = 3\n"
+
+
+async def test_a_name_that_is_no_text_is_told_and_left_alone(scout: Library, tmp_path: Path) -> None:
+    with open(os.fsencode(tmp_path) + b"/\xff.md", "w") as file:
+        file.write("x")
+    report = await scout.sync(tmp_path)
+    assert [each.why for each in report.refused] == ["its name is not UTF-8"]
+    report.refused[0].file.encode()
+    assert b"\xff.md" in os.listdir(os.fsencode(tmp_path))

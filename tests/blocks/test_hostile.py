@@ -113,7 +113,7 @@ async def test_data_of_another_kind(quick: Library, folded: Block, what: str, ki
     await check_the_others(quick, what == "snapshot")
 
 
-@pytest.mark.parametrize("frontiers", ["", "?!", "/////w=="])
+@pytest.mark.parametrize("frontiers", ["?!", "/////w=="])
 async def test_a_version_that_names_no_state(quick: Library, folded: Block, frontiers: str) -> None:
     found = await quick._universe.get(version_id(folded.id, 35), raw=True)
     await damage(quick, found.id, data={**found.data, "frontiers": frontiers})

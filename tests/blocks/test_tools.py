@@ -113,6 +113,8 @@ async def test_a_life_of_a_block(scout: Library) -> None:
     assert (await ok(box, "block", "list"))["deleted"] == ["diary"]
     assert (await ok(box, "block", "restore", label="diary", to="journal"))["label"] == "journal"
     await ok(box, "block", "view", label="journal", start=2, lines=1)
+    assert (await ok(box, "block", "describe", label="journal", template="persona"))["template"] == "persona"
+    await no(box, "block", "wrong_kind", "describe", label="journal", template="task_list")
     assert "core" in await no(box, "block", "wrong_kind", "archive", label=(await _core(box))), (
         "the persona of an agent is not put away by mistake"
     )
@@ -329,6 +331,14 @@ async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
     empty = {"owner": "", "id": "", "kind": "", "with_agent": "", "value": {}, "text": "", "section": ""}
     assert (await ok(box, "block", "load", label="persona", **empty))["version"] == 1
     assert (await ok(box, "block", "at", label="persona", version=1.0))["version"] == 1
+    await ok(box, "block", "create", label="todo", template="task_list", text="", value=[{"title": "a"}])
+    await ok(box, "block_edit", "append", label="todo", text="", value={"title": "b"})
+    await ok(box, "block_edit", "append", label="persona", text=" Always.", value={})
+    assert len((await ok(box, "block", "load", label="todo"))["value"]["items"]) == 2
+    assert "give one" in await no(
+        box, "block_edit", "input", "append", label="todo", text="x", value={"a": 1}
+    )
+    assert "nothing to add" in await no(box, "block_edit", "input", "append", label="persona")
     await no(box, "block_edit", "input", **dict.fromkeys(tool_schema.parameters_of(box.block_edit), None))
 
 
@@ -383,7 +393,7 @@ async def test_hostile_arguments(given: Any, code: str | None, scout: Library) -
     assert answer["success"] is False and answer["data"]["code"] == code, answer
 
 
-@pytest.mark.parametrize("word", ["\ud800", "\0", "x" * 300_000, "\x1b[2J{", "-1"])
+@pytest.mark.parametrize("word", ["\ud800", "\0", "x" * 60_000, "\x1b[2J{", "-1"])
 async def test_hostile_texts_in_every_argument(word: str) -> None:
     kinds = ("text", "map", "list", "log", "tree", "counter")
     async with dgent.open("memory:") as u:
@@ -494,6 +504,22 @@ async def test_many_blocks_are_listed_in_parts(scout: Library) -> None:
     first = await box.call("block", {"operation": "list"})
     assert len(first["data"]["blocks"]) == 50 and "offset=50" in first["message"]
     assert len((await ok(box, "block", "list", offset=50))["blocks"]) == 11
+
+
+async def test_whatever_a_block_is_like_an_answer_has_its_bounds(scout: Library, scribe: Library) -> None:
+    box = Toolbox(scout)
+    choices = [f"choice {n}" for n in range(20_000)]
+    schema = {"properties": {"x": {"type": "string", "enum": choices, "description": "d" * 10_000}}}
+    await scout.create("odd", template=schema, description="d" * 100_000, limit=10**6)
+    answer = await box.call("block", {"operation": "info", "label": "odd"})
+    assert answer["success"] and answer["data"] is None and "too long" in answer["message"]
+    assert len((await ok(box, "block", "describe", label="odd", kind="core"))["description"]) == 500
+    for n in range(25):
+        made = await scribe.create(f"b{n}", text="x" * 4000)
+        await scribe.share(made.label, with_agent="scout")
+    rows = await ok(box, "block", "notices")
+    assert len(rows) == 25 and [bool(each["diff"]) for each in rows] == [True] * 20 + [False] * 5
+    assert len(json.dumps(rows)) < 30_000
 
 
 # -- the gate ---------------------------------------------------------------------------------------------

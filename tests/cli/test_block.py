@@ -172,6 +172,8 @@ def test_without_a_terminal_somebody_must_have_agreed(rules: Terminal) -> None:
     refused = rules("block", "describe", "rules", "-p", "admin")
     assert refused.code == 6 and "allow admin instead of partner" in refused.err
     assert rules("block", "show", "rules").out == "Be kind.x\n"
+    told = rules("block", "refusals").out.splitlines()
+    assert len(told) == 4 and "describe" in told[1] and "the partner must agree to append" in told[3]
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"n\n", 6), (b"y\n", 0)])
@@ -229,6 +231,16 @@ def test_a_terminal_is_not_flooded(dgent_: Terminal, tmp_path: Path) -> None:
     assert code == 0 and len(seen) < 260_000 and "300,000 more characters" in seen
     assert len(dgent_("block", "show", "long").out) == 500_001, "a file gets all of it"
     assert len(dgent_("block", "history", "long").out) < 500
+    dgent_("block", "write", "long", "short")
+    assert len(on_a_terminal(["block", "diff", "long"], size=(50, 200))[1]) < 260_000
+
+
+def test_a_pattern_that_never_ends_is_refused(dgent_: Terminal) -> None:
+    dgent_("block", "create", "t", "a" * 60 + "!")
+    told = dgent_("block", "replace", "t", "(a+)+$", "b", "--regex")
+    assert told.code == 2 and "takes too long" in told.err
+    assert dgent_("block", "replace", "t", "a+", "b", "-r").code == 0
+    assert dgent_("block", "show", "t").out == "b!\n"
 
 
 def test_hostile_versions_and_numbers(notes: Terminal) -> None:

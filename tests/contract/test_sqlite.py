@@ -200,3 +200,47 @@ async def test_a_stream_dropped_in_the_group_that_made_it_is_made_again(store: S
     await store.open()
     assert await found(store, tags=tags) == ["b"]
     assert await found(store, source="rare source") == ["b"]
+
+
+# -- room ---------------------------------------------------------------------------------
+
+
+async def test_many_records_deleted_together_give_their_pages_back(store: SQLiteBackend) -> None:
+    await store.declare(Declaration("small", 1, history="none"))
+    many = [typed(f"r{n}", 1, schema="small").replace(content=bytes(400)) for n in range(1200)]
+    await commit(store, *(Put(each, 0) for each in many))
+    whole = _pages(store.path)
+    for start in range(0, 1200, 120):
+        await commit(store, *(Delete(each.id) for each in many[start : start + 120]))
+    assert _pages(store.path) < whole / 4
+    assert await store.get("r7") is None
+    assert [change.items[0].id for change in await store.changes(1, 100)][-1] == "r1080"
+
+
+async def test_a_record_deleted_among_many_is_made_again_in_the_same_group(store: SQLiteBackend) -> None:
+    await commit(store, *(Put(record(f"r{n}", n), 0) for n in range(40)))
+    blocker = apsw.Connection(store.path)
+    blocker.execute("BEGIN IMMEDIATE")
+    first = asyncio.create_task(commit(store, *(Delete(f"r{n}") for n in range(40))))
+    await asyncio.sleep(0.05)
+    second = asyncio.create_task(commit(store, Put(record("r3", 33), 0)))
+    await asyncio.sleep(0.05)
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    await asyncio.gather(first, second)
+    made = await store.get("r3")
+    assert made is not None and (made.rev, made.data["n"]) == (3, 33)
+    assert await store.get("r4") is None
+    assert [version.rev for version in await store.history("r3", None)] == [3, 2, 1]
+    await put(store, record("r4", 44))
+    again = await store.get("r4")
+    assert again is not None and again.rev == 3
+
+
+def _pages(path: str) -> int:
+    connection = apsw.Connection(path)
+    try:
+        sql = "SELECT count(*) FROM dbstat WHERE name = 'datum' AND pagetype = 'leaf'"
+        return int(connection.execute(sql).fetchall()[0][0])
+    finally:
+        connection.close()

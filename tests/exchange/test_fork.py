@@ -159,7 +159,7 @@ async def test_a_fork_that_was_cut_short_is_refused(
             raise asyncio.CancelledError
 
         with monkeypatch.context() as cut, pytest.raises(asyncio.CancelledError):
-            cut.setattr(making.bases, "save", stop)
+            cut.setattr(making.baseline, "save", stop)
             await fork(pair.source, pair.target, scope=scope)
         with pytest.raises((NotFound, Conflict)):
             await merge(pair.target, pair.source)

@@ -32,6 +32,8 @@ BLOCK_CASES: dict[str, list[Case]] = {
     "block.info": [Case({"label": "notes"}, ["notes"]), *NOBODY],
     "block.describe": [
         Case({"label": "notes", "limit": 9000}, ["notes", "--limit", "9000"]),
+        Case({"label": "notes", "template": "persona"}, ["notes", "-t", "persona"]),
+        Case({"label": "notes", "template": "task_list"}, ["notes", "-t", "task_list"], "wrong_kind"),
         Case({"label": "notes"}, ["notes"], "input"),
     ],
     "block.rename": [
@@ -40,6 +42,10 @@ BLOCK_CASES: dict[str, list[Case]] = {
     ],
     "block.pin": [Case({"label": "notes"}, ["notes"]), *NOBODY],
     "block.unpin": [Case({"label": "notes"}, ["notes"])],
+    "block.view": [
+        Case({"label": "notes", "start": 2, "lines": 1}, ["notes", "2", "1"]),
+        Case({"label": "notes", "start": 0, "lines": 1}, ["notes", "0", "1"], "input"),
+    ],
     "block.share": [
         Case({"label": "notes", "with_agent": "scribe"}, ["notes", "-w", "scribe"]),
         Case({"label": "notes", "with_agent": "scrib"}, ["notes", "-w", "scrib"], "agent_not_found"),
@@ -140,6 +146,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"limit": 3, "since": "1"}, ["-n", "3", "--since", "1"]),
         Case({"limit": 0}, ["-n", "0"], "input"),
     ],
+    "block.refusals": [Case({"limit": 3}, ["-n", "3"]), Case({"limit": 0}, ["-n", "0"], "input")],
     "block.render": [Case({"budget": 500}, ["-b", "500"])],
     "block.search": [
         Case({"query": "one two"}, ["one", "two"]),

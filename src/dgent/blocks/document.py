@@ -166,6 +166,8 @@ class Document:
 
     def knows(self, frontiers: str) -> bool:
         """Whether a state is in its history, so that it can go back to it."""
+        if not frontiers:  # it was compacted
+            return False
         wanted = _frontiers(frontiers)
         found = _guarded(lambda: self._doc.frontiers_to_vv(wanted))
         return found is not None and found.includes_vv(self._doc.shallow_since_vv)

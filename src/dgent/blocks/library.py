@@ -203,7 +203,7 @@ class Library(Cards):
         *,
         by: str | None = None,
         dry_run: bool = False,
-        wait_s: float = 10.0,
+        wait_s: float = syncing.WAIT_S,
     ) -> FolderReport:
         """Make a folder of files and the blocks that this agent may see agree.
 

@@ -294,7 +294,7 @@ def _thinned(
             rest = page.versions[len(before) + 1 :]
             parts.append(Page([page.versions[len(before)]], [b""], base))
             parts += [Page(rest, page.updates[len(before) + 1 :], page.state)] if rest else []
-        if fresh or len(before) < len(page.versions):  # the version of the cut is its state from now on
+        if fresh or len(before) < len(page.versions):  # what is kept goes on from the state in this one
             ops += [chain.put_page(part, chain.redactions) for part in parts[:-1]]
             ops.append(chain.put_page(parts[-1], record=record))
     return ops, lost

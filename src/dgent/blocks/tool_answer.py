@@ -14,6 +14,7 @@ from dgent.errors import DgentError
 MOST_TEXT = 20_000  # characters of a text, or of values as JSON
 MOST_ROWS = 50
 MOST_MESSAGE = 2_000
+MOST_ANSWER = 100_000  # bytes of JSON; nothing comes near it that is not odd
 Answer = dict[str, Any]
 T = TypeVar("T")
 
@@ -21,6 +22,13 @@ T = TypeVar("T")
 def done(message: str, data: Any = None) -> Answer:
     """The answer for what was done."""
     return {"success": True, "message": _short(message), "data": data}
+
+
+def bounded(answer: Answer) -> Answer:
+    """An answer, without its data if they are far too much: a template may have thousands of choices."""
+    if len(msgspec.json.encode(answer["data"])) <= MOST_ANSWER:
+        return answer
+    return {**answer, "message": noted(answer["message"], "the data are too long to show"), "data": None}
 
 
 def refused(error: DgentError) -> Answer:

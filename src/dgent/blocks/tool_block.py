@@ -12,13 +12,17 @@ from dgent.blocks.tool_call import WHICH, Call, Operation
 from dgent.errors import InputError
 
 _CARD = ("description", "kind", "limit", "permission")
+MOST_NOTICES = 200
+_DIFFS, _DIFF = 20, 1000  # how many differences a notice shows, and how many characters of each
+_SAID = 500  # characters of a description
 _NAMED = ("kind", "description", "limit", "permission")
 
 
 async def create(call: Call) -> Answer:
     """Make a block."""
-    names = ("template", "document", *_CARD, "pinned", "text", "value", "owner")
-    block = await call.library.create(call["label"], **{**call.some(*names), "owner": call["owner"] or None})
+    given = call.some("template", "document", *_CARD, "pinned")
+    first = call.content() or None
+    block = await call.library.create(call["label"], **given, value=first, owner=call["owner"] or None)
     return done(f"made the {block.document_kind} block {block.label!r}", card(block))
 
 
@@ -45,7 +49,7 @@ async def list_(call: Call) -> Answer:
 async def load(call: Call) -> Answer:
     """Read a block, or a section of one."""
     block = await call.block()
-    of = block.section(call["section"]) if call["section"] else block
+    of = call.part(block)
     text, value = await of.text(), None
     if of.document_kind != "text":
         value = small(await of.value())
@@ -81,13 +85,14 @@ def card(block: Block) -> dict[str, Any]:
         "id": block.id,
         "owner": block.owner,
         "label": block.label,
-        "description": block.description,
+        "description": block.description[:_SAID],
         "kind": block.kind,
         "document": block.document_kind,
         "template": block.template,
         "limit": block.limit,
         "permission": block.permission,
         "pinned": block.pinned,
+        **({"over_limit": True} if block.over_limit else {}),
     }
 
 
@@ -106,7 +111,7 @@ def _shape(shape: Shape) -> dict[str, Any]:
 
 
 def _field(field: Field) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": field.name, "type": field.type, "description": field.description}
+    made: dict[str, Any] = {"name": field.name, "type": field.type, "description": field.description[:_SAID]}
     made |= {"required": True} if field.required else {}
     made |= {"read_only": True} if field.read_only else {}
     return made | ({"choices": list(field.choices)} if field.choices else {})
@@ -114,9 +119,9 @@ def _field(field: Field) -> dict[str, Any]:
 
 async def describe(call: Call) -> Answer:
     """Change what a block is."""
-    given = call.some(*_CARD)
+    given = call.some(*_CARD, "template")
     if not given:
-        raise InputError("there is nothing to change", hint=f"give one of {', '.join(_NAMED)}")
+        raise InputError("there is nothing to change", hint=f"give one of {', '.join(_NAMED)}, template")
     block = await call.block()
     changed = await call.library.describe(block.label, owner=block.owner, **given)
     return done(f"changed {', '.join(given)} of {block.label!r}", card(changed))
@@ -217,9 +222,9 @@ async def notices(call: Call) -> Answer:
             "by": list(each.by),
             "since": each.since,
             "version": each.version,
-            "diff": part_of_text(each.diff.text).shown,
+            "diff": each.diff.text[:_DIFF] if place < _DIFFS else "",
         }
-        for each in found[:MOST_ROWS]
+        for place, each in enumerate(found[:MOST_NOTICES])
     ]
     return done(f"others changed {len(found)} blocks" if found else "others changed nothing", rows)
 
@@ -231,7 +236,7 @@ OPERATIONS: dict[str, Operation] = {
     "list": Operation(list_, (), ("kind", "shared", "offset")),
     "load": Operation(load, ("label",), (*WHICH, "section", "offset")),
     "info": Operation(info, ("label",), WHICH),
-    "describe": Operation(describe, ("label",), (*WHICH, *_NAMED)),
+    "describe": Operation(describe, ("label",), (*WHICH, *_NAMED, "template")),
     "rename": Operation(rename, ("label", "to"), WHICH),
     "pin": Operation(pin, ("label",), WHICH),
     "unpin": Operation(unpin, ("label",), WHICH),

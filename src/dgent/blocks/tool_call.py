@@ -48,10 +48,16 @@ class Call:
             return await self.library.by_id(self["id"])
         return await self.library.get(self["label"], owner=self["owner"] or None)
 
-    async def part(self) -> Block | Section:
-        """The block that it is about, or the section of it."""
-        block = await self.block()
+    def part(self, block: Block) -> Block | Section:
+        """The section that is meant, or the whole block."""
         return block.section(self["section"]) if self["section"] else block
+
+    def content(self) -> Any:
+        """What was given as `text` or as `value`; models may fill in the other one with nothing."""
+        text, value = self["text"], self["value"]
+        if text not in tool_schema.EMPTY and value not in tool_schema.EMPTY:
+            raise InputError("text and value are the same thing", hint="give one of them")
+        return text if value in tool_schema.EMPTY and text is not None else value
 
 
 @dataclass(frozen=True)

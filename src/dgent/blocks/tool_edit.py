@@ -13,7 +13,7 @@ from dgent.blocks.section import Section
 from dgent.blocks.tool_answer import Answer, done, version_data
 from dgent.blocks.tool_call import WHICH, Call, Operation
 from dgent.blocks.version import Version
-from dgent.errors import InputError, VersionConflict
+from dgent.errors import InputError
 
 Editing = Callable[[Block | Section, Call, dict[str, Any]], Awaitable[Version | str]]
 _SAID = (*WHICH, "section", "message", "expect")
@@ -24,8 +24,9 @@ def _operation(edit: Editing, *needs: str, takes: tuple[str, ...] = ()) -> Opera
 
     async def run(call: Call) -> Answer:
         block = await call.block()
-        part = block.section(call["section"]) if call["section"] else block
-        made = await edit(part, call, {"message": call.get("message", ""), "expect": call["expect"]})
+        made = await edit(
+            call.part(block), call, {"message": call.get("message", ""), "expect": call["expect"]}
+        )
         if isinstance(made, str):
             data = {"version": block.version, "node": made}
             return done(f"{block.label!r} is at version {block.version}; the node is {made}", data)
@@ -39,11 +40,9 @@ def _operation(edit: Editing, *needs: str, takes: tuple[str, ...] = ()) -> Opera
 
 async def append(part: Block | Section, call: Call, said: dict[str, Any]) -> Version:
     """Add to the end of a text, a list or a log."""
-    if (call["text"] is None) == (call["value"] is None):
-        raise InputError("append adds a text or a value", hint="give text, or value for a list or a log")
     if part.document_kind == "log":
         return await log(part, call, said)
-    return await part.append(call["text"] if call["value"] is None else _item(part, call["value"]), **said)
+    return await part.append(_added(part, call), **said)
 
 
 async def write(part: Block | Section, call: Call, said: dict[str, Any]) -> Version:
@@ -57,25 +56,9 @@ async def replace(part: Block | Section, call: Call, said: dict[str, Any]) -> Ve
     if nth is not None and which is not None:
         raise InputError("which place is meant?", hint="give which or nth, not both")
     where = which or "first" if nth is None else nth
-    if call["regex"] and call["old"] and part.document_kind == "text":
-        return await _replace_pattern(part, call, where, said)
+    if call["regex"]:
+        return await tool_pattern.replace(part, call["old"], call["new"], where, **said)
     return await part.replace(call["old"], call["new"], which=where, **said)
-
-
-async def _replace_pattern(
-    part: Block | Section, call: Call, where: str | int, said: dict[str, Any], tries: int = 5
-) -> Version:
-    """Replace by a pattern, in the very text that it was tried on; others may edit it meanwhile."""
-    block = part._block if isinstance(part, Section) else part
-    await tool_pattern.check(call["old"], await part.text())
-    expect = block.version if said["expect"] is None else said["expect"]
-    try:
-        changed = {"message": said["message"], "expect": expect}
-        return await part.replace(call["old"], call["new"], which=where, regex=True, **changed)
-    except VersionConflict:
-        if said["expect"] is not None or tries == 1:
-            raise
-        return await _replace_pattern(part, call, where, said, tries - 1)
 
 
 async def edit_range(part: Block | Section, call: Call, said: dict[str, Any]) -> Version:
@@ -150,10 +133,7 @@ async def log(part: Block | Section, call: Call, said: dict[str, Any]) -> Versio
     """Add an entry to a log."""
     if said["expect"] is not None:
         raise InputError("an entry is added whatever the version is", hint="leave out expect")
-    entry = call["text"] if call["value"] is None else _item(part, call["value"])
-    if entry is None:
-        raise InputError("log needs an entry", hint="give text, or value with its fields")
-    return await part.log(entry, message=said["message"])
+    return await part.log(_added(part, call), message=said["message"])
 
 
 # -- trees --------------------------------------------------------------------------------------
@@ -192,6 +172,14 @@ def _place(shown: int) -> int:
 def _shown(call: Call) -> int | None:
     """The place that was given, if one was."""
     return None if call["place"] is None else _place(call["place"])
+
+
+def _added(part: Block | Section, call: Call) -> Any:
+    """What is added to the end of something."""
+    found = call.content()
+    if found is None:
+        raise InputError("there is nothing to add", hint="give text, or value for an item or an entry")
+    return _item(part, found)
 
 
 def _item(part: Block | Section, value: Any) -> Any:

@@ -10,12 +10,42 @@ import json
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
-from dgent.errors import InputError
+from dgent.blocks.section import Section
+from dgent.blocks.version import Version
+from dgent.errors import InputError, VersionConflict
+
+if TYPE_CHECKING:
+    from dgent.blocks.block import Block
 
 TIME_S = 2.0
 MAX_PATTERN = 1000
 _TRIAL = "import json,re,sys;p,t=json.load(sys.stdin);sum(1 for _ in re.finditer(p,t))"
+
+
+async def replace(
+    part: Block | Section,
+    pattern: str,
+    new: str,
+    which: str | int,
+    *,
+    message: str = "",
+    expect: int | None = None,
+    tries: int = 5,
+) -> Version:
+    """Replace by a pattern, in the very text that it was tried on; others may edit it meanwhile."""
+    block = part._block if isinstance(part, Section) else part
+    tried = expect
+    if pattern and part.document_kind == "text":  # anything else is refused anyway
+        await check(pattern, await part.text())
+        tried = block.version if expect is None else expect
+    try:
+        return await part.replace(pattern, new, which=which, regex=True, message=message, expect=tried)
+    except VersionConflict:
+        if expect is not None or tries == 1:
+            raise
+    return await replace(part, pattern, new, which, message=message, tries=tries - 1)
 
 
 async def check(pattern: str, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dgent.blocks import tool_archive, tool_block, tool_edit, tool_history, tool_schema
 from dgent.blocks.kind import BlockKind, DocumentKind, Permission
-from dgent.blocks.tool_answer import Answer, refused
+from dgent.blocks.tool_answer import Answer, bounded, refused
 from dgent.blocks.tool_call import Call, Operation, check
 from dgent.errors import DgentError, InputError
 
@@ -123,7 +123,7 @@ class Toolbox:
                 raise InputError(
                     f"there is no tool {tool_schema.told(name)}", hint=tool_schema.hint(name, tools)
                 )
-            return await self._call(name, tool_schema.read(arguments))
+            return bounded(await self._call(name, tool_schema.read(arguments)))
         except DgentError as error:
             return refused(error)
 
@@ -135,7 +135,9 @@ class Toolbox:
         id: Id = None,
         text: Annotated[str | None, "create: the text it begins with"] = None,
         value: Annotated[Any, "create: what a block that is no text begins with"] = None,
-        template: Annotated[TemplateName | None, "create: what it is made after"] = None,
+        template: Annotated[
+            TemplateName | None, "create: what it is made after; describe: another one that it fits"
+        ] = None,
         document: Annotated[DocumentKind | None, "create: what it holds; text if left out"] = None,
         description: Annotated[str | None, "what belongs into it"] = None,
         kind: Annotated[
@@ -164,7 +166,7 @@ class Toolbox:
 
         create: a new block; give a label, and text, value or a template.
         list: the blocks you may use. load: what one says. info: what one is, its limit, fields, shares.
-        describe: change description, kind, limit or permission. rename: give it the label `to`.
+        describe: change description, kind, limit, permission or template. rename: give it the label `to`.
         pin, unpin: keep a working block in your context or not. archive: only search and load find it then.
         view: your context shows only some lines of a long text.
         share: give it to an agent or a group, with a permission (append if left out). unshare: take it back.

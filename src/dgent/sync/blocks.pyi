@@ -39,6 +39,7 @@ from dgent.blocks.access import Standing
 from dgent.blocks.authority import CONSENT_S
 from dgent.blocks.budget import Tokens, estimate
 from dgent.blocks.chain import Chain
+from dgent.blocks.folder import syncing
 from dgent.blocks.kind import BlockKind, DocumentKind, Permission
 from dgent.blocks.permit import Consent
 from dgent.blocks.template import Given
@@ -657,7 +658,7 @@ class Library(Cards):
         *,
         by: str | None = None,
         dry_run: bool = False,
-        wait_s: float = 10.0,
+        wait_s: float = syncing.WAIT_S,
     ) -> FolderReport:
         """Make a folder of files and the blocks that this agent may see agree.
 
@@ -722,7 +723,9 @@ class Toolbox:
         id: Id = None,
         text: Annotated[str | None, "create: the text it begins with"] = None,
         value: Annotated[Any, "create: what a block that is no text begins with"] = None,
-        template: Annotated[TemplateName | None, "create: what it is made after"] = None,
+        template: Annotated[
+            TemplateName | None, "create: what it is made after; describe: another one that it fits"
+        ] = None,
         document: Annotated[DocumentKind | None, "create: what it holds; text if left out"] = None,
         description: Annotated[str | None, "what belongs into it"] = None,
         kind: Annotated[
@@ -751,7 +754,7 @@ class Toolbox:
 
         create: a new block; give a label, and text, value or a template.
         list: the blocks you may use. load: what one says. info: what one is, its limit, fields, shares.
-        describe: change description, kind, limit or permission. rename: give it the label `to`.
+        describe: change description, kind, limit, permission or template. rename: give it the label `to`.
         pin, unpin: keep a working block in your context or not. archive: only search and load find it then.
         view: your context shows only some lines of a long text.
         share: give it to an agent or a group, with a permission (append if left out). unshare: take it back.

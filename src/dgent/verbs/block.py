@@ -117,11 +117,14 @@ class Describe(One):
     kind: Kind = None
     limit: Annotated[int | None, option("how many characters it may have")] = None
     permission: Permission = None
+    template: Annotated[
+        str | None, option("another template, whose kind of document and fields it fits", short="t")
+    ] = None
 
 
 @verb("block.describe", effect="write", errors=ERRORS)
 async def describe(desk: Desk, ask: Describe) -> BlockCard:
-    """Change what a block is for, its kind, limit or permission."""
+    """Change what a block is for, its kind, limit, permission or template."""
     given = {
         name: value
         for name, value in msgspec.structs.asdict(ask).items()
@@ -164,6 +167,22 @@ async def unpin(desk: Desk, ask: One) -> BlockCard:
     library = await library_of(desk)
     block = await block_of(library, ask)
     return card_of(await library.pin(block.label, False, owner=block.owner))
+
+
+class View(One, kw_only=True):
+    """What `block.view` takes."""
+
+    label: Annotated[str, argument("the block's label, or its id", complete="block")]
+    start: Annotated[int, argument("the first line")] = 1
+    lines: Annotated[int | None, argument("how many lines; all if left out")] = None
+
+
+@verb("block.view", effect="write", errors=ERRORS)
+async def view(desk: Desk, ask: View) -> BlockCard:
+    """Show only some lines of a long text in the context, from one on."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    return card_of(await library.view(block.label, ask.start, ask.lines, owner=block.owner))
 
 
 @verb("block.delete", effect="write", errors=ERRORS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from dgent.blocks import Block, Section, tool_edit, tool_schema
+from dgent.blocks import Block, Section, tool_edit, tool_pattern, tool_schema
 from dgent.blocks.tool_call import Call, check
 from dgent.blocks.tools import Toolbox
 from dgent.errors import InputError
@@ -104,7 +104,10 @@ async def replace(desk: Desk, ask: Replace) -> Edited:
         raise InputError("all places, or one?", hint="give --all or --nth")
     block, part = await _parts(desk, ask)
     which: str | int = "all" if ask.all else "first" if ask.nth is None else ask.nth
-    await part.replace(ask.old, ask.new, which=which, regex=ask.regex, **ask.told())
+    if ask.regex:
+        await tool_pattern.replace(part, ask.old, ask.new, which, **ask.told())
+    else:
+        await part.replace(ask.old, ask.new, which=which, **ask.told())
     return await _edited(block)
 
 

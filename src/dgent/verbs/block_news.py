@@ -17,6 +17,8 @@ from dgent.verbs.memory import (
     Hit,
     Hits,
     MemoryContext,
+    Refusal,
+    Refusals,
 )
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -61,6 +63,29 @@ async def activity(desk: Desk, ask: Since) -> BlockActivities:
             BlockActivity(
                 *(each.seq, each.at, each.by, each.what, each.owner, each.label, each.version, each.message),
                 *(each.kind, each.block),
+            )
+            for each in found
+        ]
+    )
+
+
+class Refused(Ask):
+    """What `block.refusals` takes."""
+
+    limit: Limit = 20
+
+
+@verb("block.refusals", effect="read", errors=(InputError,))
+async def refusals(desk: Desk, ask: Refused) -> Refusals:
+    """Show what an agent was refused, and what others were refused of its blocks, newest first."""
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
+    found = await (await library_of(desk)).refusals(ask.limit)
+    return Refusals(
+        [
+            Refusal(
+                *(each.at, each.agent, each.trust, each.owner, each.label),
+                *(each.what, each.verdict, each.reason),
             )
             for each in found
         ]

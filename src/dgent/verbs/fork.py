@@ -115,7 +115,7 @@ class MergeFork(Ask):
 
 
 @verb("constellation.merge", effect="write", errors=(InputError, NotFound, Conflict, Corrupt), local=True)
-async def merge(desk: Desk, ask: MergeFork) -> forks.Merged:
+async def merge(desk: Desk, ask: MergeFork) -> forks.ForkMerged:
     """Bring what was done in a fork back to this store; nothing is lost on either side."""
     target = await desk.universe()
     async with _opened(desk, ask.name, target.author) as u:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class BlockCard(msgspec.Struct, frozen=True):
-    """What a block is, without what it says; `permission` is what the caller may do with it."""
+    """What a block is, without what it says; `permission` is what the caller may do with it.
+
+    `over_limit` is one that a merge made longer than it may be: it can only become shorter.
+    """
 
     id: str
     owner: str
@@ -27,6 +30,7 @@ class BlockCard(msgspec.Struct, frozen=True):
     limit: int
     permission: str
     pinned: bool
+    over_limit: bool = False
 
 
 class Blocks(msgspec.Struct, frozen=True):
@@ -241,6 +245,25 @@ class BlockActivities(msgspec.Struct, frozen=True):
     items: list[BlockActivity]
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Something that was not done: who wanted what of whose block, and why it was refused."""
+
+    at: datetime
+    agent: str
+    trust: str
+    owner: str
+    label: str
+    what: str
+    verdict: str
+    reason: str
+
+
+class Refusals(msgspec.Struct, frozen=True):
+    """What was refused, newest first."""
+
+    items: list[Refusal]
+
+
 class MemoryContext(msgspec.Struct, frozen=True):
     """The memory part of a prompt, how many tokens it is, and what is in it whole, in part and not at all."""
 
@@ -328,6 +351,7 @@ def card_of(found: block.Block) -> BlockCard:
         found.limit,
         found.permission,
         found.pinned,
+        found.over_limit,
     )
 
 

@@ -25,6 +25,7 @@ LEDGER, LOCK = "ledger.json", "lock"
 ASIDE = ".mine"
 _IGNORE = "# What this folder knows of the store it was written from; it belongs to this copy alone.\n*\n"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _POLL_S = 0.02
 
 
@@ -60,11 +61,13 @@ class Disk:
 
     # -- reading ----------------------------------------------------------------------------
 
-    def scan(self) -> dict[str, File]:
-        """Every file that may be a block's content or its card, by name."""
-        found = {}
+    def scan(self) -> list[File]:
+        """Every file that may be a block's content or its card."""
+        found = []
         for name in (*self._names(""), *self._shared()):
-            found[name] = self.read(name) or File(name, problem="it went away")
+            told = name.encode(errors="backslashreplace").decode()
+            file = self.read(name) if told == name else File(told, problem="its name is not UTF-8")
+            found += [] if file is None else [file]
         return found
 
     def _shared(self) -> Iterator[str]:
@@ -90,7 +93,7 @@ class Disk:
         path = self.folder / name
         try:
             # Not a link, which may lead anywhere, and not something that has to be waited for.
-            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+            handle = os.open(path, os.O_RDONLY | _PLAIN | getattr(os, "O_NONBLOCK", 0))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -114,7 +117,7 @@ class Disk:
     def stage(self, key: str, content: bytes) -> None:
         """Have the bytes of a file ready on the disk, to be put in its place at once."""
         part = self._part(key)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _PLAIN, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -150,12 +153,15 @@ class Disk:
                 path.parent.rmdir()
 
     def move(self, name: str, to: str) -> None:
-        """Give a file another name; nothing when it is not there, or the other one is."""
+        """Give a file another name, if it is there; that must be free."""
         path, other = self.folder / name, self.folder / to
-        if os.path.lexists(path) and (not os.path.lexists(other) or os.path.samefile(path, other)):
-            self._make(other.parent)
-            os.rename(path, other)
-            _sync(other.parent)
+        if not os.path.lexists(path):
+            return
+        if os.path.lexists(other) and not os.path.samestat(os.lstat(path), os.lstat(other)):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        self._make(other.parent)
+        os.rename(path, other)
+        _sync(other.parent)
 
     def set_aside(self, name: str, content: bytes) -> str:
         """Keep bytes beside a file, under a name that is never read; returns it."""
@@ -211,7 +217,7 @@ async def alone(disk: Disk, wait_s: float) -> AsyncIterator[None]:
     path = disk.folder / OWN / LOCK
     until = time.monotonic() + wait_s
     with translated(disk.folder):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN, 0o600)
     try:
         while not try_lock(handle):
             if time.monotonic() >= until:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from dgent.blocks import errors
 from dgent.blocks.block import Block
 from dgent.blocks.folder import card, content
 from dgent.blocks.folder.disk import File
-from dgent.blocks.folder.ledger import Base, Entry, card_key, content_key
+from dgent.blocks.folder.ledger import Entry, card_key, content_key
+from dgent.blocks.folder.making import make
 from dgent.blocks.folder.names import folded, label_of, stem_of
 from dgent.blocks.folder.round import Round
-from dgent.blocks.kind import CONSTELLATION
-from dgent.blocks.template import find
-from dgent.errors import Conflict, Denied, InputError
-
-_GUESSED = {list: "list", dict: "map", int: "counter"}
-BEGIN_EMPTY = ("log", "tree")
+from dgent.errors import InputError
 
 
 def settle(round: Round) -> None:
@@ -25,7 +20,9 @@ def settle(round: Round) -> None:
     for id, entry in round.ledger.entries.items():
         if entry.moving is not None:
             if round.file(entry.file) is None and round.file(entry.moving + entry.suffix) is not None:
-                entry.place = entry.moving
+                was, entry.place = entry.card_file, entry.moving
+                if round.file(was) is not None and round.file(entry.card_file) is None:
+                    round.move(was, entry.card_file)
             entry.moving = None
         if entry.writing is not None:
             if not round.disk.is_staged(content_key(id)):
@@ -50,25 +47,51 @@ async def check_store(round: Round) -> None:
 
 async def pair(round: Round) -> None:
     """Give every file its block: by its name, its card, its content or its label, or make a block for it."""
+    _respell(round)
     known = {folded(entry.file) for entry in round.ledger.entries.values()}
     loose = [
         file
         for key, file in sorted(round.files.items())
         if key not in known and file.suffix in content.SUFFIXES
     ]
-    missing = {id: entry for id, entry in round.ledger.entries.items() if round.file(entry.file) is None}
+    entries = round.ledger.entries
+    missing = {id: each for id, each in entries.items() if id in round.blocks and not round.file(each.file)}
+    unpaired = {_traits(block): block for id, block in round.blocks.items() if id not in entries}
+    places = {folded(each.place): each.file for each in entries.values()}
     for file in loose:
         described = _described(round, file)
         id = _renamed(file, described, missing)
+        other = places.setdefault(folded(file.place), file.name)
         if id is not None:
             _move(round, missing.pop(id), file, described)
-            continue
-        label, owner = _label(file, described), round.owner_of(file.place)
-        block = _unpaired(round, owner, label, file.suffix)
-        if block is not None:
-            round.ledger.entries[block.id] = Entry(file.place, file.suffix, block.owner, label)
+        elif other != file.name:
+            round.refuse(file, f"{other} has this name already")
         else:
-            await _make(round, file, described, label, owner)
+            label, owner = _label(round, file, described), round.owner_of(file.place)
+            block = unpaired.pop((owner, label, file.suffix), None)
+            if block is not None:
+                entries[block.id] = Entry(file.place, file.suffix, block.owner, label)
+            else:
+                await make(round, file, label, owner)
+    for key, file in round.files.items():
+        if file.suffix not in content.SUFFIXES and key.removesuffix(file.suffix) not in places:
+            round.refuse(file, "there is no file beside it that it describes")
+
+
+def _traits(block: Block) -> tuple[str | None, str, str]:
+    """What a block is known by whose file is not known: whose it is, its label, and its suffix."""
+    return block.owner, block.label, content.suffix_of(block.document_kind)
+
+
+def _respell(round: Round) -> None:
+    """A file whose name is spelled otherwise, in a way that some systems do not see, is still the same."""
+    for entry in round.ledger.entries.values():
+        file = round.file(entry.file)
+        if file is not None and file.place != entry.place:
+            entry.place = file.place
+        beside = round.file(entry.card_file)
+        if beside is not None and beside.name != entry.card_file:
+            round.move(beside.name, entry.card_file)
 
 
 def _described(round: Round, file: File) -> dict[str, Any]:
@@ -80,9 +103,13 @@ def _described(round: Round, file: File) -> dict[str, Any]:
     return {}
 
 
-def _label(file: File, described: dict[str, Any]) -> str:
-    label = described.get("label")
-    return label if isinstance(label, str) and label else label_of(file.place.rpartition("/")[2])
+def _label(round: Round, file: File, described: dict[str, Any]) -> str:
+    """The label that a file is for: that of its card, unless this is a copy of another block's."""
+    label, told = described.get("label"), described.get("block")
+    copied = round.ledger.entries.get(str(told.get("id"))) if isinstance(told, dict) else None
+    if isinstance(label, str) and label and (copied is None or copied.label != label):
+        return label
+    return label_of(file.place.rpartition("/")[2])
 
 
 def _renamed(file: File, described: dict[str, Any], missing: dict[str, Entry]) -> str | None:
@@ -113,73 +140,3 @@ def _move(round: Round, entry: Entry, file: File, described: dict[str, Any]) -> 
 
 def _id_of(round: Round, entry: Entry) -> str:
     return next(id for id, each in round.ledger.entries.items() if each is entry)
-
-
-def _unpaired(round: Round, owner: str | None, label: str, suffix: str) -> Block | None:
-    """The block of a label that no file is known for."""
-    for block in round.blocks.values():
-        same = (block.owner, block.label, content.suffix_of(block.document_kind)) == (owner, label, suffix)
-        if same and block.id not in round.ledger.entries:
-            return block
-    return None
-
-
-# -- new files ----------------------------------------------------------------------------------
-
-
-async def _make(round: Round, file: File, described: dict[str, Any], label: str, owner: str | None) -> None:
-    """Make the block of a new file; what is wrong with it is told, and the file stays."""
-    whose = owner or label_of(file.place.split("/")[1])
-
-    def refuse(why: str) -> None:
-        round.tell_of("refused", label, whose, file.name, why)
-
-    if file.problem:
-        return refuse(file.problem)
-    if owner not in (round.library.agent, CONSTELLATION):
-        return refuse(f"only {whose} makes blocks of {whose}")
-    taken = next((each for each in round.blocks.values() if (each.owner, each.label) == (whose, label)), None)
-    if taken is not None:
-        return refuse(f"{whose} has a block {label!r} already, in another file")
-    try:
-        wanted = content.decoded(file.suffix, file.content)
-        options = _options(described, file.suffix, wanted)
-        if round.dry_run:
-            return round.tell_of("taken", label, whose, file.name, "a new file becomes a block")
-        block = await round.library.create(label, owner=whose, **options)
-    except (InputError, Denied, Conflict) as error:
-        return refuse(error.message)
-    await block._chain.refresh()
-    # A log or a tree begins empty: what its file holds is then an edit. Others may have got defaults.
-    entry = Entry(file.place, file.suffix, whose, label, Base(block.version, block._chain.document.frontiers))
-    round.reasons[block.id] = "as it was taken in"
-    round.blocks[block.id], round.ledger.entries[block.id] = block, entry
-    round.made.add(block.id)
-    round.tell("taken", entry, "a new file became a block", block.version)
-    return None
-
-
-def _options(described: dict[str, Any], suffix: str, wanted: Any) -> dict[str, Any]:
-    """What to make a block with: what its card says, and what its file holds."""
-    told = described.get("block")
-    said = {**(told if isinstance(told, dict) else {}), **described}
-    options = {
-        name: said[name]
-        for name in (*card.EDITABLE[1:], "template", "document")
-        if said.get(name) is not None
-    }
-    if type(options.get("pinned", False)) is not bool:
-        raise InputError("pinned is true or false", field="pinned")
-    if "document" not in options and "template" not in options:
-        guessed = {content.TEXT: "text", content.LINES: "log"}.get(suffix) or _GUESSED.get(type(wanted))
-        if guessed is None:
-            raise InputError(f"a block is no {type(wanted).__name__}", hint="make it a list or an object")
-        options["document"] = guessed
-    document = find(options.get("template"), options.get("document")).shape.document
-    if content.suffix_of(document) != suffix:
-        raise errors.TemplateError(
-            f"a {document} is kept in a file that ends with {content.suffix_of(document)}"
-        )
-    if document not in BEGIN_EMPTY:
-        options["value"] = content.adopted("", wanted) if suffix == content.TEXT else wanted
-    return options

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from dgent.blocks.folder.ledger import Entry
 from dgent.blocks.folder.round import Round
 from dgent.errors import Conflict, Denied, NotFound
@@ -31,7 +29,7 @@ async def remove(round: Round, id: str, entry: Entry) -> None:
         except (Conflict, NotFound):
             _keep(round, id, entry)
             return
-        await asyncio.to_thread(round.disk.remove, entry.card_file)
+        await round.remove(entry)
     round.tell("deleted", entry, "the file was deleted; `restore` brings the block back", entry.base.version)
     del round.ledger.entries[id], round.blocks[id]
 
@@ -56,9 +54,7 @@ async def leave(round: Round, id: str, entry: Entry) -> None:
         why = "the block was deleted, or is not shared any more, and the file was edited: the file stays"
         round.tell("conflicts", entry, why, entry.base.version)
         return
-    if not round.dry_run:
-        for name in (entry.file, entry.card_file):
-            await asyncio.to_thread(round.disk.remove, name)
+    await round.remove(entry)
     if file is not None:
         round.tell("deleted", entry, "the block was deleted, or is not shared any more", entry.base.version)
     del round.ledger.entries[id]

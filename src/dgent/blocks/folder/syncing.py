@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dgent import ids
+from dgent.blocks import errors
 from dgent.blocks.folder import describing, ledger, pairing, removing, taking, writing
 from dgent.blocks.folder.disk import Disk, alone, nobody
 from dgent.blocks.folder.report import FolderReport
@@ -19,10 +21,15 @@ if TYPE_CHECKING:
     from dgent.blocks.library import Library
 
 
+WAIT_S = 10.0  # how long another sync of the folder is waited for
+
+
 async def sync(
     library: Library, folder: str | os.PathLike[str], by: str | None, dry_run: bool, wait_s: float
 ) -> FolderReport:
     """Make a folder and an agent's blocks agree; no two of these work on one folder at once."""
+    if by is not None and ids.check_name(by, "by") != library.agent and library.trust != "partner":
+        raise errors.PermissionDenied(f"a caller of trust {library.trust} writes as {library.agent}")
     disk = Disk(Path(folder).absolute())
     if disk.folder.exists() and not disk.folder.is_dir():
         raise InputError(f"{disk.folder} is no folder", field="folder")
@@ -96,7 +103,7 @@ async def follow(
         raise InputError(f"every is a number of seconds above 0, not {every!r}", field="every")
     last = None
     while True:
-        report = await sync(library, folder, by, False, every)
+        report = await sync(library, folder, by, False, WAIT_S)
         if report and report != last:
             yield report
         last = report

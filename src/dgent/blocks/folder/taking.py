@@ -16,7 +16,7 @@ from dgent.blocks.folder import content, lines
 from dgent.blocks.folder.difference import Difference
 from dgent.blocks.folder.disk import File
 from dgent.blocks.folder.ledger import Base, Entry, Taking
-from dgent.blocks.folder.pairing import BEGIN_EMPTY
+from dgent.blocks.folder.making import BEGIN_EMPTY
 from dgent.blocks.folder.round import Round
 from dgent.blocks.form import STAMPS
 from dgent.blocks.version import Version

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from dgent.blocks.document import common
 from dgent.blocks.folder.matching import rising
 
-MOST = 1_000_000  # pairs to compare; what differs in more is replaced as a whole
+MOST_LINES = 1_000_000  # pairs to compare; what differs in more is replaced as a whole
+MOST_WORDS = 20_000
 _WORDS = re.compile(r"\w+|\s|[^\w\s]")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+\Z")
 
@@ -33,9 +34,8 @@ def splices(before: str, after: str) -> list[Splice]:
     """What makes one text of another, from its start to its end."""
     left, right = _LINES.findall(before), _LINES.findall(after)
     found: list[Splice] = []
-    for start, old, new in _differing(
-        left, right, [_ended(each) for each in left], [_ended(each) for each in right]
-    ):
+    keys = [_ended(each) for each in left], [_ended(each) for each in right]
+    for start, old, new in _differing(left, right, *keys, MOST_LINES):
         found += _inside(start, "".join(old), "".join(new))
     return found
 
@@ -46,18 +46,18 @@ def _inside(start: int, old: str, new: str) -> Iterator[Splice]:
         yield Splice(start, len(old), new)
         return
     left, right = _WORDS.findall(old), _WORDS.findall(new)
-    for place, was, now in _differing(left, right, left, right):
+    for place, was, now in _differing(left, right, left, right, MOST_WORDS):
         yield Splice(start + place, len("".join(was)), "".join(now))
 
 
 def _differing(
-    left: Sequence[str], right: Sequence[str], left_keys: Sequence[str], right_keys: Sequence[str]
+    left: Sequence[str], right: Sequence[str], left_keys: Sequence[str], right_keys: Sequence[str], most: int
 ) -> Iterator[tuple[int, Sequence[str], Sequence[str]]]:
     """Where two sequences differ: at which character of the first, what is there, and what comes instead."""
     places = [0, *accumulate(map(len, left))]
     for a, a_end, b, b_end in _gaps(left_keys, right_keys):
         old, new = left_keys[a:a_end], right_keys[b:b_end]
-        if len(old) * len(new) > MOST:
+        if len(old) * len(new) > most:
             codes = [("replace", 0, len(old), 0, len(new))]
         else:
             # Blanks are everywhere: what they seem to have in common says nothing.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dgent.blocks.block import Block
 from dgent.blocks.folder import card, content
-from dgent.blocks.folder.disk import SHARED, translated
+from dgent.blocks.folder.disk import translated
 from dgent.blocks.folder.ledger import Base, Entry, card_key, content_key, digest
 from dgent.blocks.folder.names import folded, stem_of
 from dgent.blocks.folder.round import Round
@@ -66,13 +66,10 @@ def _move(round: Round, block: Block, entry: Entry) -> None:
 
 def _stem(round: Round, block: Block, now: str | None) -> str:
     """A name for the files of a block that nothing else in the folder has."""
-    folder = round.folder_of(block.owner)
-    places = [entry.moving or entry.place for id, entry in round.ledger.entries.items() if id != block.id]
-    places += [file.place for file in round.files.values()]
-    if not folder:
-        places.append(SHARED)
-    taken = {folded(each[len(folder) :]) for each in places if each.startswith(folder)}
-    return stem_of(block.label, taken - ({folded(now)} if now is not None else set()))
+    taken = round.stems(round.folder_of(block.owner))
+    made = stem_of(block.label, taken - {folded(now)} if now is not None else taken)
+    taken.add(folded(made))
+    return made
 
 
 async def _content(round: Round, block: Block, entry: Entry) -> list[Page]:

@@ -73,7 +73,7 @@ class Field:
         names = [self.name, f"--{shown}", *([f"-{self.short}"] if self.short else [])]
         if self.kind is bool:
             return click.Option(names, is_flag=True, help=self.help)
-        told = self.help if self.default in (None, ()) else f"{self.help} [{self.default}]"
+        told = self.help if self.default in (None, (), "") else f"{self.help} [{self.default}]"
         metavar = (
             None if self.choices else self.kind.__name__.upper() if self.kind in (int, float) else "TEXT"
         )
@@ -83,7 +83,7 @@ class Field:
 
     def _metavar(self, many: bool) -> str:
         name = self.name.replace("_", "-").upper() + ("..." if many else "")
-        return name if self.required else f"[{name}]"
+        return name if self.required and not self.file else f"[{name}]"
 
 
 def _fields(verb: Verb) -> list[Field]:

@@ -156,6 +156,7 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "FolderSynced": folder.synced,
     "BlockNotices": block.notices,
     "BlockActivities": block.activities,
+    "Refusals": block.refusals,
     "MemoryContext": block.context,
     "Hits": block.hits,
     "ArchiveEntry": block.entry,
@@ -168,6 +169,6 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "MadeFork": fork.made,
     "Forks": fork.forks,
     "Apart": fork.apart,
-    "Merged": fork.merged,
+    "ForkMerged": fork.merged,
     "ForkDeleted": fork.deleted,
 }

@@ -4,14 +4,14 @@ from dgent.exchange.fork.apart import Apart, status
 from dgent.exchange.fork.making import Forked, fork, stamp
 from dgent.exchange.fork.merging import merge
 from dgent.exchange.fork.origin import Origin, origin
-from dgent.exchange.fork.report import BlockMerged, Clash, Merged, NotMerged
+from dgent.exchange.fork.report import BlockMerged, ForkClash, ForkMerged, NotMerged
 
 __all__ = [
     "Apart",
     "BlockMerged",
-    "Clash",
+    "ForkClash",
+    "ForkMerged",
     "Forked",
-    "Merged",
     "NotMerged",
     "Origin",
     "fork",

@@ -8,7 +8,7 @@ import msgspec
 
 from dgent.exchange.fork.merging import merge
 from dgent.exchange.fork.origin import check_trust, known_origin
-from dgent.exchange.fork.report import Merged
+from dgent.exchange.fork.report import ForkMerged
 from dgent.universe.universe import Universe
 
 
@@ -22,7 +22,7 @@ class Apart(msgspec.Struct, frozen=True):
     fork_point: int
     made_at: datetime
     source_commits: int
-    merge: Merged
+    merge: ForkMerged
 
 
 async def status(fork: Universe, source: Universe, *, trust: str = "partner") -> Apart:

@@ -11,12 +11,12 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.joining import Joined, Step
-from dgent.blocks.record import BLOCK, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecord
+from dgent.blocks.record import BLOCK, CHECKPOINT, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecord
 from dgent.exchange.copy import BATCH
-from dgent.exchange.fork.base import Known
+from dgent.exchange.fork.baseline import Known
 from dgent.exchange.fork.cards import Settled, free_label, settle, taken
 from dgent.exchange.fork.records import FORGOTTEN
-from dgent.exchange.fork.report import BlockMerged, Clash, How, Tally
+from dgent.exchange.fork.report import BlockMerged, ForkClash, How, Tally
 from dgent.exchange.fork.selection import carry, read_block
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
@@ -64,6 +64,7 @@ class Blocks:
         self._fork, self._target = fork.for_room(ROOM), target.for_room(ROOM)
         self._here = versions  # the newest version of each block here
         self._tally, self._note, self._dry_run = tally, note, dry_run
+        self._planned: dict[str, BlockRecord] = {}
 
     async def merge(self, theirs: Theirs) -> None:
         """Merge one block, if the fork did anything to it."""
@@ -101,14 +102,18 @@ class Blocks:
 
         async def work(tx: Transaction) -> None:
             card = await tx.get(id)
-            done[:] = [
-                await settle(tx, card, base, dict(data), changed_here=here, changed_there=theirs.is_edited)
-            ]
+            changed = {"changed_here": here, "changed_there": theirs.is_edited}
+            done[:] = [await settle(tx, card, base, dict(data), **changed, planned=self._planned)]
             if done[0].value != card.value and not self._dry_run:
                 await tx.store(card.replace(value=done[0].value))
 
         await self._target.transact(work, note=self._note)
+        self._plan(id, done[0].value)
         return done[0]
+
+    def _plan(self, id: str, value: BlockRecord) -> None:
+        if self._dry_run:
+            self._planned[id] = value
 
     # -- the document ---------------------------------------------------------------------
 
@@ -119,7 +124,7 @@ class Blocks:
         steps = await joining.steps_after(chain, since)
         await here.refresh()
         if chain.redactions > here.redactions:
-            self._tally.leave(VERSION.name, REDACTED_THERE)
+            self._tally.leave(id, VERSION.name, REDACTED_THERE, again=False)
         with suppress(DocumentCorrupt):
             if steps is not None:
                 return "versions", await self._take(id, steps)
@@ -129,7 +134,7 @@ class Blocks:
                 return "changes", await self._take(id, [joining.step_of_all(chain.document, author, why)])
         none = Joined(0, 0, theirs.card.value.limit)
         if here.redactions > chain.redactions:
-            self._tally.leave(BLOCK.name, REDACTED_HERE)
+            self._tally.leave(id, BLOCK.name, REDACTED_HERE)
             return CARD, none
         before = await self._at(chain, here, theirs, since)
         if before is not None:
@@ -155,11 +160,11 @@ class Blocks:
         """A block that is only in the fork: with all of its history, under the same id."""
         id = theirs.card.id
         if id in await forgotten_among(self._target.backend, [id]):
-            self._tally.leave(BLOCK.name, FORGOTTEN)
+            self._tally.leave(id, BLOCK.name, FORGOTTEN)
             return
         if theirs.base is not None:
             what = "deleted here, changed in the fork"
-            self._tally.conflicts.append(Clash(id, BLOCK.name, what, theirs.card.value.label))
+            self._tally.conflicts.append(ForkClash(id, BLOCK.name, what, theirs.card.value.label))
         await self._carry(theirs, id, "new")
 
     async def _beside(self, theirs: Theirs, why: str) -> None:
@@ -168,13 +173,14 @@ class Blocks:
         if await self._target.exists(id):
             return
         label = await self._carry(theirs, id, "beside")
-        self._tally.conflicts.append(Clash(theirs.card.id, BLOCK.name, why, label))
+        self._tally.conflicts.append(ForkClash(theirs.card.id, BLOCK.name, why, label))
 
     async def _carry(self, theirs: Theirs, id: str, how: How) -> str:
         """Bring a whole block; the card comes last, so there never is one without its document."""
         inside = [_moved(each, theirs.card.id, id) for each in await read_block(self._fork, theirs.card.id)]
-        if how == "beside":  # whoever it was shared with did not ask for another one
-            inside = [each for each in inside if each.schema in DOCUMENT]
+        # Shares come as records do, and nobody has seen it here. One beside another is shared with nobody.
+        wanted = DOCUMENT if how == "beside" else DOCUMENT | {CHECKPOINT.name}
+        inside = [each for each in inside if each.schema in wanted]
         if not self._dry_run:
             for start in range(0, len(inside), BATCH):
                 some = inside[start : start + BATCH]
@@ -183,7 +189,9 @@ class Blocks:
         done: list[str] = []
 
         async def work(tx: Transaction) -> None:
-            label = await free_label(tx, value.owner, value.label, id) if value.active else value.label
+            label = value.label
+            if value.active:
+                label = await free_label(tx, value.owner, label, id, self._planned)
             done[:] = [label]
             if not self._dry_run and not await tx.exists(id):
                 datum = theirs.card.datum.replace(id=id, rev=None, seq=None)
@@ -192,8 +200,9 @@ class Blocks:
         await self._target.transact(work, note=self._note)
         if done[0] != value.label and how == "new":
             self._tally.conflicts.append(taken(id, value, done[0]))
-        joined = Joined(theirs.version, 0, value.limit)
-        self._tell(id, replace(value, label=done[0]), how, joined)
+        made = replace(value, label=done[0])
+        self._plan(id, made)
+        self._tell(id, made, how, Joined(theirs.version, 0, value.limit))
         return done[0]
 
 

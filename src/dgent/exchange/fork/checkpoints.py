@@ -8,7 +8,7 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.errors import VersionNotFound
 from dgent.blocks.record import CHECKPOINT, ROOM
 from dgent.blocks.version import Version
-from dgent.exchange.fork.base import Base
+from dgent.exchange.fork.baseline import Base
 from dgent.exchange.fork.records import Side
 from dgent.exchange.fork.report import Tally
 from dgent.universe.universe import Universe
@@ -40,7 +40,7 @@ async def numbered(
             theirs = None
         at = None if theirs is None else here[block].get(_mark(theirs))
         if at is None:
-            tally.leave(CHECKPOINT.name, NO_VERSION)
+            tally.leave(side.id, CHECKPOINT.name, NO_VERSION)
         else:
             data = {**side.fork.data, "version": at}
             found.append(side._replace(fork=side.fork.replace(data=data)))

@@ -11,7 +11,7 @@ from dgent import clock, ids
 from dgent.blocks.record import BLOCK
 from dgent.errors import Conflict, InputError
 from dgent.exchange.copy import MARK, replay
-from dgent.exchange.fork import base as bases
+from dgent.exchange.fork import baseline
 from dgent.exchange.fork.origin import ORIGIN, ORIGIN_ID, Origin, Scope, check_scope, check_trust, identity
 from dgent.exchange.fork.selection import Selection
 from dgent.model.query import Query
@@ -81,8 +81,8 @@ async def stamp(target: Universe, source: str, seq: int, *, name: str = "") -> F
 
 async def _finish(target: Universe, made: Origin) -> Forked:
     """Keep what the fork holds now, and then that it is one: it is none before."""
-    base = await bases.taken(target)
-    await bases.save(target, base)
+    base = await baseline.taken(target)
+    await baseline.save(target, base)
     datum, _ = writing.new_datum(target.contracts, made, id=ORIGIN_ID, author="system")
     marks = await target.query(Query(schema=MARK.name, limit=None), raw=True)
     ops: list[Op] = [Put(datum, None, None, True), *(Delete(mark.id) for mark in marks)]

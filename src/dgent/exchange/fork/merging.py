@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS
+from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS, group_id
 from dgent.errors import Conflict
 from dgent.exchange.copy import BATCH
-from dgent.exchange.fork import base as bases
-from dgent.exchange.fork.base import Base, Known
+from dgent.exchange.fork import baseline
+from dgent.exchange.fork.baseline import Base, Known
 from dgent.exchange.fork.blocks import Blocks, Theirs
 from dgent.exchange.fork.checkpoints import numbered
 from dgent.exchange.fork.origin import Origin, check_trust, identity, known_origin
-from dgent.exchange.fork.records import UNREADABLE, Records, Side
-from dgent.exchange.fork.report import Merged, Tally
+from dgent.exchange.fork.records import GRANTS, UNREADABLE, Records, Side
+from dgent.exchange.fork.report import ForkMerged, Tally
 from dgent.model.crystal import Crystal
 from dgent.store.upkeep import Pace, Progress
 from dgent.universe.universe import Universe
 
+BATCH_BYTES = 8 * 2**20
+NOBODY = "whom it is for is not here any more"
 FORGOTTEN_THERE = "the fork has it no more; a block is deleted by its card, so here it stays"
 
 
@@ -32,7 +34,7 @@ async def merge(
     dry_run: bool = False,
     trust: str = "partner",
     progress: Progress | None = None,
-) -> Merged:
+) -> ForkMerged:
     """Bring what was done in a fork back to the store it was made from, or tell what that would do.
 
     Versions of blocks keep their authors, messages and times; commits are of the target's author. What both
@@ -67,16 +69,17 @@ class _Merging:
         self.note = f"merge of fork {made.fork}"
         self.base: Base = {}
         self.next: Base = {}  # what the fork holds now: the base of the next merge
-        self._cards: list[str] = []
+        self._cards: list[tuple[bool, bool, str]] = []  # whether it is new, and there, and its id
         self._checkpoints: list[Side] = []
+        self._grants: list[Side] = []
 
-    async def run(self) -> Merged:
+    async def run(self) -> ForkMerged:
         """Do all of it, each part so that it can be done again."""
-        self.base = await bases.load(self.fork)
+        self.base = await baseline.load(self.fork)
         owners = await self._owners()
         records = Records(self.target, owners, self.tally, self.note, self.dry_run)
         seq = await self.fork.seq()
-        versions = await bases.newest_versions(self.fork, seq)
+        versions = await baseline.newest_versions(self.fork, seq)
         self.pace.total = len(self.base)
         await self._records(records, seq, versions)
         await self._deleted(records)
@@ -85,11 +88,16 @@ class _Merging:
         if not self.dry_run:
             sides = await numbered(self.fork, self.target, sides, self.base, self.tally)
             await records.merge(sides)
-            await bases.save(self.fork, self.next)
+            await baseline.save(self.fork, self._merged())
         else:
             await records.merge(sides)
         self.pace.end()
         return self.tally.done(self.made.fork, self.made.seq, await self.target.seq(), self.dry_run)
+
+    def _merged(self) -> Base:
+        """What both sides have now; what was not merged is as it was before."""
+        kept = {id: self.base[id] for id in self.tally.left if id in self.base}
+        return {id: each for id, each in self.next.items() if id not in self.tally.left} | kept
 
     async def _owners(self) -> dict[str, str | None]:
         """The room of each schema; the schemas of blocks are made known where there are any."""
@@ -102,42 +110,64 @@ class _Merging:
     async def _records(self, records: Records, seq: int, versions: dict[str, int]) -> None:
         """Every record that the fork has; blocks and their checkpoints wait."""
         batch: list[Side] = []
-        async for datum in bases.records(self.fork, seq):
+        size = 0
+        async for datum in baseline.records(self.fork, seq):
             self.pace.add(1)
             was = self.base.get(datum.id)
             if datum.problem is not None:
-                self.tally.leave(datum.schema or "", UNREADABLE)
-                if was is not None:
-                    self.next[datum.id] = was
+                self.tally.leave(datum.id, datum.schema or "", UNREADABLE)
                 continue
             point = 0 if was is None else was.point
-            self.next[datum.id] = bases.known(datum, versions.get(datum.id, 0), point)
+            self.next[datum.id] = baseline.known(datum, versions.get(datum.id, 0), point)
             if datum.schema == BLOCK.name:
-                self._cards.append(datum.id)
+                self._cards.append((was is None, bool(datum.data.get("active")), datum.id))
                 continue
             side = Side(datum.id, was, datum)
             if not side.is_changed:
                 continue
-            (self._checkpoints if datum.schema == CHECKPOINT.name else batch).append(side)
-            if len(batch) == BATCH:
+            late = self._checkpoints if datum.schema == CHECKPOINT.name else self._grants
+            if datum.schema == CHECKPOINT.name or datum.schema in GRANTS:
+                late.append(side)
+                continue
+            batch.append(side)
+            size += len(datum.content)
+            if len(batch) == BATCH or size > BATCH_BYTES:
                 await records.merge(batch)
-                batch = []
+                batch, size = [], 0
         await records.merge(batch)
+        await _in_parts(records, await self._to_somebody(self._grants))
+
+    async def _to_somebody(self, sides: Sequence[Side]) -> list[Side]:
+        """Those of some shares and memberships that are for an agent or a group that is here, or comes."""
+        found: list[Side] = []
+        for side in sides:
+            data = {} if side.fork is None else side.fork.data
+            group = data.get("group")
+            to = group_id(str(group)) if group is not None else str(data.get("to"))
+            comes = to in self.next and to not in self.base
+            if comes or await self.target.exists(to):
+                found.append(side)
+            else:
+                self.tally.leave(side.id, side.schema, NOBODY)
+        return found
 
     async def _deleted(self, records: Records) -> None:
         """What the fork has no more."""
-        gone = [Side(id, was, None) for id, was in self.base.items() if id not in self.next]
+        there = self.next.keys() | self.tally.left  # what cannot be read is there, too
+        gone = [Side(id, was, None) for id, was in self.base.items() if id not in there]
         for side in gone:
             if side.schema == BLOCK.name:
-                self.tally.leave(BLOCK.name, FORGOTTEN_THERE)
+                self.tally.leave(side.id, BLOCK.name, FORGOTTEN_THERE, again=False)
         self._checkpoints += [side for side in gone if side.schema == CHECKPOINT.name]
         await _in_parts(records, [each for each in gone if each.schema not in (BLOCK.name, CHECKPOINT.name)])
 
     async def _blocks(self, versions: dict[str, int]) -> None:
-        here = await bases.newest_versions(self.target, await self.target.seq()) if self._cards else {}
+        here = await baseline.newest_versions(self.target, await self.target.seq()) if self._cards else {}
         blocks = Blocks(self.fork, self.target, here, self.tally, self.note, self.dry_run)
-        for start in range(0, len(self._cards), BATCH):
-            for card in await self.fork.get_many(self._cards[start : start + BATCH]):
+        # Those that are deleted or renamed there first: then their labels are free for those that are new.
+        ids = [id for *_, id in sorted(self._cards)]
+        for start in range(0, len(ids), BATCH):
+            for card in await self.fork.get_many(ids[start : start + BATCH]):
                 if isinstance(card, Crystal) and card.schema_name == BLOCK.name:
                     known: Known | None = self.base.get(card.id)
                     await blocks.merge(Theirs(card, versions.get(card.id, 0), known))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from dgent import ids
 from dgent.blocks.record import AGENT, AUDIT, CHECKPOINT, ENTRY, GROUP, MEMBER, ROOM, SHARE
 from dgent.errors import VersionConflict
-from dgent.exchange.fork.base import Known, proof
-from dgent.exchange.fork.report import Clash, Tally
+from dgent.exchange.fork.baseline import Known, proof
+from dgent.exchange.fork.report import ForkClash, Tally
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op, Put
 from dgent.store.upkeep import forgotten_among
@@ -22,6 +22,9 @@ UNION = frozenset((ENTRY.name, AUDIT.name))
 """What either side has stays: these never change, and only ever become more."""
 IN_PLACE = frozenset((AGENT.name, GROUP.name, MEMBER.name, SHARE.name, CHECKPOINT.name))
 """What their id means cannot be there twice: of a share, a second one would be a second permission."""
+
+GRANTS = frozenset((MEMBER.name, SHARE.name))
+"""What gives an agent a permission: what was taken back here stays so."""
 
 OTHER_ROOM = "its room has rules over many records that a merge of records cannot keep"
 FORGOTTEN = "it was forgotten here, and stays so"
@@ -55,7 +58,7 @@ class _Verdict(NamedTuple):
 
     op: Op | None = None
     counted: str = ""
-    clash: Clash | None = None
+    clash: ForkClash | None = None
     left: str = ""
 
 
@@ -76,7 +79,7 @@ class Records:
             if owner in (None, ROOM):
                 rooms.setdefault(owner, []).append(side)
             else:
-                self._tally.leave(side.schema, OTHER_ROOM)
+                self._tally.leave(side.id, side.schema, OTHER_ROOM)
         for room, some in rooms.items():
             await self._merge(room, some)
 
@@ -97,7 +100,7 @@ class Records:
 
     def _tell(self, side: Side, verdict: _Verdict) -> None:
         if verdict.left:
-            self._tally.leave(side.schema, verdict.left)
+            self._tally.leave(side.id, side.schema, verdict.left, verdict.left != KEPT_ENTRY)
         if verdict.clash is not None:
             self._tally.conflicts.append(verdict.clash)
         if verdict.counted:
@@ -127,7 +130,7 @@ class Records:
                 return _Verdict(left=KEPT_ENTRY)
             if ours == was:
                 return _Verdict(Delete(side.id, there.rev), "deleted")
-            return _Verdict(clash=Clash(side.id, side.schema, "deleted in the fork, changed here"))
+            return _Verdict(clash=ForkClash(side.id, side.schema, "deleted in the fork, changed here"))
         if side.fork.problem is not None:
             return _Verdict(left=UNREADABLE)
         if there is None:
@@ -136,9 +139,11 @@ class Records:
             put = self._put(side.fork, side.id, 0)
             if was is None:
                 return _Verdict(put, "added")
-            return _Verdict(
-                put, clash=Clash(side.id, side.schema, "deleted here, changed in the fork", side.id)
-            )
+            what = "deleted here, changed in the fork"
+            if side.schema in GRANTS:
+                theirs_now = dict(side.fork.data)
+                return _Verdict(clash=ForkClash(side.id, side.schema, what, theirs=theirs_now))
+            return _Verdict(put, clash=ForkClash(side.id, side.schema, what, side.id))
         if ours == was and there.schema == side.fork.schema:
             return _Verdict(self._put(side.fork, side.id, there.rev), "changed")
         return self._both(side, side.fork, beside)
@@ -147,10 +152,10 @@ class Records:
         """Both sides wrote it: ours stays, and theirs is kept under another id where that is possible."""
         what = "changed on both sides" if side.base is not None else "made on both sides"
         if side.schema in IN_PLACE:
-            return _Verdict(clash=Clash(side.id, side.schema, what, theirs=dict(theirs.data)))
+            return _Verdict(clash=ForkClash(side.id, side.schema, what, theirs=dict(theirs.data)))
         id = _beside(side)
         put = None if beside is not None else self._put(theirs, id, 0)
-        return _Verdict(put, clash=Clash(side.id, side.schema, what, id))
+        return _Verdict(put, clash=ForkClash(side.id, side.schema, what, id))
 
     def _put(self, datum: Datum, id: str, expect: int | None) -> Put:
         plain = datum.replace(id=id, rev=None, seq=None)

@@ -11,7 +11,7 @@ How = Literal["new", "versions", "changes", "compared", "beside", "card"]
 as one version by comparing what both hold; as a block of its own beside; or only its card."""
 
 
-class Clash(msgspec.Struct, frozen=True):
+class ForkClash(msgspec.Struct, frozen=True):
     """Something that both sides did, so that nobody but you can decide; nothing of it is lost.
 
     `kept` is where the fork's version is now, an id or a label; where there is no place, `theirs` has it.
@@ -45,7 +45,7 @@ class NotMerged(msgspec.Struct, frozen=True):
     why: str
 
 
-class Merged(msgspec.Struct, frozen=True):
+class ForkMerged(msgspec.Struct, frozen=True):
     """What a merge did, or with `dry_run` would do.
 
     `added`, `changed` and `deleted` count records that are no blocks; `entries` are archival ones among those
@@ -59,7 +59,7 @@ class Merged(msgspec.Struct, frozen=True):
     changed: int
     deleted: int
     entries: int
-    conflicts: list[Clash]
+    conflicts: list[ForkClash]
     not_merged: list[NotMerged]
     seq: int
     dry_run: bool = False
@@ -76,18 +76,21 @@ class Tally:
     def __init__(self) -> None:
         self.counts = dict.fromkeys(("added", "changed", "deleted", "entries"), 0)
         self.blocks: list[BlockMerged] = []
-        self.conflicts: list[Clash] = []
+        self.conflicts: list[ForkClash] = []
+        self.left: set[str] = set()  # the ids of what is not merged: the next merge tells it again
         self._left: dict[tuple[str, str], int] = {}
 
-    def leave(self, schema: str, why: str) -> None:
+    def leave(self, id: str, schema: str, why: str, again: bool = True) -> None:
         """One more record stays where it is."""
         self._left[schema, why] = self._left.get((schema, why), 0) + 1
+        if again:
+            self.left.add(id)
 
-    def done(self, fork: str, fork_point: int, seq: int, dry_run: bool) -> Merged:
+    def done(self, fork: str, fork_point: int, seq: int, dry_run: bool) -> ForkMerged:
         """The end of it."""
         left = [NotMerged(schema, count, why) for (schema, why), count in sorted(self._left.items())]
         counts = self.counts
-        return Merged(
+        return ForkMerged(
             fork,
             fork_point,
             sorted(self.blocks, key=lambda each: (each.owner, each.label, each.id)),

@@ -8,8 +8,8 @@ from contextlib import aclosing
 from dgent.blocks.record import AGENT, BLOCK, CHECKPOINT, GROUP, MEMBER, ROOM, SCHEMAS, SHARE, VERSION
 from dgent.errors import Corrupt, HistoryGone
 from dgent.exchange.copy import BATCH
-from dgent.exchange.fork import base as bases
-from dgent.exchange.fork.base import EVERYTHING, INNER, proof
+from dgent.exchange.fork import baseline
+from dgent.exchange.fork.baseline import EVERYTHING, INNER, proof
 from dgent.exchange.fork.origin import Origin
 from dgent.exchange.moment import Moment
 from dgent.model.datum import Datum
@@ -18,6 +18,7 @@ from dgent.store.upkeep import Pace
 from dgent.universe import writing
 from dgent.universe.universe import Universe
 
+BATCH_BYTES = 8 * 2**20
 ATTEMPTS = 64  # at reading a block while others write to it
 ROSTER = frozenset((AGENT.name, GROUP.name, MEMBER.name))
 _OF_BLOCKS = frozenset((VERSION.name, CHECKPOINT.name, SHARE.name))
@@ -45,7 +46,9 @@ class Selection:
 
         async def missing() -> AsyncIterator[Datum]:
             async for batch in _batches(self._records()):
-                some = [each for each in batch if each.schema not in bases.OWN and each.schema not in INNER]
+                some = [
+                    each for each in batch if each.schema not in baseline.OWN and each.schema not in INNER
+                ]
                 met.update(each.id for each in some)
                 held = await self.target.get_many([each.id for each in some], raw=True)
                 for datum, there in zip(some, held, strict=True):
@@ -55,7 +58,7 @@ class Selection:
         async for batch in _batches(missing()):
             await self._carry(batch)
         there = [each async for each in self.target.iterate(EVERYTHING.replace(content=False), raw=True)]
-        kept = bases.OWN | INNER
+        kept = baseline.OWN | INNER
         await self._remove([each for each in there if each.schema not in kept and each.id not in met])
         return {each.id for each in there if each.schema == BLOCK.name and each.id in met}
 
@@ -85,7 +88,7 @@ class Selection:
             async for datum in self._records():
                 schema, owner = datum.schema or "", self._owners.get(datum.schema or "")
                 late = (datum.seq or 0) > self.made.after
-                if schema in bases.OWN:
+                if schema in baseline.OWN:
                     continue
                 if schema == BLOCK.name or schema in _OF_BLOCKS:
                     blocks.update([datum.id.split("/", 1)[0]] if late else [])
@@ -174,10 +177,12 @@ def _is_after(datum: Datum, seq: int | None) -> bool:
 
 async def _batches(found: AsyncIterator[Datum]) -> AsyncIterator[list[Datum]]:
     batch: list[Datum] = []
+    size = 0
     async for datum in found:
         batch.append(datum)
-        if len(batch) == BATCH:
+        size += len(datum.content)
+        if len(batch) == BATCH or size > BATCH_BYTES:
             yield batch
-            batch = []
+            batch, size = [], 0
     if batch:
         yield batch

@@ -46,6 +46,7 @@ class JSONLKernel(SQLiteKernel):
     """The one writing kernel of a folder in this process."""
 
     _append = SQLiteKernel._append.replace("digest)", "digest, cid)").replace("?)", "?, ?)")
+    _graves_wait = False  # a cache may have holes, and this one holds back enough already
 
     def __init__(self, connection: Any, folder: Folder, policy: Policy) -> None:
         super().__init__(connection)

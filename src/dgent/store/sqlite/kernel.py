@@ -59,6 +59,7 @@ _TRIM = (
 )
 _ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
 _FEW = 64  # so many entries are not worth sorting
+_FEW_GRAVES = 16  # so many rows of deleted records may stay where they are
 _APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -276,6 +277,7 @@ class SQLiteKernel(SQLiteReading):
     """Reads and writes of the one writing connection."""
 
     _append = _APPEND
+    _graves_wait = True
 
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
@@ -288,6 +290,7 @@ class SQLiteKernel(SQLiteReading):
         self._new: dict[str, Row] = {}
         self._new_entries: list[Entry] = []
         self._new_log: list[tuple[Any, ...]] = []
+        self._graves: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
         self._data_version = -1
         # What this transaction added; others may use it only after the commit.
         self._fresh_numbers: dict[str, int] = {}
@@ -309,7 +312,13 @@ class SQLiteKernel(SQLiteReading):
     def _in_turn(self, sql: str, values: Any = ()) -> apsw.Cursor:
         """Run a statement after what waits, because it may read or change that."""
         self._write_waiting()
+        self._write_graves()
         return self._at_once(sql, values)
+
+    def _apart(self, sql: str, values: Any) -> None:
+        """Run a statement that has nothing to do with the rows of deleted records."""
+        self._write_waiting()
+        self._at_once(sql, values)
 
     def _many(self, sql: str, values: Iterable[Any]) -> None:
         self._write_waiting()
@@ -330,11 +339,21 @@ class SQLiteKernel(SQLiteReading):
         if log:
             self._many_at_once(self._append, log)
 
+    def _write_graves(self) -> None:
+        graves, self._graves = self._graves, {}
+        if len(graves) > _FEW_GRAVES:
+            # What is left of a record is small. Written anew they fill pages, and give the others back.
+            self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in graves.values()])
+            self._many_at_once(_INSERT, sorted(graves.values()))
+        else:
+            for row in graves.values():
+                self._at_once(_UPDATE, (*row[2:], row.dk))
+
     def _drop_new(self) -> None:
         self._new, self._new_entries, self._new_log = {}, [], []
 
     def head(self, id: str) -> Row | None:
-        waiting = self._new.get(id)
+        waiting = self._new.get(id) or self._graves.get(id)
         if waiting is not None:
             return waiting
         found: Any = self._at_once(_HEAD, (id,)).fetchall()
@@ -342,6 +361,7 @@ class SQLiteKernel(SQLiteReading):
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
         self._write_waiting()
+        self._write_graves()
         return super()._walk(sql, values)
 
     # -- the transaction ------------------------------------------------------------------
@@ -390,6 +410,7 @@ class SQLiteKernel(SQLiteReading):
         """Undo the transaction, also when SQLite already did."""
         self.end_walks()
         self._drop_new()
+        self._graves = {}
         self._forget_fresh()
         self._data_version = self.catalog.version = -1
         self.catalog.generation += 1
@@ -460,16 +481,20 @@ class SQLiteKernel(SQLiteReading):
         self._new.update({row.id: row for row in rows})
 
     def replace(self, row: Row) -> None:
-        self._execute(_UPDATE, (*row[2:], row.dk))
+        if row.live or not self._graves_wait:
+            self._graves.pop(row.id, None)
+            self._execute(_UPDATE, (*row[2:], row.dk))
+        else:
+            self._graves[row.id] = row
 
     def set_keys(self, dk: int, fk: bytes | None) -> None:
         self._execute("UPDATE datum SET fk = ? WHERE dk = ?", (fk, dk))
 
     def bury(self, row: Row) -> None:
-        self._execute(_BURY, row)
+        self._apart(_BURY, row)
 
     def drop_past(self, dk: int, below_rev: int) -> int:
-        self._execute("DELETE FROM past WHERE dk = ? AND rev < ?", (dk, below_rev))
+        self._apart("DELETE FROM past WHERE dk = ? AND rev < ?", (dk, below_rev))
         return int(self.connection.changes())
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
@@ -488,7 +513,7 @@ class SQLiteKernel(SQLiteReading):
             self._any_lag = 1
             self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, dk))
         else:
-            self._execute("DELETE FROM lag WHERE schema = ? AND dk = ?", (schema, dk))
+            self._apart("DELETE FROM lag WHERE schema = ? AND dk = ?", (schema, dk))
 
     def append(self, logged: Logged) -> None:
         seq, at, author, kind, note, of_seq, ops, key, digest = logged

@@ -14,12 +14,23 @@ KINDS = {"core": "magenta", "working": "green", "archival": "blue", "log": "cyan
 
 def prose(text: str, paint: Paint) -> Lines:
     """A text as its lines; on a terminal not more of it than anybody can read."""
-    shown = text[:MOST] if paint.terminal else text
-    lines = ["\t".join(paint(part) for part in line.split("\t")) for line in shown.split("\n")]
-    if len(shown) < len(text):
-        more = many(len(text) - len(shown), "more character")
-        lines.append(paint.dim(f"[{more}: write it to a file, or use --json]"))
-    return lines
+    lines = ["\t".join(paint(part) for part in line.split("\t")) for line in _shown(text, paint).split("\n")]
+    return lines + _left(text, paint)
+
+
+def difference(text: str, paint: Paint) -> Lines:
+    """The lines of a unified difference, without the names of what is compared."""
+    return compared(_shown(text, paint).rstrip("\n").split("\n")[2:], paint) + _left(text, paint)
+
+
+def _shown(text: str, paint: Paint) -> str:
+    return text[:MOST] if paint.terminal else text
+
+
+def _left(text: str, paint: Paint) -> Lines:
+    """What to say of the rest that is not shown."""
+    left = len(text) - len(_shown(text, paint))
+    return [paint.dim(f"[{many(left, 'more character')}: write it to a file, or use --json]")] if left else []
 
 
 def name_of(owner: str, label: str, paint: Paint) -> str:
@@ -33,7 +44,8 @@ def card(found: memory.BlockCard, paint: Paint) -> Lines:
     about = [f"limit {found.limit:,}", found.permission]
     about += ["pinned"] if found.pinned else []
     about += [f"template {found.template}"] if found.template else []
-    lines = [f"{head}  {paint.dim(', '.join(about))}"]
+    over = paint("  over its limit", fg="red") if found.over_limit else ""
+    lines = [f"{head}  {paint.dim(', '.join(about))}{over}"]
     lines += [f"  {paint(line)}" for line in found.description.splitlines()]
     return [*lines, f"  {paint.dim('id ' + found.id)}"]
 
@@ -50,7 +62,7 @@ def cards(found: memory.Blocks, paint: Paint) -> Lines:
     rows = [
         [
             paint(each.label, fg="yellow") if each.owner == found.agent else _foreign(each, paint),
-            kind(each.kind, paint) + (paint.dim(" pinned") if each.pinned else ""),
+            kind(each.kind, paint) + _marks(each, paint),
             paint(each.document),
             paint.dim(each.permission),
             paint(cut(each.description, 200)),
@@ -62,6 +74,11 @@ def cards(found: memory.Blocks, paint: Paint) -> Lines:
         labels = cut(", ".join(found.deleted), max(paint.width - 20, 20))
         lines.append(paint.dim(f"can be restored: {labels}"))
     return lines
+
+
+def _marks(found: memory.BlockCard, paint: Paint) -> str:
+    pinned = paint.dim(" pinned") if found.pinned else ""
+    return pinned + (paint(" over its limit", fg="red") if found.over_limit else "")
 
 
 def _foreign(found: memory.BlockCard, paint: Paint) -> str:
@@ -108,7 +125,7 @@ def notices(found: memory.BlockNotices, paint: Paint) -> Lines:
         by = paint(", ".join(each.by), fg="cyan")
         head = name_of(each.owner, each.label, paint)
         lines += [f"{head}  {by}  {paint.dim(f'version {each.since} -> {each.version}')}"]
-        lines += [*compared(each.diff.rstrip("\n").split("\n")[2:], paint), ""]
+        lines += [*difference(each.diff, paint), ""]
     return lines[:-1] or [paint.dim("nobody else changed anything")]
 
 
@@ -136,6 +153,21 @@ def _target(each: memory.BlockActivity, paint: Paint) -> str:
     if each.kind == "block":
         return name_of(each.owner, each.label, paint)
     return f"{paint.dim(each.kind)} {paint(cut(each.label, 60))}"
+
+
+def refusals(found: memory.Refusals, paint: Paint) -> Lines:
+    """What was not done, a line each."""
+    rows = [
+        [
+            paint.dim(ago(each.at)),
+            f"{paint(each.agent, fg='cyan')} {paint.dim(each.trust)}",
+            paint(each.what, fg="red"),
+            name_of(each.owner, each.label, paint) if each.owner else paint(each.label),
+            paint(cut(each.reason, 200)),
+        ]
+        for each in found.items
+    ]
+    return table(paint, ("when", "who", "wanted", "block", "why not"), rows) or [paint.dim("nothing refused")]
 
 
 def context(found: memory.MemoryContext, paint: Paint) -> Lines:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dgent.doors.cli.draw.block import name_of
-from dgent.doors.cli.draw.history import compared
+from dgent.doors.cli.draw.block import difference, name_of
 from dgent.doors.cli.paint import Paint, ago, cut, many, table
 from dgent.verbs import memory
 
@@ -67,7 +66,7 @@ def diff(found: memory.BlockDiff, paint: Paint) -> Lines:
     head = f"{name_of(found.owner, found.label, paint)}  {numbers}"
     if not found.text:
         return [head, paint.dim("no difference")]
-    return [head, *compared(found.text.rstrip("\n").split("\n")[2:], paint)]
+    return [head, *difference(found.text, paint)]
 
 
 def branches(found: memory.BlockBranches, paint: Paint) -> Lines:
