@@ -73,6 +73,7 @@ async def test_a_cancel_at_any_moment(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert not block._chain.alone.locked()
+    await other.append("(last)")  # what was cancelled while it was being stored is stored now, or never
     await check(quick, block)
     for label in [each.label for each in await quick.list() if each.label != "notes"]:
         made = await quick.get(label)

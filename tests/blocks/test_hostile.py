@@ -113,6 +113,17 @@ async def test_data_of_another_kind(quick: Library, folded: Block, what: str, ki
     await check_the_others(quick, what == "snapshot")
 
 
+async def test_a_version_without_a_state_is_gone_back_to_by_what_it_held(
+    quick: Library, folded: Block
+) -> None:
+    found = await quick._universe.get(version_id(folded.id, 35), raw=True)
+    await damage(quick, found.id, data={**found.data, "frontiers": ""})
+    fresh = await quick.get("notes")
+    was = (await fresh.at(35)).text
+    await fresh.rollback(35)
+    assert await fresh.text() == was
+
+
 @pytest.mark.parametrize("frontiers", ["?!", "/////w=="])
 async def test_a_version_that_names_no_state(quick: Library, folded: Block, frontiers: str) -> None:
     found = await quick._universe.get(version_id(folded.id, 35), raw=True)

@@ -283,7 +283,7 @@ class Block(Edits):
 
     async def _back(self, target: Version) -> Change:
         """The change to what it was at a version, which may be older than the document's own history."""
-        if not target.compacted and self._chain.document.knows(target.frontiers):
+        if target.frontiers and self._chain.document.knows(target.frontiers):
             return self._counted(lambda document: document.revert_to(target.frontiers))
         old = await self._chain.at(target.number)
         return self._counted(lambda document: document.become(old))
