@@ -192,10 +192,25 @@ async def test_an_edit_made_beside_folded_versions_is_viewed(
     await slow.text()
     for number in range(2, 12):
         await block.append(f"{number}.")
-    await slow.append("slow.")
+    await slow.replace("0.", "0.slow.")  # it edits what it has in memory
     for number in range(13, 24):
         await block.append(f"{number}.")
     for number in range(1, 24):
         text = (await block.at(number)).text
         assert ("slow." in text) == (number >= 12)
         assert ("11." in text) == (number >= 11)
+
+
+async def test_what_is_appended_comes_last_however_old_the_handle(library: Library) -> None:
+    old = await library.create("notes", text="one.")
+    await old.text()
+    await (await library.get("notes")).append("two.")
+    await asyncio.sleep(chain.LOOK_S * 2)
+    await old.append("three.")
+    assert await old.text() == "one.two.three."
+    tasks = await library.create("tasks", document="list")
+    await tasks.text()
+    await (await library.get("tasks")).append("a")
+    await asyncio.sleep(chain.LOOK_S * 2)
+    await tasks.append("b")
+    assert (await tasks.value())["items"] == ["a", "b"]

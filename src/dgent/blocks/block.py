@@ -378,7 +378,8 @@ class Block(Edits):
         permit = permit or await self._library._check(self, operation, op)
         chain = self._chain
         async with chain.alone:
-            fresh = not chain.loaded
+            # What is appended comes after what is there by now, not only after what was seen here.
+            fresh = chain.behind if operation == "append" else not chain.loaded
             if fresh:
                 await chain.renew()
             try:

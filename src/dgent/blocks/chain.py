@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 from dgent import clock
@@ -41,6 +42,7 @@ FOLD_BYTES = 64 * 1024  # or when their updates are this large
 KEEP = 32  # of the newest that stay unfolded
 STATE_EVERY = 4  # pages, of which one has the state
 FOLD_AGE = timedelta(hours=1)  # or when the oldest of a few is older than this
+LOOK_S = 0.005  # what was seen so long ago may be behind
 READ = 48  # versions read at once when it is not known how many there are
 
 
@@ -56,6 +58,7 @@ class Chain:
         self.folded = 0  # the newest folded version
         self._snapshot: Crystal[SnapshotRecord] | None = None
         self._loaded = False
+        self._looked = 0.0  # when it was last known to be the newest
         self._last = 0  # the newest that was seen before everything was forgotten
         self._pending = False  # whether some of it waits for the store to come back
         self.alone = asyncio.Lock()  # held by whoever reads into the document or changes it
@@ -67,6 +70,11 @@ class Chain:
         It does not for versions that were written while the store was away: those are looked at first.
         """
         return self._loaded and not (self._pending and self._universe.degraded is None)
+
+    @property
+    def behind(self) -> bool:
+        """Whether others may have written since it was last looked at."""
+        return not self._loaded or monotonic() - self._looked > LOOK_S
 
     @property
     def number(self) -> int:
@@ -210,6 +218,7 @@ class Chain:
         return out
 
     def _add(self, came: Sequence[tuple[Version, bytes]]) -> None:
+        self._looked = monotonic()
         for version, update in came:
             self.tail.append(version)
             self._updates.append(update)
