@@ -48,6 +48,29 @@ async def test_what_is_kept_is_as_it_was(lib: Library) -> None:
         await fresh.rollback(3)
 
 
+async def test_every_version_can_be_where_the_kept_history_begins(
+    quick: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FOLD", 4)
+    for keep in range(1, 14):
+        block = await quick.create(f"notes{keep}", limit=100_000)
+        texts = {1: ""}
+        for number in range(2, 16):
+            await block.append(f"{number} ")
+            texts[number] = texts[number - 1] + f"{number} "
+            if number == 10:
+                await block.compact(9)  # pages are cut, some to a single version
+                texts[11] = texts[10]
+                await block.undo()
+                texts[12] = texts[9]
+                break
+        await block.compact(keep)
+        fresh = await quick.get(f"notes{keep}")
+        for each in await fresh.history():
+            if not each.compacted and each.number in texts:
+                assert (await fresh.at(each.number)).text == texts[each.number], (keep, each.number)
+
+
 async def test_checkpoints_are_kept_and_can_be_gone_back_to(quick: Library) -> None:
     block, texts = await grown(quick, 20)
     await block.checkpoint("good")
@@ -160,6 +183,17 @@ async def test_a_rule_must_be_given(quick: Library) -> None:
     for wrong in ({}, {"keep": 0}, {"keep": True}, {"older_than": "yesterday"}):
         with pytest.raises(InputError):
             await block.compact(**wrong)
+
+
+async def test_what_was_redacted_before_is_compacted_too(quick: Library) -> None:
+    block, _ = await grown(quick, 30)
+    await block.redact(5)
+    await block.compact(10)
+    version = (await block.history())[-5]
+    assert version.redacted and version.compacted
+    for call in (block.at, block.rollback, block.visit):
+        with pytest.raises(errors.VersionNotFound, match="compacted"):
+            await call(5)
 
 
 @pytest.mark.parametrize("steps", ["+++321", "++3+32", "++31+2", "++311+"])
