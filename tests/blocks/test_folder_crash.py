@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,30 @@ async def test_a_sync_that_is_killed_at_any_step_is_run_again(
             assert steps.count == most > 20
             return
     pytest.fail("it never came to its end")
+
+
+async def test_a_sync_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """Each time after more was edited, at each pair of steps."""
+    for most in range(1, 14):
+        folder = tmp_path / str(most)
+        async with dgent.open("memory:") as universe:
+            lib = Library(universe, agent="scout")
+            text, log = await lib.create("text"), await lib.create("log", document="log")
+            await lib.sync(folder)
+            for number in range(4):
+                lib = Library(universe, agent="scout")
+                for name, line in (
+                    ("text.md", f"word{number}\n"),
+                    ("log.jsonl", f'{{"message": "m{number}"}}\n'),
+                ):
+                    (folder / name).write_text((folder / name).read_text() + line)
+                with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+                    Until(patch, most if number % 2 else 14 - most)
+                    await lib.sync(folder)
+            await lib.sync(folder)
+            assert sorted((await text.text()).split()) == ["word0", "word1", "word2", "word3"]
+            assert sorted(each["message"] for each in await log.entries()) == ["m0", "m1", "m2", "m3"]
+            assert not await lib.sync(folder)
 
 
 SCRIPT = """
