@@ -50,7 +50,7 @@ def edit_all(url: str, at: float, name: str, times: int) -> None:
 
 
 def scribble(url: str, name: str, fold: int) -> None:
-    """Make blocks and edit the one of all until killed, and say what is done. Folds come often."""
+    """Make blocks, edit the one of all and compact it until killed; say what is done. Folds come often."""
     chain.FOLD, chain.KEEP = fold, 2
 
     async def work(lib: Library) -> None:
@@ -61,5 +61,7 @@ def scribble(url: str, name: str, fold: int) -> None:
             if n % 7 == 3:
                 block = await lib.create(f"{name}.{n}", text="new")
                 say(["create", block.label])
+            if n % 13 == 7:
+                await notes.compact(keep=30)
 
     run(url, 0.0, work)

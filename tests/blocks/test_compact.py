@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dgent import clock
-from dgent.blocks import Block, Library, chain, errors
+from dgent.blocks import Block, Library, chain, errors, retaining
 from dgent.errors import InputError
 
 
@@ -46,6 +46,29 @@ async def test_what_is_kept_is_as_it_was(lib: Library) -> None:
     assert await fresh.text() == texts[45]
     with pytest.raises(errors.VersionNotFound):
         await fresh.rollback(3)
+
+
+async def test_every_version_can_be_where_the_kept_history_begins(
+    quick: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FOLD", 4)
+    for keep in range(1, 14):
+        block = await quick.create(f"notes{keep}", limit=100_000)
+        texts = {1: ""}
+        for number in range(2, 16):
+            await block.append(f"{number} ")
+            texts[number] = texts[number - 1] + f"{number} "
+            if number == 10:
+                await block.compact(9)  # pages are cut, some to a single version
+                texts[11] = texts[10]
+                await block.undo()
+                texts[12] = texts[9]
+                break
+        await block.compact(keep)
+        fresh = await quick.get(f"notes{keep}")
+        for each in await fresh.history():
+            if not each.compacted and each.number in texts:
+                assert (await fresh.at(each.number)).text == texts[each.number], (keep, each.number)
 
 
 async def test_checkpoints_are_kept_and_can_be_gone_back_to(quick: Library) -> None:
@@ -162,6 +185,17 @@ async def test_a_rule_must_be_given(quick: Library) -> None:
             await block.compact(**wrong)
 
 
+async def test_what_was_redacted_before_is_compacted_too(quick: Library) -> None:
+    block, _ = await grown(quick, 30)
+    await block.redact(5)
+    await block.compact(10)
+    version = (await block.history())[-5]
+    assert version.redacted and version.compacted
+    for call in (block.at, block.rollback, block.visit):
+        with pytest.raises(errors.VersionNotFound, match="compacted"):
+            await call(5)
+
+
 @pytest.mark.parametrize("steps", ["+++321", "++3+32", "++31+2", "++311+"])
 async def test_again_and_again(quick: Library, steps: str) -> None:
     block = await quick.create("notes", document="list")
@@ -190,3 +224,26 @@ async def test_what_was_redacted_and_compacted_can_be_undone_past(quick: Library
             break
     await block.append("on")
     assert (await block.text()).endswith("on")
+
+
+async def test_a_rule_is_kept_from_then_on(quick: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retaining, "LEAST", 10)
+    block = await quick.create("notes", limit=100_000)
+    await block.append("named\n")
+    await block.checkpoint("here")
+    assert (await quick.retain("notes", 10)).retain == 10
+    block = await quick.get("notes")
+    for number in range(60):
+        await block.append(f"{number}\n")
+    history = await block.history()
+    with_content = [version.number for version in history if not version.compacted]
+    assert 10 <= len(with_content) <= 22 and 2 in with_content
+    assert (await block.at(2)).text == "named\n"
+    assert (await (await quick.get("notes")).text()).splitlines()[1:] == [str(n) for n in range(60)]
+    assert (await quick.retain("notes", None)).retain is None
+    friend = Library(quick._universe, agent="scout", trust="friend")
+    with pytest.raises(errors.PermissionDenied):
+        await friend.retain("notes", 10)
+    for wrong in (5, True, "10"):
+        with pytest.raises(InputError):
+            await quick.retain("notes", wrong)

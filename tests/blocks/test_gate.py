@@ -85,6 +85,7 @@ OF_A_BLOCK: dict[str, Call] = {
     "rename": lambda lib: lib.rename("shared", "other"),
     "describe": lambda lib: lib.describe("shared", description="x"),
     "pin": lambda lib: lib.pin("shared"),
+    "retain": lambda lib: lib.retain("shared", 100),
     "view": lambda lib: lib.view("shared", 1, 1),
     "delete": lambda lib: lib.delete("shared"),
     "share": lambda lib: lib.share("shared", with_agent="other"),

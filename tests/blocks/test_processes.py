@@ -33,15 +33,14 @@ def nursery() -> Iterator[Nursery]:
         yield made
 
 
-async def check_history(block: Block) -> list[int]:
+async def check_history(block: Block) -> None:
     """Versions are dense, and each of a few can be viewed and has the size it says."""
     versions = (await block.history())[::-1]
     assert [each.number for each in versions] == list(range(1, len(versions) + 1))
     some = sorted({1, len(versions), *random.sample(range(1, len(versions) + 1), min(6, len(versions)))})
-    for number in some:
+    for number in (number for number in some if not versions[number - 1].compacted):
         view = await block.at(number)
         assert len(view.text) == versions[number - 1].size, number
-    return some
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "jsonl", "postgres"])

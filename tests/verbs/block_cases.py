@@ -132,6 +132,10 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "notes", "keep": 1}, ["notes", "--keep", "1", "--yes"]),
         Case({"label": "notes"}, ["notes", "--yes"], "input"),
     ],
+    "block.retain": [
+        Case({"label": "notes", "keep": 64}, ["notes", "64", "--yes"]),
+        Case({"label": "notes", "keep": 0}, ["notes", "0", "--yes"], "input"),
+    ],
     "block.drop-checkpoint": [
         Case({"label": "notes", "name": "first"}, ["notes", "first", "--yes"]),
         Case({"label": "notes", "name": "frist"}, ["notes", "frist", "--yes"], "version_not_found"),

@@ -25,6 +25,7 @@ from dgent.blocks.overlong import is_over_limit, unflagged
 from dgent.blocks.permit import Permit
 from dgent.blocks.record import CheckpointRecord, VersionRecord
 from dgent.blocks.redaction import Redaction
+from dgent.blocks.retaining import retained, tidy
 from dgent.blocks.section import Edits, Section
 from dgent.blocks.shape import Shape
 from dgent.blocks.version import Branch, Version
@@ -131,6 +132,11 @@ class Block(Edits):
     def pinned(self) -> bool:
         """Whether a working block is always in the context."""
         return self._card.value.pinned
+
+    @property
+    def retain(self) -> int | None:
+        """How many of its versions are kept; None for all."""
+        return retained(self._card.value)
 
     @property
     def permission(self) -> str:
@@ -357,8 +363,11 @@ class Block(Edits):
         permit = await self._library._check(self, "erase", "compact")
         versions = await self._chain.versions()
         before = _oldest_kept(versions, keep, older_than)
-        named = frozenset((await self.checkpoints()).values())
-        return await rewriting.compact(self._chain, before, named, self._library.agent, permit)
+        return await rewriting.compact(self._chain, before, await self._named(), self._library.agent, permit)
+
+    async def _named(self) -> frozenset[int]:
+        """The versions that have a name."""
+        return frozenset((await self.checkpoints()).values())
 
     # -- how a change goes ----------------------------------------------------------------------
 
@@ -376,6 +385,21 @@ class Block(Edits):
         """Make a change as the next version: checked, within the limit, whole or not at all."""
         author = await self._library._author(self, op, by)
         permit = permit or await self._library._check(self, operation, op)
+        done = await self._made(op, operation, permit, change, author, message, expect, node)
+        await tidy(self, permit, done.number)
+        return done
+
+    async def _made(
+        self,
+        op: str,
+        operation: str,
+        permit: Permit,
+        change: Change,
+        author: str,
+        message: str,
+        expect: int | None,
+        node: int | None,
+    ) -> Version:
         chain = self._chain
         async with chain.alone:
             # What is appended comes after what is there by now, not only after what was seen here.

@@ -21,6 +21,7 @@ from dgent.blocks.filling import first_content, new_card
 from dgent.blocks.fitting import check_fit, unlocked
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
 from dgent.blocks.record import BLOCK, version_id
+from dgent.blocks.retaining import check_retain, retaining
 from dgent.blocks.template import LIMIT, Given, find
 from dgent.blocks.viewport import VIEW, check_view
 from dgent.errors import DgentError, InputError, VersionConflict
@@ -189,6 +190,20 @@ class Cards(Authority):
         await self._manage(block, "pin", work, f"{'pin' if pinned else 'unpin'} {label}")
         return await self._again(block)
 
+    async def retain(self, label: str, keep: int | None, *, owner: str | None = None) -> Block:
+        """Keep so many of a block's newest versions from now on, and those with a checkpoint; None for all.
+
+        Older ones are compacted now and then, as `Block.compact` does it. Only the partner may say so.
+        """
+        block = await self.get(label, owner=owner)
+        wanted = check_retain(keep)
+
+        async def work(tx: Transaction, card: Card) -> None:
+            await tx.store(retaining(card, wanted))
+
+        await self._manage(block, "retain", work, f"retain {keep or 'all'} versions of {label}", "erase")
+        return await self._again(block)
+
     async def view(
         self, label: str, start: int = 1, lines: int | None = None, *, owner: str | None = None
     ) -> Block:
@@ -254,10 +269,15 @@ class Cards(Authority):
     # -- how a card changes -----------------------------------------------------------------------
 
     async def _manage(
-        self, block: Block, what: str, work: Callable[[Transaction, Card], Awaitable[None]], note: str
+        self,
+        block: Block,
+        what: str,
+        work: Callable[[Transaction, Card], Awaitable[None]],
+        note: str,
+        operation: str = "manage",
     ) -> None:
         """Change a block's card or shares, if the agent may, in a transaction that sees whether it may."""
-        permit = await self._check(block, "manage", what)
+        permit = await self._check(block, operation, what)
 
         async def checked(tx: Transaction) -> None:
             await permit.renew(tx)

@@ -136,12 +136,12 @@ async def _changes(library: Library, standings: list[Standing]) -> list[Part]:
     await notice.load(library, looks)
     for look in looks:
         try:
-            told = await notice.notice_of(agent, look)
+            told = await notice.notice_of(agent, look, diffs < MAX_DIFFS)
         except (errors.BlockNotFound, errors.DocumentCorrupt):
             continue  # deleted since it was listed, or damaged, which is told in its place
         if told is not None:
             diffs += told.since > 0
-            lines.append(_told(_name(agent, look.block._card.value), told, diffs <= MAX_DIFFS))
+            lines.append(_told(_name(agent, look.block._card.value), told))
     return [Part("changes", "memory:changes", (), "\n".join(lines), (0, CHANGES))] if lines else []
 
 
@@ -153,13 +153,13 @@ def _may_be_news(agent: str, drawn: bulk.Drawn, seen: Crystal[SeenRecord] | None
     return since < drawn.version and (since < drawn.folded or drawn.by != {agent})
 
 
-def _told(name: str, found: Notice, in_full: bool) -> str:
+def _told(name: str, found: Notice) -> str:
     who = ", ".join(found.by)
     if not found.since:
         return f"{name}: new to you, by {who}"
     head = f"{name}: version {found.since} is {found.version} now, by {who}"
     text = str(found.diff).rstrip("\n")
-    if not in_full or not text:
+    if not text:
         return head
     return f"{head}\n{text if len(text) <= MAX_DIFF_CHARS else text[:MAX_DIFF_CHARS] + '…'}"
 

@@ -101,8 +101,11 @@ async def _changed(library: Library, blocks: list[Block]) -> list[Look]:
     return [look for look in looks if look.block.id not in same]
 
 
-async def notice_of(agent: str, look: Look) -> Notice | None:
-    """What others did to a block since an agent saw it; None when they did nothing."""
+async def notice_of(agent: str, look: Look, in_full: bool = True) -> Notice | None:
+    """What others did to a block since an agent saw it; None when they did nothing.
+
+    If not `in_full`, without the difference: for who only wants to name it.
+    """
     block, chain = look.block, look.block._chain
     if not chain.loaded:
         await chain.refresh()
@@ -115,7 +118,7 @@ async def notice_of(agent: str, look: Look) -> Notice | None:
     return Notice(
         *(block.id, block.owner, block.label, since, block.version),
         tuple(theirs),
-        await _difference(block, since),
+        await _difference(block, since) if in_full else Diff(since, block.version, ""),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dgent.blocks import tool_archive, tool_block, tool_edit, tool_history, tool_schema
-from dgent.blocks.kind import BlockKind, DocumentKind, Permission
+from dgent.blocks.kind import BlockKind, Permission
 from dgent.blocks.tool_answer import Answer, bounded, refused
 from dgent.blocks.tool_call import Call, Operation, check
 from dgent.errors import DgentError, InputError
@@ -72,8 +72,9 @@ TemplateName = Literal[
     "partner_profile",
     "task_list",
     "observation_log",
-    "rolling_log",
 ]
+# A composite needs a template of its own, and a rolling log is the system's.
+PlainDocument = Literal["text", "map", "list", "log", "tree", "counter"]
 
 Label = Annotated[str | None, "the block's label"]
 Owner = Annotated[str | None, "whose block it is, where others have shared one of this label"]
@@ -138,7 +139,7 @@ class Toolbox:
         template: Annotated[
             TemplateName | None, "create: what it is made after; describe: another one that it fits"
         ] = None,
-        document: Annotated[DocumentKind | None, "create: what it holds; text if left out"] = None,
+        document: Annotated[PlainDocument | None, "create: what it holds; text if left out"] = None,
         description: Annotated[str | None, "what belongs into it"] = None,
         kind: Annotated[
             BlockKind | None,

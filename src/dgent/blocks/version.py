@@ -40,7 +40,7 @@ class Version:
     @property
     def compacted(self) -> bool:
         """Whether only this line is left of it."""
-        return self.lost == COMPACTED
+        return bool(self.lost) and not self.frontiers  # it may have been redacted before
 
     @property
     def diffstat(self) -> str:

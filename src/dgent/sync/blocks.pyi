@@ -40,7 +40,7 @@ from dgent.blocks.authority import CONSENT_S
 from dgent.blocks.budget import Tokens, estimate
 from dgent.blocks.chain import Chain
 from dgent.blocks.folder import syncing
-from dgent.blocks.kind import BlockKind, DocumentKind, Permission
+from dgent.blocks.kind import BlockKind, Permission
 from dgent.blocks.permit import Consent
 from dgent.blocks.template import Given
 from dgent.blocks.tool_answer import Answer
@@ -55,6 +55,7 @@ from dgent.blocks.tools import (
     Message,
     Offset,
     Owner,
+    PlainDocument,
     Query,
     Tags,
     TemplateName,
@@ -339,6 +340,10 @@ class Block(Edits):
         """Whether a working block is always in the context."""
 
     @property
+    def retain(self) -> int | None:
+        """How many of its versions are kept; None for all."""
+
+    @property
     def permission(self) -> str:
         """What this agent may do with it: the least of the block's permission and the share's."""
 
@@ -534,6 +539,12 @@ class Cards(Authority):
     def pin(self, label: str, pinned: bool = True, *, owner: str | None = None) -> Block:
         """Keep a working block in the context, or no longer."""
 
+    def retain(self, label: str, keep: int | None, *, owner: str | None = None) -> Block:
+        """Keep so many of a block's newest versions from now on, and those with a checkpoint; None for all.
+
+        Older ones are compacted now and then, as `Block.compact` does it. Only the partner may say so.
+        """
+
     def view(
         self, label: str, start: int = 1, lines: int | None = None, *, owner: str | None = None
     ) -> Block:
@@ -726,7 +737,7 @@ class Toolbox:
         template: Annotated[
             TemplateName | None, "create: what it is made after; describe: another one that it fits"
         ] = None,
-        document: Annotated[DocumentKind | None, "create: what it holds; text if left out"] = None,
+        document: Annotated[PlainDocument | None, "create: what it holds; text if left out"] = None,
         description: Annotated[str | None, "what belongs into it"] = None,
         kind: Annotated[
             BlockKind | None,

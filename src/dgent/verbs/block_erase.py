@@ -10,7 +10,7 @@ from dgent.verbs.block import ERRORS
 from dgent.verbs.desk import Desk
 from dgent.verbs.entity import Removed
 from dgent.verbs.library import BLOCK, Message, One, block_of, library_of
-from dgent.verbs.memory import BlockCompacted, Redacted
+from dgent.verbs.memory import BlockCard, BlockCompacted, Redacted, card_of
 from dgent.verbs.registry import argument, option, verb
 
 
@@ -48,6 +48,21 @@ async def compact(desk: Desk, ask: Compact) -> BlockCompacted:
     moment = None if ask.older_than is None else text.moment(ask.older_than, "older_than")
     block = await block_of(await library_of(desk), ask)
     return BlockCompacted(block.owner, block.label, await block.compact(ask.keep, older_than=moment))
+
+
+class Retain(One, kw_only=True):
+    """What `block.retain` takes."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    keep: Annotated[int | None, argument("how many of the newest versions, from 64; all if left out")] = None
+
+
+@verb("block.retain", effect="destroy", errors=ERRORS)
+async def retain(desk: Desk, ask: Retain) -> BlockCard:
+    """Keep only so many of a block's newest versions from now on, and those with a checkpoint."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    return card_of(await library.retain(block.label, ask.keep, owner=block.owner))
 
 
 class Drop(One, kw_only=True):

@@ -122,6 +122,7 @@ MODULES: dict[str, str] = {
     "block.checkpoints": "dgent.verbs.block_history",
     "block.redact": "dgent.verbs.block_erase",
     "block.compact": "dgent.verbs.block_erase",
+    "block.retain": "dgent.verbs.block_erase",
     "block.drop-checkpoint": "dgent.verbs.block_erase",
     "block.sync": "dgent.verbs.block_folder",
     "block.notices": "dgent.verbs.block_news",

@@ -18,6 +18,7 @@ class BlockCard(msgspec.Struct, frozen=True):
     """What a block is, without what it says; `permission` is what the caller may do with it.
 
     `over_limit` is one that a merge made longer than it may be: it can only become shorter.
+    `retain` is how many of its versions are kept; None for all.
     """
 
     id: str
@@ -31,6 +32,7 @@ class BlockCard(msgspec.Struct, frozen=True):
     permission: str
     pinned: bool
     over_limit: bool = False
+    retain: int | None = None
 
 
 class Blocks(msgspec.Struct, frozen=True):
@@ -352,6 +354,7 @@ def card_of(found: block.Block) -> BlockCard:
         found.permission,
         found.pinned,
         found.over_limit,
+        found.retain,
     )
 
 

@@ -311,14 +311,13 @@ class SQLiteKernel(SQLiteReading):
 
     def _in_turn(self, sql: str, values: Any = ()) -> apsw.Cursor:
         """Run a statement after what waits, because it may read or change that."""
-        self._write_waiting()
         self._write_graves()
-        return self._at_once(sql, values)
+        return self._apart(sql, values)
 
-    def _apart(self, sql: str, values: Any) -> None:
+    def _apart(self, sql: str, values: Any) -> apsw.Cursor:
         """Run a statement that has nothing to do with the rows of deleted records."""
         self._write_waiting()
-        self._at_once(sql, values)
+        return self._at_once(sql, values)
 
     def _many(self, sql: str, values: Iterable[Any]) -> None:
         self._write_waiting()
@@ -341,8 +340,7 @@ class SQLiteKernel(SQLiteReading):
 
     def _write_graves(self) -> None:
         graves, self._graves = self._graves, {}
-        if len(graves) > _FEW_GRAVES:
-            # What is left of a record is small. Written anew they fill pages, and give the others back.
+        if len(graves) > _FEW_GRAVES:  # what is left of them is small: written anew, it fills few pages
             self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in graves.values()])
             self._many_at_once(_INSERT, sorted(graves.values()))
         else:

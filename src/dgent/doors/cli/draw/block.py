@@ -43,6 +43,7 @@ def card(found: memory.BlockCard, paint: Paint) -> Lines:
     head = f"{name_of(found.owner, found.label, paint)}  {kind(found.kind, paint)} {paint(found.document)}"
     about = [f"limit {found.limit:,}", found.permission]
     about += ["pinned"] if found.pinned else []
+    about += [f"keeps {many(found.retain, 'version')}"] if found.retain else []
     about += [f"template {found.template}"] if found.template else []
     over = paint("  over its limit", fg="red") if found.over_limit else ""
     lines = [f"{head}  {paint.dim(', '.join(about))}{over}"]

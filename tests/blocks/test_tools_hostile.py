@@ -1,0 +1,241 @@
+"""What models get wrong, what somebody hostile sends, and how much an answer holds at most."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import dgent
+from dgent.blocks import Library, Toolbox, tool_pattern, tool_schema, tools
+from tests.blocks.agents import library, scout, scribe, u
+from tests.blocks.tooling import minimal, no, ok
+
+__all__ = ["library", "scout", "scribe", "u"]
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------
+
+
+async def test_mistakes_say_what_to_change(scout: Library) -> None:
+    box = Toolbox(scout)
+    assert "did you mean create?" in await no(box, "block", "input", "creat", label="x")
+    assert "did you mean block_edit" in await no(box, "block_edt", "input", "append")
+    assert "no argument 'lable'" in await no(box, "block", "input", "load", lable="persona")
+    assert "label" in await no(box, "block", "input", "load", lable="persona")
+    assert "give its label, or its id" in await no(box, "block", "input", "load")
+    assert "pin takes no text" in await no(box, "block", "input", "pin", label="persona", text="x")
+    assert "replace needs new" in await no(box, "block_edit", "input", "replace", label="persona", old="x")
+    assert "a whole number" in await no(box, "block", "input", "at", label="persona", version="2")
+    assert "a text, not True" in await no(box, "block", "input", "load", label=True)
+    assert "true or false" in await no(box, "block", "input", "list", shared="yes")
+    assert "a list of texts" in await no(box, "archive", "input", "insert", text="x", tags="red")
+    assert "one of core, working" in await no(box, "block", "input", "list", kind="odd")
+    assert "operation is needed" in await no(box, "block", "input", label="persona")
+    assert "query is needed" in await no(box, "search", "input")
+    assert "did you mean 'persona'?" in await no(box, "block", "block_not_found", "load", label="persna")
+    assert "leave out expect" in await no(
+        box, "block_edit", "input", "log", label=await _log(box), text="x", expect=1
+    )
+    assert "nothing to change" in await no(box, "block", "input", "describe", label="persona")
+
+
+async def _log(box: Toolbox) -> str:
+    await ok(box, "block", "create", label="seen", template="observation_log")
+    return "seen"
+
+
+async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
+    box = Toolbox(scout)
+    known = tool_schema.parameters_of(box.block)
+    nothing = dict.fromkeys(known, None) | {"operation": "load", "label": "persona"}
+    assert (await ok(box, "block", **nothing))["version"] == 1
+    empty = {"owner": "", "id": "", "kind": "", "with_agent": "", "value": {}, "text": "", "section": ""}
+    assert (await ok(box, "block", "load", label="persona", **empty))["version"] == 1
+    assert (await ok(box, "block", "at", label="persona", version=1.0))["version"] == 1
+    await ok(box, "block", "create", label="todo", template="task_list", text="", value=[{"title": "a"}])
+    await ok(box, "block_edit", "append", label="todo", text="", value={"title": "b"})
+    await ok(box, "block_edit", "append", label="persona", text=" Always.", value={})
+    assert len((await ok(box, "block", "load", label="todo"))["value"]["items"]) == 2
+    assert "give one" in await no(
+        box, "block_edit", "input", "append", label="todo", text="x", value={"a": 1}
+    )
+    assert "nothing to add" in await no(box, "block_edit", "input", "append", label="persona")
+    await no(box, "block_edit", "input", **dict.fromkeys(tool_schema.parameters_of(box.block_edit), None))
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ('{"operation": "load", "label": "persona"}', None),
+        (b'{"operation": "load", "label": "persona"}', None),
+        ("[]", "input"),
+        ("null", "input"),
+        ('"load"', "input"),
+        ("{", "input"),
+        ("", "input"),
+        (None, "input"),
+        (b"\xff\xfe", "input"),
+        ("\ud800", "input"),
+        ("[" * 100_000, "input"),
+        ('{"operation": "load", "label": ' + "[" * 5000 + "]" * 5000 + "}", "input"),
+        (" " * 1_000_001, "input"),
+        (7, "input"),
+        ([("operation", "load")], "input"),
+        ({1: 2}, "input"),
+        ({"operation": ["load"]}, "input"),
+        ({"operation": "load", "label": 10**5000}, "input"),
+        ({"operation": "at", "label": "persona", "version": 10**5000}, "input"),
+        ({"operation": "at", "label": "persona", "version": float("nan")}, "input"),
+        ({"operation": "load", "label": "a" * 1_000_000}, "input"),
+        ({"operation": "load", "label": "a\0b"}, "input"),
+        ({"operation": "load", "label": "\ud800"}, "input"),
+        ({"operation": "load", "label": "../../etc/passwd"}, "block_not_found"),
+        ({"operation": "load", "label": "'; drop table datum; --"}, "block_not_found"),
+        ({"operation": "load", "label": "persona\u202e\x1b[2J"}, "block_not_found"),
+        ({"operation": "load", "id": "x" * 10_000}, "input"),
+        ({"operation": "create", "label": "", "text": "x"}, "input"),
+        ({"operation": "create", "label": "x", "text": "\ud800"}, "input"),
+        ({"operation": "create", "label": "x", "text": "x" * 10_000}, "limit_exceeded"),
+        ({"operation": "create", "label": "x", "owner": "scribe"}, "input"),
+        ({"operation": "create", "label": "x", "document": "map", "value": {"a": 10**5000}}, "input"),
+        ({"operation": "create", "label": "x", "document": "map", "value": {"a": float("inf")}}, "input"),
+        ({"operation": "create", "label": "x", "document": "map", "value": {"a": "\ud800"}}, "input"),
+        ({"operation": "create", "label": "x", "document": "list", "value": {1: 2}}, None),
+        ({"operation": "create", "label": "x", "limit": -1}, "input"),
+    ],
+)
+async def test_hostile_arguments(given: Any, code: str | None, scout: Library) -> None:
+    answer = await Toolbox(scout).call("block", given)
+    assert set(answer) == {"success", "message", "data"}
+    json.dumps(answer, ensure_ascii=False).encode()
+    assert len(answer["message"]) <= 2000
+    if code is None:
+        return
+    assert answer["success"] is False and answer["data"]["code"] == code, answer
+
+
+@pytest.mark.parametrize("word", ["\ud800", "\0", "x" * 60_000, "\x1b[2J{", "-1"])
+async def test_hostile_texts_in_every_argument(word: str) -> None:
+    kinds = ("text", "map", "list", "log", "tree", "counter")
+    async with dgent.open("memory:") as u:
+        box = Toolbox(Library(u, agent="scout"))
+        for kind in kinds:
+            await ok(box, "block", "create", label=kind, document=kind)
+        for name, operations in tools.OPERATIONS.items():
+            known = tool_schema.parameters_of(box.functions()[name])
+            for operation, found in operations.items():
+                plain = [each for each in found.arguments if not known[each].choices]
+                for label in kinds if name == "block_edit" else kinds[:1]:
+                    there = {"label": label} if "label" in found.arguments else {}
+                    for hostile in plain:
+                        given = {**minimal(name, operation), **there, hostile: word}
+                        json.dumps(await box.call(name, given), ensure_ascii=False).encode()
+        assert set(await box.call("search", {"query": word})) == {"success", "message", "data"}
+
+
+@pytest.mark.parametrize("name", ["", "Block", "block ", "\ud800", None, 7, ["block"], "__class__", "call"])
+async def test_hostile_names(name: Any, scout: Library) -> None:
+    answer = await Toolbox(scout).call(name, {"operation": "list"})
+    assert answer["success"] is False and "block" in answer["message"]
+
+
+async def test_a_deep_value_is_refused(scout: Library) -> None:
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    box = Toolbox(scout)
+    await ok(box, "block", "create", label="list", document="list")
+    await no(box, "block_edit", "input", "insert_item", label="list", value=deep)
+    assert (await ok(box, "block", "load", label="list"))["value"] == {"items": []}
+
+
+async def test_a_pattern_that_never_ends_is_refused(scout: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_pattern, "TIME_S", 0.3)
+    box = Toolbox(scout)
+    await ok(box, "block", "create", label="t", text="a" * 60 + "!")
+    given = {"label": "t", "old": "(a+)+$", "new": "", "regex": True}
+    assert "too long" in await no(box, "block_edit", "input", "replace", **given)
+    assert (await ok(box, "block", "info", label="t"))["version"] == 1
+
+
+async def test_a_pattern_is_used_on_the_text_it_was_tried_on(
+    scout: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Toolbox(scout)
+    texts: list[str] = []
+
+    async def meanwhile(_pattern: str, text: str) -> None:
+        texts.append(text)
+        if len(texts) == 1:
+            await (await scout.get("persona")).append(" And long ones.")
+
+    monkeypatch.setattr(tool_pattern, "check", meanwhile)
+    given = {"label": "persona", "old": "s[a-z]+t", "new": "plain", "regex": True}
+    await ok(box, "block_edit", "replace", **given)
+    assert texts == ["I like short answers.", "I like short answers. And long ones."]
+    await no(box, "block_edit", "version_conflict", "replace", **given, expect=1)
+
+
+async def test_a_replacement_that_grows_without_bound_is_refused_before_it_is_made(scout: Library) -> None:
+    box = Toolbox(scout)
+    await ok(box, "block", "create", label="t", text="a" * 4000)
+    for regex in (False, True):
+        given = {"label": "t", "old": "a", "new": "b" * 900_000, "which": "all", "regex": regex}
+        await no(box, "block_edit", "limit_exceeded", "replace", **given)
+    assert "at once" in await no(box, "block_edit", "input", "write", label="t", text="x" * 1_000_001)
+    await ok(box, "block_edit", "replace", label="t", old="a", new="b", which="all")
+
+
+# -- bounds -----------------------------------------------------------------------------------------------
+
+
+async def test_long_answers_are_cut_and_say_how_to_go_on(scout: Library) -> None:
+    box = Toolbox(scout)
+    text = "".join(f"line {n}\n" for n in range(5000))
+    block = await scout.create("long", text=text, limit=100_000)
+    first = await box.call("block", {"operation": "load", "label": "long"})
+    assert len(first["data"]["text"]) == 20_000 and "go on with offset=20000" in first["message"]
+    read, offset = first["data"]["text"], 20_000
+    while offset < len(text):
+        read += (await ok(box, "block", "load", label="long", offset=offset))["text"]
+        offset += 20_000
+    assert read == text
+    assert (await ok(box, "block", "load", label="long", offset=10**9))["text"] == ""
+    for n in range(25):
+        await block.append(f"{n}\n")
+    told = await box.call("block", {"operation": "history", "label": "long"})
+    assert len(told["data"]) == 20 and "offset=20" in told["message"]
+    assert len(await ok(box, "block", "history", label="long", offset=20)) == 6
+    await block.write("")
+    cut = await box.call("block", {"operation": "diff", "label": "long"})
+    assert len(json.dumps(cut)) < 50_000 and "offset" in cut["message"]
+    entry = await scout.archive("word " * 10_000)
+    assert len((await ok(box, "archive", "read", id=entry.id))["text"]) == 20_000
+    assert len(json.dumps(await ok(box, "search", query="word line"))) < 5_000
+
+
+async def test_many_blocks_are_listed_in_parts(scout: Library) -> None:
+    box = Toolbox(scout)
+    for n in range(60):
+        await scout.create(f"block {n:02}")
+    first = await box.call("block", {"operation": "list"})
+    assert len(first["data"]["blocks"]) == 50 and "offset=50" in first["message"]
+    assert len((await ok(box, "block", "list", offset=50))["blocks"]) == 11
+
+
+async def test_whatever_a_block_is_like_an_answer_has_its_bounds(scout: Library, scribe: Library) -> None:
+    box = Toolbox(scout)
+    choices = [f"choice {n}" for n in range(20_000)]
+    schema = {"properties": {"x": {"type": "string", "enum": choices, "description": "d" * 10_000}}}
+    await scout.create("odd", template=schema, description="d" * 100_000, limit=10**6)
+    answer = await box.call("block", {"operation": "info", "label": "odd"})
+    assert answer["success"] and answer["data"] is None and "too long" in answer["message"]
+    assert len((await ok(box, "block", "describe", label="odd", kind="core"))["description"]) == 500
+    for n in range(25):
+        made = await scribe.create(f"b{n}", text="x" * 4000)
+        await scribe.share(made.label, with_agent="scout")
+    rows = await ok(box, "block", "notices")
+    assert len(rows) == 25 and [bool(each["diff"]) for each in rows] == [True] * 20 + [False] * 5
+    assert len(json.dumps(rows)) < 30_000
