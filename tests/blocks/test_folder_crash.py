@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +15,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +131,30 @@ async def test_a_sync_that_is_killed_at_any_step_is_run_again(
             assert steps.count == most > 20
             return
     pytest.fail("it never came to its end")
+
+
+@pytest.mark.parametrize("kind", ["text", "log"])
+async def test_a_sync_that_is_killed_again_after_more_was_edited(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After any two steps: of the first sync, and of the one that comes after it."""
+    monkeypatch.setattr(os, "fsync", lambda _handle: None)
+    for steps in product(range(1, 6), repeat=2):
+        folder = tmp_path / "-".join(map(str, steps))
+        async with dgent.open("memory:") as universe:
+            block = await Library(universe, agent="scout").create("notes", document=kind)
+            await Library(universe, agent="scout").sync(folder)
+            file = folder / ("notes.md" if kind == "text" else "notes.jsonl")
+            for number, most in enumerate(steps):
+                word = f"word{number}"
+                file.write_text(f"{file.read_text()}{word if kind == 'text' else json.dumps(word)}\n")
+                with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+                    Until(patch, most)
+                    await Library(universe, agent="scout").sync(folder)
+            lib = Library(universe, agent="scout")
+            await lib.sync(folder)
+            assert re.findall(r"word\d", json.dumps(await block.value())) == ["word0", "word1"], steps
+            assert not await lib.sync(folder)
 
 
 SCRIPT = """

@@ -49,10 +49,10 @@ def made(block: Block, given: Sequence[Any]) -> list[Line]:
     return found
 
 
-def are_in(document: Document, taken: Sequence[Line]) -> bool:
-    """Whether some entries are in a log; they came there together."""
+def those_in(document: Document, taken: Sequence[Line]) -> list[Line]:
+    """Those of some entries that are in a log: the others were about to come there, and did not."""
     there = {sameness(each) for each in document.entries()}
-    return any(sameness(each.kept) in there for each in taken)
+    return [each for each in taken if sameness(each.kept) in there]
 
 
 def append(document: Document, new: Sequence[Line]) -> None:

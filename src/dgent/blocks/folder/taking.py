@@ -167,8 +167,7 @@ def _edit(block: Block, entry: Entry, file: File, copy: Document, wanted: Any) -
 def _edit_log(block: Block, entry: Entry, file: File, wanted: list[Any]) -> Edit | None:
     document = block._chain.document
     before = document.fork_at(entry.base.frontiers).entries()
-    taken = [] if entry.taking is None else entry.taking.lines
-    taken = taken if lines.are_in(document, taken) else []
+    taken = [] if entry.taking is None else lines.those_in(document, entry.taking.lines)
     entry.taking = None
     fresh = lines.added(before, wanted, taken)
     if not fresh:
