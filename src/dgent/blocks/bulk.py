@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from dgent.blocks import errors
 from dgent.blocks import shape as shapes
@@ -18,7 +18,6 @@ from dgent.blocks.document import Document
 from dgent.blocks.form import rendered
 from dgent.blocks.record import snapshot_id, version_id
 from dgent.blocks.shape import Shape
-from dgent.errors import DgentError
 from dgent.model.datum import Datum
 from dgent.universe.universe import Universe
 
@@ -107,8 +106,8 @@ async def draw(
     for reading in await _read(universe, list(changed)):
         by = frozenset(each.author or "" for each in reading.came)
         card = changed.pop(reading.id)
-        made = Drawn(card.rev, reading.last, "", by, reading.folded)
-        drawn[reading.id] = _drawn(card, made, reading.document, how)
+        text, problem = _text(card, reading.document, how)
+        drawn[reading.id] = Drawn(card.rev, reading.last, text, by, reading.folded, problem)
     for id, card in changed.items():  # these were folded while they were read
         drawn[id] = await _drawn_alone(universe, card, how)
 
@@ -120,12 +119,13 @@ async def load(universe: Universe, chains: Mapping[str, Chain]) -> None:
             chains[reading.id].hold(reading.snapshot, reading.came)
 
 
-def _drawn(card: Card, made: Drawn, document: Callable[[], Document], how: Draw) -> Drawn:
+def _text(card: Card, document: Callable[[], Document], how: Draw) -> tuple[str, str]:
+    """A document as text, and why it cannot be read, if so: the others can."""
     try:
         shape = shapes.load(card.value.document, card.value.shape)
-        return replace(made, text=how(shape, document(), card.value.limit))
+        return how(shape, document(), card.value.limit), ""
     except (errors.DocumentCorrupt, errors.TemplateError) as error:
-        return _unreadable(made, error)  # the others can
+        return f"[this block cannot be read: {error.message}]", error.message
 
 
 async def _drawn_alone(universe: Universe, card: Card, how: Draw) -> Drawn:
@@ -133,22 +133,26 @@ async def _drawn_alone(universe: Universe, card: Card, how: Draw) -> Drawn:
     try:
         await chain.refresh()
     except errors.DocumentCorrupt as error:
-        return _unreadable(Drawn(card.rev, 0, "", frozenset()), error)
-    made = Drawn(card.rev, chain.number, "", frozenset(each.by for each in chain.tail), chain.folded)
-    return _drawn(card, made, lambda: chain.document, how)
-
-
-def _unreadable(made: Drawn, error: DgentError) -> Drawn:
-    return replace(made, text=f"[this block cannot be read: {error.message}]", problem=error.message)
+        text = f"[this block cannot be read: {error.message}]"
+        return Drawn(card.rev, 0, text, frozenset(), 0, error.message)
+    by = frozenset(each.by for each in chain.tail)
+    text, problem = _text(card, lambda: chain.document, how)
+    return Drawn(card.rev, chain.number, text, by, chain.folded, problem)
 
 
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
     """Snapshots and versions of some blocks; not of those that were folded meanwhile."""
-    # There are two places for a snapshot, of which one is in use.
-    found = await _get(universe, [snapshot_id(id, place) for place in (0, 1) for id in ids])
-    snapshots = [one or other for one, other in zip(found[: len(ids)], found[len(ids) :], strict=True)]
-    readings = [_Reading(id, each) for id, each in zip(ids, snapshots, strict=True) if _is_sound(each)]
+    whole, missing = await _read_at(universe, ids, 0)
+    # There are two places for a snapshot, of which one is in use: most often the first.
+    return whole + (await _read_at(universe, missing, 1))[0] if missing else whole
+
+
+async def _read_at(universe: Universe, ids: Sequence[str], place: int) -> tuple[list[_Reading], list[str]]:
+    """Those of some blocks that have their snapshot in one place, or none yet, and the others."""
+    found = await _get(universe, [snapshot_id(id, place) for id in ids])
+    readings = [_Reading(id, each) for id, each in zip(ids, found, strict=True) if _is_sound(each)]
     whole: list[_Reading] = []
+    missing: list[str] = []
     while readings:
         asked = [each.wanted() for each in readings]
         answers = iter(await _get(universe, [id for each in asked for id in each]))
@@ -157,8 +161,10 @@ async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
             done = reading.take([next(answers) for _ in wanted])
             if done is not None:
                 (whole if done else further).append(reading)
+            elif reading.snapshot is None:
+                missing.append(reading.id)
         readings = further
-    return whole
+    return whole, missing
 
 
 def _is_sound(snapshot: Datum | None) -> bool:

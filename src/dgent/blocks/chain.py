@@ -39,11 +39,11 @@ from dgent.universe.universe import Universe
 
 FOLD = 128  # versions that are folded together
 FOLD_BYTES = 64 * 1024  # or when their updates are this large
-KEEP = 32  # of the newest that stay unfolded
-STATE_EVERY = 4  # pages, of which one has the state
+KEEP = 16  # of the newest that stay unfolded
+STATE_EVERY = 3  # pages, of which one has the state
 FOLD_AGE = timedelta(hours=1)  # or when the oldest of a few is older than this
 LOOK_S = 0.005  # what was seen so long ago may be behind
-READ = 48  # versions read at once when it is not known how many there are
+READ = 64  # versions read at once when it is not known how many there are
 
 
 class Chain:

@@ -61,13 +61,10 @@ class Document:
                 raise errors.DocumentCorrupt(f"an update of a document is at most {limit} bytes")
         # One after the other: taken in as a batch they cost the square of the text's length. One that waits
         # for a later one is asked again when that is there.
-        waiting = [each for each in some if self._take(each)]
-        if any(self._take(each) for each in waiting):
+        take = self._doc.import_
+        waiting: list[bytes] = _guarded(lambda: [each for each in some if take(each).pending])
+        if waiting and _guarded(lambda: any(take(each).pending for each in waiting)):
             raise errors.DocumentCorrupt("an update builds on others that are not there")
-
-    def _take(self, given: bytes) -> bool:
-        """Take in one update; True when it builds on others that are not there yet."""
-        return bool(_guarded(lambda: self._doc.import_(given)).pending)
 
     def take_update(self) -> bytes:
         """What was done since the last call, as bytes for other documents; empty when nothing was."""

@@ -354,8 +354,7 @@ class Universe:
         self._check()
         if isinstance(ids_, str) or not isinstance(ids_, Iterable):
             raise InputError(f"get_many takes ids, not {type(ids_).__name__}", field="ids")
-        wanted = [ids.check_id(id) for id in ids_]
-        found = await self.backend.get_many(wanted, await self._seq_of(as_of))
+        found = await self.backend.get_many(builtins.list(ids_), await self._seq_of(as_of))
         return [d if raw or d is None else self.contracts.lenient(d) for d in found]
 
     async def exists(self, id: str) -> bool:
