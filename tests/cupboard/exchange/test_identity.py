@@ -23,3 +23,25 @@ def test_whatever_a_folder_holds_it_comes_out_and_in_as_the_same(folder: Folder)
         assert lines(first) == lines(second)
         assert one == two
         assert done.dry_run is False
+
+
+def test_lines_that_fit_no_stash_are_odd_alike_in_whatever_order(tmp_path: Path) -> None:
+    moment = "2026-02-12T08:15:00Z"
+    told = {"stash_id": "s1", "value": None, "operation": "set", "changed_by": "a", "created_at": moment}
+    stash = {
+        "stash_id": "s1",
+        "name": "n",
+        "value": 1,
+        "stash_type": "counter",
+        "version": 1,
+        "created_at": moment,
+        "updated_at": moment,
+        "properties": {},
+    }
+    history = [{**told, "history_id": f"h{n}", "version": 1 + n // 2} for n in (3, 2, 1, 0)]
+    folder = {"stashes": [stash], "stash_history": history}
+    one, _, _ = asyncio.run(through(write(tmp_path / "source", folder), tmp_path / "first"))
+    assert sorted(each[1].reason for id, each in one.items() if "/line/" in id) == [
+        *["its stash has another value in this version"] * 2,
+        *["its stash is only at version 1"] * 2,
+    ]

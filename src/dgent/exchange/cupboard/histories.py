@@ -68,12 +68,15 @@ def _life(row: Row, entries: list[Row], changed_at: dict[str, datetime]) -> Life
 
     for number, same in sorted(later(entries, lambda each: each.fields["version"], fits).items()):
         entry, *others = same
-        odd += [(each, "another line has the same version of this stash") for each in others]
+        # Where none of them fits they are all odd alike, in whatever order they stand.
         if number > version:
-            odd.append((entry, f"its stash is only at version {version}"))
-        elif not fits(entry):
-            odd.append((entry, "its stash has another value in this version"))
-        elif number == version:
+            odd += [(each, f"its stash is only at version {version}") for each in same]
+            continue
+        if not fits(entry):
+            odd += [(each, "its stash has another value in this version") for each in same]
+            continue
+        odd += [(each, "another line has the same version of this stash") for each in others]
+        if number == version:
             last = _version(last, row, entry, changed_at[entry.file], when.told)
         else:
             versions.append(_version(last, row, entry, changed_at[entry.file], False))
