@@ -41,7 +41,7 @@ layers: $(VENV)/.installed  ## who may import whom
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.installed  ## every snippet in the docs runs
-	$(BIN)/python -m pytest -q tests/docs
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/docs
 
 bench: $(VENV)/.installed-bench  ## measure against the alternatives
 	$(BIN)/python -m bench $(ARGS)
