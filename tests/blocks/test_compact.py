@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -247,3 +248,26 @@ async def test_a_rule_is_kept_from_then_on(quick: Library, monkeypatch: pytest.M
     for wrong in (5, True, "10"):
         with pytest.raises(InputError):
             await quick.retain("notes", wrong)
+
+
+async def test_an_edit_stands_when_leave_is_taken_while_its_rule_is_applied(
+    quick: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retaining, "LEAST", 10)
+    await grown(quick, 19)
+    await quick.retain("notes", 10)
+    await quick.agents.create("scribe")
+    await quick.share("notes", with_agent="scribe", permission="append")
+    theirs = await Library(quick._universe, agent="scribe").get("notes")
+    write = theirs._chain.write
+
+    async def write_then_unshare(*args: Any) -> Any:
+        done = await write(*args)
+        await quick.unshare("notes", with_agent="scribe")
+        return done
+
+    monkeypatch.setattr(theirs._chain, "write", write_then_unshare)
+    assert (await theirs.append("theirs\n")).number == 20
+    assert (await (await quick.get("notes")).text()).endswith("theirs\n")
+    with pytest.raises(errors.PermissionDenied):
+        await theirs.append("more\n")

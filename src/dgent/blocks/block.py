@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -29,7 +30,7 @@ from dgent.blocks.retaining import retained, tidy
 from dgent.blocks.section import Edits, Section
 from dgent.blocks.shape import Shape
 from dgent.blocks.version import Branch, Version
-from dgent.errors import Conflict, InputError, VersionConflict
+from dgent.errors import Conflict, DgentError, InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.store.backend import Op
 from dgent.universe import writing
@@ -317,6 +318,9 @@ class Block(Edits):
     async def checkpoints(self) -> dict[str, int]:
         """The named versions."""
         await self._library._check(self, "read", "history")
+        return await self._checkpoints()
+
+    async def _checkpoints(self) -> dict[str, int]:
         query = Query(schema="block.checkpoint", where={"block": self.id}, descending=False, limit=None)
         found = await self._library._universe.recall(query)
         return {each.value.name: each.value.version for each in found}
@@ -367,7 +371,7 @@ class Block(Edits):
 
     async def _named(self) -> frozenset[int]:
         """The versions that have a name."""
-        return frozenset((await self.checkpoints()).values())
+        return frozenset((await self._checkpoints()).values())
 
     # -- how a change goes ----------------------------------------------------------------------
 
@@ -456,7 +460,8 @@ class Block(Edits):
                     continue
                 if done is not None:
                     if self.over_limit and length <= self.limit:
-                        await permit.renew()  # the card is another one now
+                        with suppress(DgentError):  # it is stored, whatever became of the leave since
+                            await permit.renew()  # the card is another one now
                     return done
                 if not await chain.rebase(update):
                     raise _Overtaken("the history was compacted meanwhile", id=self.id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dgent.blocks import rewriting
 from dgent.blocks.access import Card
 from dgent.blocks.record import BlockRecord
-from dgent.errors import InputError, StorageError, VersionConflict
+from dgent.errors import DgentError, InputError
 
 if TYPE_CHECKING:
     from dgent.blocks.block import Block
@@ -41,9 +41,9 @@ def retaining(card: Card, keep: int | None) -> Card:
 
 
 async def tidy(block: Block, permit: Permit, number: int) -> None:
-    """Apply a block's rule, now and then; what is not done now is done later."""
+    """Apply a block's rule, now and then; what is not done now is done later, and the edit stands."""
     keep = retained(block._card.value)
     if keep is None or number <= keep or number % (keep // 2):
         return
-    with suppress(StorageError, VersionConflict):
+    with suppress(DgentError):
         await rewriting.compact(block._chain, number - keep + 1, await block._named(), block.owner, permit)

@@ -13,7 +13,6 @@ from dgent.blocks.shape import Field, Shape
 from dgent.errors import InputError
 
 EDITABLE = ("label", "description", "kind", "permission", "limit", "pinned")
-FIXED = ("id", "owner", "document", "template", "allowed")
 _HEAD = "# This describes the block beside it, and may be edited."
 _REST = "# This only tells: changes of it are not taken over."
 
