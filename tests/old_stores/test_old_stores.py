@@ -1,0 +1,159 @@
+"""Stores that earlier versions wrote still open, give the same answers, and pass the deep check."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgent
+from dgent.blocks import Library
+from dgent.cupboard import Cupboard
+from dgent.exchange.backup import restore
+from dgent.verbs.desk import Desk
+from dgent.verbs.store import Doctor, doctor
+from tests.postgres.server import HASTY, Server, with_universe
+
+HERE = Path(__file__).parent
+ANSWERS: dict[str, Any] = json.loads((HERE / "answers.json").read_text())
+NOTES = ("note.mark", "note.price", "note.tick", "")
+
+
+def unpack(name: str, to: Path) -> Path:
+    with tarfile.open(HERE / f"{name}.tar.xz") as archive:
+        archive.extractall(to, filter="data")
+    return to / name
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server(HASTY).create().start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=["sqlite", "backup", "jsonl", "jsonl_without_cache", "postgres"])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where one of the old stores is, ready to be opened."""
+    engine: str = request.param
+    if engine == "postgres":
+        server: Server = request.getfixturevalue("server")
+        load_dump(server, unpack(engine, tmp_path) / "old.sql")
+        return with_universe(server.url, "old")
+    if engine == "backup":
+        await restore(unpack(engine, tmp_path), tmp_path / "home")
+        return f"sqlite:///{tmp_path}/home/membrane.db"
+    if engine == "sqlite":
+        return f"sqlite:///{unpack(engine, tmp_path)}/membrane.db"
+    folder = unpack("jsonl", tmp_path)
+    if engine == "jsonl_without_cache":
+        for cached in (folder / ".cache").iterdir():
+            cached.unlink()
+    return f"jsonl:{folder}"
+
+
+def load_dump(server: Server, dump: Path) -> None:
+    psql = [server.bin / "psql", "-q", "-v", "ON_ERROR_STOP=1", server.url]
+    script = b'DROP SCHEMA IF EXISTS "old" CASCADE;\n' + dump.read_bytes()
+    subprocess.run(psql, input=script, check=True, capture_output=True, cwd=server.folder)
+
+
+async def test_records_and_their_history(url: str) -> None:
+    async with dgent.open(url) as u:
+        found = {}
+        async for each in u.iterate(dgent.Query(limit=None), raw=True):
+            if (each.schema or "") in NOTES:
+                found[each.id] = record_answer(each)
+        assert found == ANSWERS["records"]
+        past = {
+            id: [None if v.datum is None else [v.datum.rev, v.datum.data] for v in await u.history(id)]
+            for id in ANSWERS["history"]
+        }
+        assert past == ANSWERS["history"]
+        assert len(await u.changes(0, limit=None)) == ANSWERS["commits"]
+        assert not await u.exists("mark-gone")
+
+
+def record_answer(datum: dgent.Datum) -> dict[str, Any]:
+    content = datum.content or b""
+    return {
+        "schema": datum.schema,
+        "version": datum.schema_version,
+        "rev": datum.rev,
+        "author": datum.author,
+        "tags": sorted(datum.tags),
+        "data": datum.data,
+        "content": content.hex() if len(content) < 64 else hashlib.sha256(content).hexdigest(),
+    }
+
+
+async def test_queries_use_the_stored_indexes(url: str) -> None:
+    async with dgent.open(url) as u:
+        query = dgent.Query(schema="note.mark", where={"weight": {"$gte": 7}})
+        assert [each.id for each in await u.query(query, raw=True)] == ANSWERS["weights"]
+
+
+async def test_blocks(url: str) -> None:
+    async with dgent.open(url) as u:
+        scout = Library(u, agent="scout")
+        blocks = {block.label: block for block in await scout.list()}
+        assert set(blocks) == set(ANSWERS["blocks"])
+        for label, wanted in ANSWERS["blocks"].items():
+            block = blocks[label]
+            assert await block.text() == wanted["text"], label
+            assert len(await block.history()) == wanted["versions"], label
+            assert await block.checkpoints() == wanted["checkpoints"], label
+            for number, text in wanted["views"].items():
+                assert await text_at(block.at, int(number)) == text, (label, number)
+        found = await scout.search("river")
+        assert sorted(hit.snippet for hit in found) == ANSWERS["archive"]
+        assert "hunter2" not in str([await block.text() for block in blocks.values()])
+
+
+async def text_at(at: Callable[[int], Any], number: int) -> str:
+    """A version's text, or the name of the error that says why it cannot be had."""
+    try:
+        text: str = (await at(number)).text
+        return text
+    except dgent.DgentError as error:
+        return type(error).__name__
+
+
+async def test_cupboard(url: str) -> None:
+    async with dgent.open(url) as u:
+        cupboard = Cupboard(u)
+        assert sorted(crumb.name for crumb in await cupboard.ready()) == ANSWERS["ready"]
+        assert {crumb.name: crumb.state for crumb in await cupboard.crumbs.fetch()} == ANSWERS["crumbs"]
+        assert [[trail.name, trail.lesson] for trail in await cupboard.lessons()] == ANSWERS["lessons"]
+        assert [str(finding) for finding in (await cupboard.audit()).findings] == ANSWERS["audit"]
+
+
+async def test_the_deep_check_finds_nothing(url: str) -> None:
+    async with dgent.open(url) as u:
+
+        async def universe() -> dgent.Universe:
+            return u
+
+        examined = await doctor(Desk(universe), Doctor(deep=True))
+        assert examined.healthy, [each for each in examined.findings if each.level == "problem"]
+
+
+async def test_writing_goes_on(url: str) -> None:
+    async with dgent.open(url, author="later") as u:
+        cupboard, scout = Cupboard(u), Library(u, agent="scout")
+        log = await scout.get("log")
+        await log.append("written later\n")
+        await cupboard.add("found later")
+        await u.put(dgent.Datum(id="mark-3", schema="note.mark", schema_version=2, data={"action": "later"}))
+    async with dgent.open(url) as u:
+        text = await (await Library(u, agent="scout").get("log")).text()
+        assert text == ANSWERS["blocks"]["log"]["text"] + "written later\n"
+        stored = await u.get("mark-3", raw=True)
+        assert stored.rev == 3 and stored.author == "later"
+        assert (await u.history("mark-3"))[-1].datum.data == {"action": "step 3", "weight": 3}
