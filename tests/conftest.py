@@ -1,4 +1,4 @@
-"""How hypothesis runs here: the same number of examples everywhere, new ones every time."""
+"""Settings of hypothesis, and one message instead of hundreds where no Postgres server can be started."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.postgres.server import NoServer
 
 # Before anything imports it: the contract's asserts are to say what they saw.
 pytest.register_assert_rewrite("dgent.testing")
@@ -21,3 +23,9 @@ settings.register_profile(
 # Hypothesis's own "ci" profile repeats the same examples forever; ours keeps looking.
 settings.register_profile("ci", settings.get_profile("dgent"), derandomize=False, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "dgent")
+
+
+def pytest_exception_interact(node: pytest.Item, call: pytest.CallInfo[object]) -> None:
+    """Stop at the first test that finds no server: all others that need one would only say the same."""
+    if call.excinfo is not None and call.excinfo.errisinstance(NoServer) and not node.session.shouldfail:
+        node.session.shouldfail = f"no Postgres server: {call.excinfo.value}"

