@@ -1,4 +1,4 @@
-"""The server that tests run on starts wherever the checkout lies, and leaves nothing behind when it cannot."""
+"""The tests' Postgres starts wherever the checkout lies, and leaves nothing behind when it cannot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.postgres.server import NoServer, Server, binaries
 
 
 @pytest.fixture
-def own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for temporary files that only this test uses, which every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="dgent-own-"))
     folder.chmod(0o755)
@@ -69,9 +70,9 @@ def test_no_server_is_said_once(tmp_path: Path) -> None:
         "import tests.postgres.server as s\ns.binaries = lambda: s.Path('/nowhere/pginstall')\n"
     )
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "DGENT_"))}
+    options = ("-q", "-n", "1", "-p", "no:cacheprovider", "-p", "broken")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", "-p", "broken"]
-        + ["tests/postgres/test_universe.py"],
+        [sys.executable, "-m", "pytest", *options, "tests/postgres/test_universe.py"],
         env={**env, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)]), "TMPDIR": str(tmp_path)},
         cwd=root,
         capture_output=True,
