@@ -149,15 +149,35 @@ class Many(Node):
     def carry(self, old: Any, new: Any) -> Any:
         if not self.unknown(old):
             return new
-        twins: dict[bytes | None, list[Any]] = {}
-        for item in old:
-            twins.setdefault(self._known(item), []).append(item)
-        out = []
-        for item in new:
-            same = twins.get(self._known(item), ())
-            # Of two equal items nobody can say whose unknown fields to keep.
-            out.append(self.item.carry(same[0], item) if len(same) == 1 else item)
+        before = list(old)
+        pairs = self._pair_equal(before, new)
+        if self.build is not frozenset:
+            _pair_changed(pairs, len(before), len(new))
+        out = [self.item.carry(before[pairs[n]], item) if n in pairs else item for n, item in enumerate(new)]
         return sorted(out, key=codec.canonical) if self.build is frozenset else out
+
+    def _pair_equal(self, old: Sequence[Any], new: Sequence[Any]) -> dict[int, int]:
+        """The old place of each new item that the contract sees as equal.
+
+        Equal items pair up in order; where some of them came or went, those in their old place first.
+        """
+        places, wanted = self._grouped(old), self._grouped(new)
+        pairs: dict[int, int] = {}
+        for known, now in wanted.items():
+            was = places.get(known, [])
+            if len(was) != len(now):
+                stayed = {n: n for n in now if n in was}
+                pairs |= stayed
+                was, now = [n for n in was if n not in stayed], [n for n in now if n not in stayed]
+            pairs |= dict(zip(now, was, strict=False))
+        return pairs
+
+    def _grouped(self, items: Sequence[Any]) -> dict[bytes | None, list[int]]:
+        """The places of the items, by what the contract sees of each."""
+        places: dict[bytes | None, list[int]] = {}
+        for place, item in enumerate(items):
+            places.setdefault(self._known(item), []).append(place)
+        return places
 
     def _known(self, data: Any) -> bytes | None:
         """What the contract sees of an item, defaults filled in, as comparable bytes."""
@@ -404,6 +424,17 @@ class Record(Node):
             for name, field in sorted(self.fields.items())
         ]
         return "{" + ",".join(parts) + "}"
+
+
+def _pair_changed(pairs: dict[int, int], old: int, new: int) -> None:
+    """Pair each other item with the unpaired old one that stands as far behind the same neighbour."""
+    taken = set(pairs.values())
+    here = -1
+    for n in range(new):
+        here = pairs.get(n, here + 1)
+        if n not in pairs and here < old and here not in taken:
+            pairs[n] = here
+            taken.add(here)
 
 
 def _is_link(node: Node) -> bool:
