@@ -37,16 +37,23 @@ KINDS: tuple[Kind, ...] = (
 
 # Many of these live at once while many tasks write. They are in no cycle, so `gc=False` spares the
 # collector from looking at them; without it, it took a quarter of the time.
+class Shaped(msgspec.Struct, frozen=True, gc=False):
+    """A record's data as it is in some version of its schema."""
+
+    version: int
+    data: dict[str, Any]
+
+
 class Put(msgspec.Struct, frozen=True, gc=False):
     """Store a datum.
 
-    `indexed` is its data in the shape that the schema's index uses, when that differs from the
-    data and the caller has the steps to make it.
+    `indexed` is its data in the newest version that the caller knows, when the datum is of another one.
+    The index takes it only if it describes records in that very version.
     """
 
     datum: Datum
     expect: Expect = None
-    indexed: dict[str, Any] | None = None
+    indexed: Shaped | None = None
     plain: bool = False  # the data came from an encoder of ours, so it needs no second check
 
     @property

@@ -11,7 +11,7 @@ import msgspec
 from dgent import clock, codec, ids
 from dgent.errors import InputError, SchemaError
 from dgent.model import path as paths
-from dgent.store.backend import KINDS, Check, Commit, Declaration, Delete, Guard, Keep, Op, Put
+from dgent.store.backend import KINDS, Check, Commit, Declaration, Delete, Guard, Keep, Op, Put, Shaped
 
 MAX_SEQ = 2**63 - 1
 MAX_VERSION = 2**31
@@ -66,9 +66,9 @@ def check_op(op: Op) -> None:
         raise InputError(f"expect must be None, a rev or LIVE, not {expect!r}", field="expect", hint=hint)
     if type(op) is Put and op.indexed is not None:
         # Index keys are made while writing, when it is too late to refuse.
-        if not isinstance(op.indexed, dict):
-            raise InputError("indexed must be a dict", field="indexed")
-        codec.encode(codec.plain(op.indexed))
+        if not isinstance(op.indexed, Shaped) or not isinstance(op.indexed.data, dict):
+            raise InputError("indexed must be a Shaped with a dict", field="indexed")
+        codec.encode(codec.plain(op.indexed.data))
 
 
 def check_commit(commit: Commit) -> None:

@@ -331,10 +331,11 @@ class Ledger:
         if state.paths or state.refs:
             if made.sv == state.iv:
                 keys = field_keys(state, made.plain)
-            elif isinstance(op, Put) and op.indexed is not None:
-                keys = field_keys(state, op.indexed)
+            elif isinstance(op, Put) and op.indexed is not None and op.indexed.version == state.iv:
+                keys = field_keys(state, op.indexed.data)
                 fk = pack_keys(keys)
             else:
+                # Nobody here can say where it stands: the writer is older than the index, or raw.
                 fk = EMPTY
         if head is None:
             tip.dk += 1

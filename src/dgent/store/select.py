@@ -450,8 +450,9 @@ def referrers(reading: Reading, id: str, limit: int | None, view: View) -> list[
 
 def _refers(reading: Reading, state: SchemaState, row: Row, id: str, view: View) -> bool:
     keys = unpack_keys(row.fk) if row.fk else {}
-    if REF in keys:
-        # Indexed from an upgraded copy: the stored data may hold the ref elsewhere.
+    if REF in keys and (REF in state.ready or view.version(state.name) != state.iv):
+        # Indexed from an upgraded copy: the stored data may hold the ref elsewhere. Before the index
+        # is built, the copy may be of an older version, so whoever knows the newest looks again.
         return order.key(id) in keys[REF]
     return id in referred(state, view.shape(datum_of(row, reading.name)))
 

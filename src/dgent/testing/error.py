@@ -10,7 +10,7 @@ import pytest
 from dgent.errors import InputError
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Check, Commit, Declaration, Delete, Guard, Keep, Put
+from dgent.store.backend import Backend, Check, Commit, Declaration, Delete, Guard, Keep, Put, Shaped
 from dgent.testing.contract import (
     DAY,
     STORED,
@@ -103,7 +103,7 @@ class ErrorContract(Contract):
             *({"kind": kind} for kind in ("other", None, 0)),
             *({"of_seq": seq} for seq in ("1", 1.5, 2**63)),
             *({"guard": Guard(since)} for since in sinces),
-            {"ops": [Put(typed("a"), indexed={"n": 2**70})]},
+            {"ops": [Put(typed("a"), indexed=Shaped(2, {"n": 2**70}))]},
             {"ops": [Put(typed("a"), indexed=no_map)]},
         ]
         await kept.declare(Declaration("note", 2, indexes=("n",)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Declaration, Delete, Put
+from dgent.store.backend import Backend, Declaration, Delete, Put, Shaped
 from dgent.testing.contract import (
     STORED,
     Contract,
@@ -72,21 +72,36 @@ class IndexContract(Contract):
 
     async def test_a_writer_with_the_steps_indexes_at_once(self, store: Backend) -> None:
         await store.declare(Declaration("note", 2, indexes=("number",), refs=("number",)))
-        b = Put(typed("b", "x"), indexed={"number": "x"})
-        await commit(store, Put(typed("a", 5), indexed={"number": 5}), b)
+        b = Put(typed("b", "x"), indexed=Shaped(2, {"number": "x"}))
+        await commit(store, Put(typed("a", 5), indexed=Shaped(2, {"number": 5})), b)
         assert (await stats_of(store)).lagging == 0
         assert await found(store, schema="note", where={"number": 5}, view=Steps(2)) == ["a"]
         assert [datum.id for datum in await store.referrers("x", None)] == ["b"]
-        await commit(store, Put(typed("a", 6), indexed={"number": 6}), Delete("b"))
+        await commit(store, Put(typed("a", 6), indexed=Shaped(2, {"number": 6})), Delete("b"))
         assert await found(store, schema="note", where={"number": 5}, view=Steps(2)) == []
         assert await found(store, schema="note", where={"number": 6}, view=Steps(2)) == ["a"]
         assert await store.referrers("x", None) == []
+
+    async def test_a_writer_of_an_older_version_leaves_its_records_unindexed(self, store: Backend) -> None:
+        """Its shape is not that of the index, so a query looks at the record until someone fills it."""
+        await store.declare(Declaration("note", 3, indexes=("double",), refs=("double",)))
+        await commit(store, Put(typed("a", 5), indexed=Shaped(2, {"number": 5})))
+        await commit(store, Put(typed("b", 6), indexed=Shaped(3, {"number": 6, "double": 12})))
+        assert (await stats_of(store)).lagging == 1
+        for where, wanted in (({"double": 10}, ["a"]), ({"double": 12}, ["b"])):
+            assert await found(store, schema="note", where=where, view=Steps(3)) == wanted
+        assert await found(store, schema="note", where={"double": {"$exists": False}}, view=Steps(3)) == []
+        await commit(store, Put(typed("b", 7), indexed=Shaped(2, {"number": 7})))
+        assert await found(store, schema="note", where={"double": 14}, view=Steps(3)) == ["b"]
+        assert await found(store, schema="note", where={"double": 12}, view=Steps(3)) == []
+        await commit(store, Put(typed("a", version=2, data={"number": 5}), indexed=Shaped(4, {"double": 9})))
+        assert await found(store, schema="note", where={"double": 10}, view=Steps(3)) == ["a"]
 
     async def test_refs_of_an_upgraded_copy_are_exact(self, store: Backend) -> None:
         """Also where ids begin alike for longer than an index key is."""
         await store.declare(Declaration("note", 2, refs=("number",)))
         ids = ["x" * 300 + end for end in "abc"]
-        await commit(store, *(Put(typed(id[-1], id), indexed={"number": id}) for id in ids[:2]))
+        await commit(store, *(Put(typed(id[-1], id), indexed=Shaped(2, {"number": id})) for id in ids[:2]))
         await put(store, typed("c", ids[2]))
         for view in (STORED, Steps(2)):
             for id in ids[:2]:
@@ -95,6 +110,16 @@ class IndexContract(Contract):
         await store.declare(Declaration("note", 2, indexes=("number",)))
         await fill(store, Steps(2))
         assert [datum.id for datum in await store.referrers(ids[2], None)] == ["c"]
+
+    async def test_refs_of_an_older_upgraded_copy_are_not_taken_for_the_newest(self, store: Backend) -> None:
+        """A record indexed by the refs of version 2, which lie elsewhere in version 3."""
+        await store.declare(Declaration("note", 2, refs=("number",)))
+        await commit(store, Put(typed("a", "x"), indexed=Shaped(2, {"number": "x"})))
+        await store.declare(Declaration("note", 3, refs=("double",)))
+        for _ in range(2):
+            assert [datum.id for datum in await store.referrers("xx", None, Steps(3))] == ["a"]
+            assert await store.referrers("x", None, Steps(3)) == []
+            await fill(store, Steps(3))
 
     async def test_refs_of_old_records_are_found_during_a_fill(self, store: Backend) -> None:
         await put(store, typed("a", "x", day=1), typed("b", ["y", "x"], day=2), typed("c", "z", day=3))

@@ -9,7 +9,7 @@ from dgent.errors import Corrupt, InputError, NewerRecord, NotFound, SchemaError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.schema import Schema
-from dgent.store.backend import Declaration, Page
+from dgent.store.backend import Declaration, Page, Shaped
 from dgent.store.row import DATA, SV
 
 T = TypeVar("T")
@@ -89,13 +89,13 @@ class Contracts:
         except (Unreadable, NewerRecord):
             return datum.data
 
-    def indexed(self, datum: Datum) -> dict[str, Any] | None:
-        """The data in the shape of the index, for an old record that is stored as it is."""
+    def indexed(self, datum: Datum) -> Shaped | None:
+        """The data in this program's version, for an old record that is stored as it is."""
         schema = self.named(datum.schema)
         if schema is None or not (schema.indexes or schema.ref_paths):
             return None
         shape = self.shape(datum)
-        return None if shape is datum.data else dict(shape)
+        return None if shape is datum.data else Shaped(schema.version, dict(shape))
 
     # -- from records to values -----------------------------------------------------------
 

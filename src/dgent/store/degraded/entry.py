@@ -10,7 +10,7 @@ import msgspec
 
 from dgent import clock, codec
 from dgent.model.datum import Datum
-from dgent.store.backend import Check, Commit, Delete, Expect, Op, Put
+from dgent.store.backend import Check, Commit, Delete, Expect, Op, Put, Shaped
 from dgent.store.ledger import Prepared
 
 ENTRY = "dgent.outbox"
@@ -37,6 +37,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     content: bytes = b""
     extra: bytes | None = None
     indexed: bytes | None = None
+    indexed_version: int = 0
 
     def datum(self) -> Datum:
         """The record that a put stores."""
@@ -60,8 +61,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
             return Check(self.id, expect)
         if self.op == "delete":
             return Delete(self.id, expect)
-        indexed = None if self.indexed is None else codec.decode(self.indexed)
-        return Put(self.datum(), expect, indexed)
+        shaped = None if self.indexed is None else Shaped(self.indexed_version, codec.decode(self.indexed))
+        return Put(self.datum(), expect, shaped)
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -133,7 +134,8 @@ def _step(op: Op, after: str | None) -> Step:
         codec.encode(datum.data),
         datum.content,
         None if datum.extra is None else codec.encode(datum.extra),
-        None if op.indexed is None else codec.encode(codec.plain(op.indexed)),
+        None if op.indexed is None else codec.encode(codec.plain(op.indexed.data)),
+        0 if op.indexed is None else op.indexed.version,
     )
 
 
