@@ -184,6 +184,9 @@ QUERIES = [
     ALL.replace(where={"n": {"$lt": 3}}, limit=2, offset=1),
     ALL.replace(tags={"odd"}, order_by="n", limit=3),
     ALL.replace(prefix="r1"),
+    ALL.replace(until=START + timedelta(minutes=8)),
+    ALL.replace(since=START + timedelta(minutes=3), until=START + timedelta(minutes=9), order_by="n"),
+    ALL.replace(where={"n": {"$gte": 3}}, until=START + timedelta(minutes=6), limit=2, descending=False),
 ]
 
 
@@ -193,9 +196,13 @@ async def test_queries_see_own_writes_as_everyone_will(u: dgent.Universe, round:
 
     def some(n: int) -> dgent.Datum:
         datum = numbered(n, random.randrange(6))
+        if random.random() < 0.6:  # also another time than the stored one, and the same as others have
+            datum = datum.replace(created_at=START + timedelta(minutes=random.randrange(4) * 3))
         return datum.with_tags("odd") if random.random() < 0.4 else datum
 
     await u.put_many([some(n) for n in range(12)])
+    for n in (2, 5, 7):
+        await u.delete(f"r{n}")
     async with u.transaction() as tx:
         for _ in range(8):
             n = random.randrange(18)
@@ -204,11 +211,17 @@ async def test_queries_see_own_writes_as_everyone_will(u: dgent.Universe, round:
             else:
                 known = await tx.get(f"r{n}")
                 new = some(n)
-                await tx.put(new if known is None else known.replace(data=new.data, tags=new.tags))
-        inside = [[d.id for d in await tx.query(query)] for query in QUERIES]
+                merged = known is not None and random.random() < 0.5
+                await tx.put(known.replace(data=new.data, tags=new.tags) if merged else new)
+        inside = [[(d.id, d.created_at) for d in await tx.query(query)] for query in QUERIES]
         counts = [await tx.count(query) for query in QUERIES]
-    assert inside == [[d.id for d in await u.query(query)] for query in QUERIES]
+        one_by_one = [await tx.get(f"r{n}") for n in range(18)]
+        at_once = await tx.get_many([f"r{n}" for n in range(18)])
+    assert inside == [[(d.id, d.created_at) for d in await u.query(query)] for query in QUERIES]
     assert counts == [await u.count(query) for query in QUERIES]
+    times = [None if d is None else d.created_at for d in await u.get_many([f"r{n}" for n in range(18)])]
+    assert times == [None if d is None else d.created_at for d in one_by_one]
+    assert times == [None if d is None else d.created_at for d in at_once]
 
 
 @pytest.mark.parametrize("descending", [True, False])
@@ -231,6 +244,19 @@ async def test_a_put_over_a_record_keeps_its_time_inside_too(u: dgent.Universe) 
         await tx.put(dgent.Datum(id="r1", data={"n": 9}))
         assert [d.id for d in await tx.query(ALL)] == ["r2", "r1"]
     assert [d.id for d in await u.query(ALL)] == ["r2", "r1"]
+
+
+async def test_a_record_that_comes_to_match_keeps_its_place(u: dgent.Universe) -> None:
+    await u.put_many(numbered(n, n).replace(created_at=START) for n in range(4))
+    await u.delete("r2")
+    query = ALL.replace(where={"n": {"$lt": 3}}, until=START + timedelta(minutes=1), descending=False)
+    async with u.transaction() as tx:
+        await tx.put(dgent.Datum(id="r3", data={"n": 0}))
+        await tx.put(numbered(2, 2).replace(created_at=START))
+        await tx.put(numbered(9, 1).replace(created_at=START))
+        inside = [d.id for d in await tx.query(query)]
+    assert inside == ["r0", "r1", "r2", "r3", "r9"]
+    assert inside == [d.id for d in await u.query(query)]
 
 
 async def test_an_empty_one_and_a_finished_one(u: dgent.Universe) -> None:

@@ -143,6 +143,13 @@ class Version(msgspec.Struct, frozen=True):
     note: str | None = None
 
 
+class Position(msgspec.Struct, frozen=True):
+    """A record's place in the order of time; `record_key` grows with the first commits of records."""
+
+    record_key: int
+    created_us: int | None  # None when the record is deleted
+
+
 class Item(msgspec.Struct, frozen=True):
     """One record in a change; `datum` is None for a deletion or a version no longer kept."""
 
@@ -354,6 +361,10 @@ class Backend(Protocol):
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
         """One answer for each id, read at one moment."""
+        ...
+
+    async def positions(self, ids: Sequence[str]) -> list[Position | None]:
+        """The place of each record in the order of time; None for an id that was never stored."""
         ...
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:

@@ -27,6 +27,7 @@ from dgent.store.backend import (
     Guard,
     Keep,
     Page,
+    Position,
     Reverted,
     SchemaStats,
     Version,
@@ -99,6 +100,16 @@ class KernelBackend(ABC):
 
         def work(reading: Reading) -> list[Datum | None]:
             return [select.look_up(reading, id, as_of) for id in wanted]
+
+        return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
+
+    async def positions(self, ids: Sequence[str]) -> list[Position | None]:
+        """The place of each record in the order of time."""
+        wanted = check_ids(ids)
+
+        def work(reading: Reading) -> list[Position | None]:
+            heads = [reading.head(id) for id in wanted]
+            return [None if row is None else Position(row.dk, row.t if row.live else None) for row in heads]
 
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 

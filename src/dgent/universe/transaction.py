@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from dgent import clock, ids
+from dgent import ids
 from dgent.errors import Closed, Conflict, InputError, QueryError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put
+from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Position, Put
 from dgent.universe import writing
 from dgent.universe.contracts import raw_of
+from dgent.universe.overlay import overlay, own_datums
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -40,6 +41,7 @@ class Transaction:
         self._ids: set[str] = set()
         self._queries: list[Query] = []
         self._ops: dict[str, Op] = {}
+        self._known_positions: dict[str, Position | None] = {}
         self._done = False
 
     async def __aenter__(self) -> Transaction:
@@ -108,7 +110,8 @@ class Transaction:
         id = ids.check_id(id)
         mine = self._ops.get(id)
         if isinstance(mine, Put):
-            return mine.datum if raw else self._contracts.crystal(mine.datum)
+            (own,) = await own_datums([mine], self._positions)
+            return own if raw else self._contracts.crystal(own)
         if isinstance(mine, Delete):
             return None
         await self._advance()
@@ -126,7 +129,8 @@ class Transaction:
         found = dict(zip(stored, await self._universe.backend.get_many(stored), strict=True))
         self._ids.update(stored)
         await self._advance()
-        mine = {id: op.datum for id in wanted if isinstance(op := self._ops.get(id), Put)}
+        puts = [op for id in wanted if isinstance(op := self._ops.get(id), Put)]
+        mine = {datum.id: datum for datum in await own_datums(puts, self._positions)}
         rows = [mine.get(id) or found.get(id) for id in wanted]
         return [row if raw or row is None else self._contracts.lenient(row) for row in rows]
 
@@ -162,36 +166,22 @@ class Transaction:
         self._queries.append(query.replace(limit=None, offset=0))
         await self._advance()
         if self._ops:
-            return self._overlaid(query, [raw_of(datum) for datum in found])
+            plain = [raw_of(datum) for datum in found]
+            found = await overlay(query, plain, self._ops, self._contracts.shape, self._positions)
         last = None if query.limit is None else query.offset + query.limit
         return list(found[query.offset : last])
 
-    def _overlaid(self, query: Query, found: Sequence[Datum]) -> list[Datum]:
-        shape = self._contracts.shape
-        rows: list[Datum] = []
-        mine = {op.id: op for op in self._ops.values() if not isinstance(op, Check)}
-        for datum in found:
-            op = mine.pop(datum.id, None)
-            if op is None:
-                rows.append(datum)
-            elif isinstance(op, Put):
-                # A record keeps the time of its first version, and with it its place.
-                changed = op.datum.replace(created_at=datum.created_at)
-                rows += [changed] if query.matches(changed, shape(changed)) else []
-        if query.descending:
-            rows.reverse()
-        new = [op.datum for op in mine.values() if isinstance(op, Put)]
-        rows += [datum for datum in new if query.matches(datum, shape(datum))]
-
-        def place(numbered: tuple[int, Datum]) -> tuple[bytes, int, int]:
-            number, datum = numbered
-            return query.order_key(shape(datum)), clock.to_us(datum.created_at), number
-
-        # Ties stand in the order of first commit: what was found, then what is new here.
-        ranked = list(enumerate(rows))
-        ranked.sort(key=place, reverse=query.descending)
-        last = None if query.limit is None else query.offset + query.limit
-        return [datum for _, datum in ranked[query.offset : last]]
+    async def _positions(self, ids_: Sequence[str]) -> dict[str, Position | None]:
+        """Where stored records stand in the order of time, as of this transaction."""
+        asked = [id for id in ids_ if id not in self._known_positions]
+        if asked:
+            self._known_positions.update(
+                zip(asked, await self._universe.backend.positions(asked), strict=True)
+            )
+            # A record's time stays while it lives, so only a record that is stored can change it.
+            self._ids.update(id for id in asked if self._known_positions[id] is not None)
+            await self._advance()
+        return {id: self._known_positions[id] for id in ids_}
 
     async def _advance(self) -> None:
         """Move to the newest state if nothing read so far has changed; else fail now."""

@@ -65,6 +65,10 @@ class Texts:
             f" LEFT JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 OFFSET 0) d"
             " ON true"
         )
+        self.positions = (
+            "SELECT d.id, d.dk, CASE WHEN d.live = 1 THEN d.t END FROM unnest($1::text[]) w(id)"
+            f" JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 OFFSET 0) d ON true"
+        )
         self.rows = f"SELECT {COLUMNS} FROM {u}.datum WHERE dk = ANY ($1::bigint[]) AND trail = 0"
         self.past = f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 ORDER BY rev DESC"
         self.past_from = (
