@@ -483,7 +483,7 @@ async def test_a_folder_is_of_one_agent_and_one_store(
     scout: Library, scribe: Library, folder: Path, tmp_path: Path
 ) -> None:
     await scout.sync(folder)
-    with pytest.raises(InputError, match="blocks of scout"):
+    with pytest.raises(InputError, match="blocks of 'scout'"):
         await scribe.sync(folder)
     async with dgent.open("memory:") as other:
         with pytest.raises(InputError, match="another store"):

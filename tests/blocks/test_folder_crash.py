@@ -39,7 +39,7 @@ class Until:
 
     def __init__(self, patch: pytest.MonkeyPatch, most: int) -> None:
         self.count, self._most = 0, most
-        for owner, name in ((Universe, "commit"), (os, "replace"), (os, "rename"), (Path, "unlink")):
+        for owner, name in ((Universe, "commit"), (os, "replace"), (os, "rename"), (os, "unlink")):
             patch.setattr(owner, name, self._counted(getattr(owner, name)))
 
     def _counted(self, step: Callable[..., Any]) -> Callable[..., Any]:

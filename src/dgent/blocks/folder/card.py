@@ -12,7 +12,8 @@ from dgent.blocks.folder.content import text_of
 from dgent.blocks.shape import Field, Shape
 from dgent.errors import InputError
 
-EDITABLE = ("label", "description", "kind", "permission", "limit", "pinned")
+TYPES = {"label": str, "description": str, "kind": str, "permission": str, "limit": int, "pinned": bool}
+EDITABLE = tuple(TYPES)
 _HEAD = "# This describes the block beside it, and may be edited."
 _REST = "# This only tells: changes of it are not taken over."
 
@@ -44,8 +45,8 @@ def decoded(given: bytes) -> dict[str, Any]:
         found = tomllib.loads(text_of(given))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"it is no TOML: {error}"[:200]) from None
-    except RecursionError:
-        raise InputError("it is no TOML that can be read: it is nested too deep") from None
+    except (RecursionError, ValueError):  # nested too deep, or a number of thousands of digits
+        raise InputError("it is not TOML that can be read") from None
     return found
 
 

@@ -103,7 +103,10 @@ def same_text(before: str, text: str) -> bool:
 
 def _json(text: str, line: int) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is a ValueError
+        return value
     except json.JSONDecodeError as error:
         at = line + error.lineno - 1
         raise InputError(f"line {at} is no JSON: {error.msg} at column {error.colno}", line=at) from None

@@ -77,8 +77,7 @@ def _unknown(round: Round, entry: Entry, block: Block, found: dict[str, Any]) ->
 
 
 def _check(name: str, value: Any) -> None:
-    kind = {"pinned": bool, "limit": int}.get(name, str)
-    if type(value) is not kind:
+    if type(value) is not card.TYPES[name]:
         raise InputError(f"{name} cannot be {value!r:.60}", field=name)
 
 

@@ -16,16 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dgent.blocks.folder.content import MAX_BYTES, SUFFIXES
-from dgent.blocks.folder.ledger import digest
+from dgent.blocks.folder.directory import LINK, NO_LINK, Directory, LinkInside
+from dgent.blocks.folder.ledger import SHARED, digest
 from dgent.errors import Busy, InputError, StorageFull, Unavailable
 from dgent.store.file import try_lock
 
-OWN, SHARED = ".blocks", "shared"
+OWN = ".blocks"
 LEDGER, LOCK = "ledger.json", "lock"
 ASIDE = ".mine"
 _IGNORE = "# What this folder knows of the store it was written from; it belongs to this copy alone.\n*\n"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_NO_FOLDER = (FileNotFoundError, NotADirectoryError, LinkInside)
+_PART = ".part"
+_PLAIN = NO_LINK | getattr(os, "O_BINARY", 0)
 _POLL_S = 0.02
 
 
@@ -54,10 +57,11 @@ class File:
 
 
 class Disk:
-    """A folder, in which files are named by their path with /."""
+    """A folder, in which files are named by their path with /; between `open` and `close`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._inside = Directory(folder)
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -72,33 +76,32 @@ class Disk:
 
     def _shared(self) -> Iterator[str]:
         for owner in self._folders(SHARED):
-            yield from self._names(f"{SHARED}/{owner}/")
+            yield from self._names(f"{SHARED}/{owner}")
 
     def _folders(self, name: str) -> list[str]:
-        above = self.folder / name
-        if above.is_symlink() or not above.is_dir():
-            return []
-        with os.scandir(above) as found:
+        with suppress(*_NO_FOLDER), self._inside.entries(name) as found:
             return sorted(
                 each.name for each in found if each.is_dir(follow_symlinks=False) and each.name[0] != "."
             )
+        return []
 
     def _names(self, below: str) -> list[str]:
-        with suppress(FileNotFoundError), os.scandir(self.folder / below) as found:
-            return sorted(below + each.name for each in found if _is_ours(each))
+        above = f"{below}/" if below else ""
+        with suppress(*_NO_FOLDER), self._inside.entries(below) as found:
+            return sorted(above + each.name for each in found if _is_ours(each))
         return []
 
     def read(self, name: str) -> File | None:
         """One file; None when it is not there."""
-        path = self.folder / name
         try:
             # Not a link, which may lead anywhere, and not something that has to be waited for.
-            handle = os.open(path, os.O_RDONLY | _PLAIN | getattr(os, "O_NONBLOCK", 0))
+            with self._inside.at(name) as (at, last):
+                handle = os.open(last, os.O_RDONLY | _PLAIN | getattr(os, "O_NONBLOCK", 0), dir_fd=at)
         except FileNotFoundError:
             return None
         except OSError as error:
             is_link = error.errno in (errno.ELOOP, errno.EMLINK)
-            return File(name, problem="it is a link, which is not followed" if is_link else _said(error))
+            return File(name, problem=LINK if is_link else _said(error))
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return File(name, problem="it is no file")
@@ -116,8 +119,12 @@ class Disk:
 
     def stage(self, key: str, content: bytes) -> None:
         """Have the bytes of a file ready on the disk, to be put in its place at once."""
-        part = self._part(key)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _PLAIN, 0o600)
+        with self._inside.at(_part(key)) as (at, last):
+            with suppress(FileNotFoundError):
+                os.unlink(
+                    last, dir_fd=at
+                )  # never into what has this name: it may be a file of elsewhere, too
+            handle = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=at)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -125,43 +132,43 @@ class Disk:
 
     def flush(self) -> None:
         """Have on the disk which files are ready."""
-        _sync(self.folder / OWN)
+        self._inside.sync(OWN)
 
     def is_staged(self, key: str) -> bool:
         """Whether the bytes of a file are still to be put in its place."""
-        return os.path.lexists(self._part(key))
+        return self._inside.exists(_part(key))
 
     def place(self, key: str, name: str) -> None:
         """Put a file in its place. That its bytes are not ready any more says that this was done."""
-        path, part = self.folder / name, self._part(key)
-        self._make(path.parent)
-        with suppress(OSError):  # one that was there keeps its rights, a new one is its owner's
-            os.chmod(part, stat.S_IMODE(os.stat(path, follow_symlinks=False).st_mode))
-        os.replace(part, path)
-        _sync(path.parent)
-
-    def _part(self, key: str) -> Path:
-        return self.folder / OWN / f"{digest(key.encode())[:32]}.part"
+        with self._inside.at(_part(key)) as (here, part), self._inside.at(name, make=True) as (there, last):
+            with suppress(OSError):  # one that was there keeps its rights, a new one is its owner's
+                mode = stat.S_IMODE(os.lstat(last, dir_fd=there).st_mode) & 0o777
+                handle = os.open(part, os.O_RDONLY | _PLAIN, dir_fd=here)
+                try:
+                    os.chmod(handle, mode)
+                finally:
+                    os.close(handle)
+            os.replace(part, last, src_dir_fd=here, dst_dir_fd=there)
+        self._inside.sync(_folder(name))
 
     def remove(self, name: str) -> None:
         """Remove a file, and the folder of another agent with its last one."""
-        path = self.folder / name
-        with suppress(FileNotFoundError):
-            path.unlink()
-        if path.parent != self.folder:
-            with suppress(OSError):
-                path.parent.rmdir()
+        with suppress(FileNotFoundError), self._inside.at(name) as (at, last):
+            os.unlink(last, dir_fd=at)
+        if above := _folder(name):
+            with suppress(OSError), self._inside.at(above) as (at, last):
+                os.rmdir(last, dir_fd=at)
 
     def move(self, name: str, to: str) -> None:
         """Give a file another name, if it is there; that must be free."""
-        path, other = self.folder / name, self.folder / to
-        if not os.path.lexists(path):
+        if not self._inside.exists(name):
             return
-        if os.path.lexists(other) and not os.path.samestat(os.lstat(path), os.lstat(other)):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        self._make(other.parent)
-        os.rename(path, other)
-        _sync(other.parent)
+        with self._inside.at(name) as (here, old), self._inside.at(to, make=True) as (there, new):
+            with suppress(FileNotFoundError):
+                if not os.path.samestat(os.lstat(old, dir_fd=here), os.lstat(new, dir_fd=there)):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
+        self._inside.sync(_folder(to))
 
     def set_aside(self, name: str, content: bytes) -> str:
         """Keep bytes beside a file, under a name that is never read; returns it."""
@@ -171,7 +178,7 @@ class Disk:
             there = self.read(aside)
             if there is None:
                 self.write(aside, content)
-            if there is None or there.content == content:
+            if there is None or (there.content == content and not there.problem):
                 return aside
             number += 1
 
@@ -187,37 +194,52 @@ class Disk:
         with translated(self.folder):
             self.write(f"{OWN}/{LEDGER}", content)
 
-    def prepare(self) -> None:
-        """Make the folder, with what it keeps for itself."""
+    # -- from the beginning to the end ------------------------------------------------------
+
+    def open(self, make: bool) -> None:
+        """Hold the folder open; `make` makes it, with what it keeps for itself."""
         with translated(self.folder):
-            own = self.folder / OWN
-            if own.is_symlink():
-                raise InputError(f"{own} is a link", hint="remove it")
-            own.mkdir(parents=True, exist_ok=True)
+            if make:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            elif not self.folder.exists():
+                return
+            self._inside.open()
+            try:
+                if make:
+                    with self._inside.at(f"{OWN}/.", make=True):
+                        pass
+            except OSError as error:
+                self.close()
+                if error.errno == errno.ELOOP:
+                    raise InputError(f"{self.folder / OWN} is a link", hint="remove it") from None
+                raise
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._inside.close()
+
+    def open_lock(self) -> int:
+        """The file that one sync at a time has locked, open."""
+        with translated(self.folder), self._inside.at(f"{OWN}/{LOCK}") as (at, last):
+            return os.open(last, os.O_RDWR | os.O_CREAT | _PLAIN, 0o600, dir_fd=at)
 
     def tidy(self) -> None:
         """Remove what was made ready and is not wanted any more, and keep git away from this."""
         with translated(self.folder):
-            own = self.folder / OWN
-            for left in own.glob("*.part"):
-                left.unlink(missing_ok=True)
-            if not (own / ".gitignore").exists():
+            with self._inside.entries(OWN) as found:
+                left = [each.name for each in found if each.name.endswith(_PART)]
+            for name in left:
+                with suppress(FileNotFoundError), self._inside.at(f"{OWN}/{name}") as (at, last):
+                    os.unlink(last, dir_fd=at)
+            if not self._inside.exists(f"{OWN}/.gitignore"):
                 self.write(f"{OWN}/.gitignore", _IGNORE.encode())
-
-    def _make(self, folder: Path) -> None:
-        for step in (folder.parent, folder):
-            if step.is_symlink() and step != self.folder and self.folder in step.parents:
-                raise OSError(errno.ELOOP, "it is a link, which is not followed")
-        folder.mkdir(parents=True, exist_ok=True)
 
 
 @asynccontextmanager
 async def alone(disk: Disk, wait_s: float) -> AsyncIterator[None]:
     """Keep other syncs out of the folder; Busy when one does not end in time."""
-    path = disk.folder / OWN / LOCK
     until = time.monotonic() + wait_s
-    with translated(disk.folder):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN, 0o600)
+    handle = disk.open_lock()
     try:
         while not try_lock(handle):
             if time.monotonic() >= until:
@@ -263,11 +285,11 @@ def _said(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
-def _sync(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the system can."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _folder(name: str) -> str:
+    """The folder that a file is in."""
+    return name.rpartition("/")[0]
+
+
+def _part(key: str) -> str:
+    """The file that has the bytes of another until it is put in its place."""
+    return f"{OWN}/{digest(key.encode())[:32]}{_PART}"

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dgent.blocks.block import Block
-from dgent.blocks.folder.disk import ASIDE, SHARED, Disk, File, translated
-from dgent.blocks.folder.ledger import Entry, Ledger
+from dgent.blocks.folder.disk import ASIDE, Disk, File, translated
+from dgent.blocks.folder.ledger import SHARED, Entry, Ledger
 from dgent.blocks.folder.names import folded, label_of, stem_of
 from dgent.blocks.folder.report import FileReport, FolderReport
 from dgent.blocks.kind import CONSTELLATION

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from dgent import ids
 from dgent.blocks import errors
-from dgent.blocks.folder import describing, ledger, pairing, removing, taking, writing
-from dgent.blocks.folder.disk import Disk, alone, nobody
+from dgent.blocks.folder import describing, ledger, origin, pairing, removing, taking, writing
+from dgent.blocks.folder.disk import LEDGER, OWN, Disk, alone, nobody
 from dgent.blocks.folder.report import FolderReport
 from dgent.blocks.folder.round import Round
-from dgent.blocks.record import version_id
 from dgent.errors import Busy, InputError
 
 if TYPE_CHECKING:
@@ -33,26 +32,34 @@ async def sync(
     disk = Disk(Path(folder).absolute())
     if disk.folder.exists() and not disk.folder.is_dir():
         raise InputError(f"{disk.folder} is no folder", field="folder")
-    if not dry_run:
-        await asyncio.to_thread(disk.prepare)
-    async with nobody() if dry_run else alone(disk, wait_s):
-        known = ledger.load(await asyncio.to_thread(disk.load), library.agent)
-        round = Round(library, disk, known, by, dry_run)
-        await round.look()
-        pairing.settle(round)
-        await pairing.check_store(round)
-        await round.save()
-        await round.tidy()
-        await _take_in(round)
-        await _write_out(round)
-        await round.tidy()
-        return round.report()
+    await asyncio.to_thread(disk.open, not dry_run)
+    try:
+        async with nobody() if dry_run else alone(disk, wait_s):
+            return await _run(library, disk, by, dry_run)
+    finally:
+        disk.close()
+
+
+async def _run(library: Library, disk: Disk, by: str | None, dry_run: bool) -> FolderReport:
+    known, wrong = ledger.load(await asyncio.to_thread(disk.load), library.agent)
+    round = Round(library, disk, known, by, dry_run)
+    for why in wrong:
+        round.tell_of("refused", "", library.agent, f"{OWN}/{LEDGER}", why)
+    await round.look()
+    pairing.settle(round)
+    await pairing.check_store(round)
+    await origin.check(round)
+    await round.save()
+    await round.tidy()
+    await _take_in(round)
+    await _write_out(round)
+    await round.tidy()
+    return round.report()
 
 
 async def _take_in(round: Round) -> None:
     """Everything that was done in the folder; what is about to be done is noted first, in case of a kill."""
     await pairing.pair(round)
-    await _find_current(round)
     edits = []
     for id, entry in list(round.ledger.entries.items()):
         file = round.file(entry.file)
@@ -80,19 +87,6 @@ async def _write_out(round: Round) -> None:
     await round.save()
     await writing.write(round, pages)
     await round.save()
-
-
-async def _find_current(round: Round) -> None:
-    """Find out, in one read, which blocks nobody has changed since their files were written.
-
-    The newest version is never folded: while it is there and none comes after it, it is the newest.
-    """
-    known = [id for id in round.ledger.entries if id in round.blocks]
-    numbers = {id: round.ledger.entries[id].base.version for id in known}
-    ids = [version_id(id, numbers[id] + step) for id in known for step in (0, 1)]
-    there = [each is not None for each in await round.library._universe.get_many(ids, raw=True)]
-    pairs = zip(known, there[::2], there[1::2], strict=True)
-    round.current = {id for id, last, more in pairs if last and not more}
 
 
 async def follow(

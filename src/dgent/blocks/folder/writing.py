@@ -169,10 +169,10 @@ def _placed(round: Round, page: Page, name: str) -> bool:
     """Put a file in its place, unless it was edited in this moment: the next sync takes that in first."""
     try:
         now = round.disk.read(name)
-        if (None if now is None else now.digest) != page.before:
-            return False
         if now is not None and now.problem:
             round.tell("refused", page.entry, f"{name}: {now.problem}")
+            return False
+        if (None if now is None else now.digest) != page.before:
             return False
         round.disk.place(page.key, name)
     except OSError as error:
