@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import settings
@@ -27,6 +27,8 @@ from hypothesis.stateful import (
 import dgent
 from dgent import clock
 from dgent.cupboard import Crumb, Cupboard, Link, Property, Stash, Trail
+from dgent.cupboard.entity import Entity
+from dgent.errors import Conflict, UndoConflict
 from tests.contract.columns import SETTINGS
 from tests.cupboard.model import KINDS, Model, ModelCrumb, ModelStash, Refused
 
@@ -58,6 +60,12 @@ class Machine(RuleBasedStateMachine):
         self.universe = self.runner.run(self._open(url, options))
         self.cupboard = Cupboard(self.universe)
         self.model = Model()
+        self.first = self.runner.run(self._prepare())
+        self.read: list[tuple[str, Entity]] = []  # entities of earlier, with the names of their tables
+
+    async def _prepare(self) -> int:
+        await self.cupboard.prepare()
+        return await self.universe.seq()
 
     async def _open(self, url: str, options: dict[str, Any]) -> dgent.Universe:
         return await dgent.open(url, **options)
@@ -306,6 +314,77 @@ class Machine(RuleBasedStateMachine):
         now = self.time
         self.both(lambda model: model.remove_stash(id, now), lambda: self.cupboard.stashes.delete(id))
 
+    # -- what is old by now -----------------------------------------------------------------------
+
+    @rule(data=st.data(), table=st.sampled_from(["crumbs", "trails", "stashes", "links"]))
+    def read_one(self, data: st.DataObject, table: str) -> None:
+        found = self.runner.run(self.cupboard.table(table).fetch())
+        if found:
+            self.read.append((table, data.draw(st.sampled_from(found))))
+
+    @precondition(lambda self: self.read)
+    @rule(data=st.data())
+    def store_what_was_read(self, data: st.DataObject) -> None:
+        """It changes what is there, or is a Conflict: nothing comes back by it."""
+        table, entity = data.draw(st.sampled_from(self.read))
+        entity.extra["step"] = self.time.microsecond
+        now = self.runner.run(self.cupboard.table(table).fetch(id=entity.id))
+        gone = not now or now[0].created_at != entity.created_at
+        try:
+            self.runner.run(self.cupboard.table(table).set(entity.id, entity))
+        except Conflict as error:
+            assert gone == ("is gone" in error.message), error
+            return
+        assert not gone
+        if table == "stashes":
+            self.model.stashes[entity.id].version = cast(Stash, entity).version
+
+    @rule(back=st.integers(0, 12), force=st.booleans())
+    def undo(self, back: int, force: bool) -> None:
+        """Whatever an undo does, what holds after each step holds after it; what it refuses, it leaves."""
+        seq = self.runner.run(self.universe.seq()) - back
+        if seq <= self.first:
+            return
+        try:
+            self.runner.run(self.universe.undo(seq, force=force))
+        except UndoConflict:
+            return
+        self.runner.run(self._learn())
+
+    async def _learn(self) -> None:
+        """Have the model hold what the cupboard holds: what follows from it is still worked out apart."""
+        model = self.model
+        crumbs = sorted(await self.cupboard.crumbs.fetch(), key=lambda each: (each.created_at, each.id))
+        properties = await self.cupboard.properties.fetch()
+        model.properties = {each.name for each in properties if each.name in ("p0", "p1")}
+        model.crumbs = {
+            each.id: ModelCrumb(
+                each.state,
+                model.born(),
+                each.readable()["priority"],
+                each.defer_until,
+                each.lease_until,
+                each.token,
+                {name: each.get_property(name) for name in model.properties},
+            )
+            for each in crumbs
+        }
+        model.trails = {each.id: each.state for each in await self.cupboard.trails.fetch()}
+        links = await self.cupboard.links.fetch()
+        model.links = {(each.link_type, each.from_id, each.to_id): each.id for each in links}
+        model.stashes = {
+            each.id: ModelStash(
+                each.name,
+                each.stash_type,
+                model.born(),
+                _number(each),
+                each.version,
+                (each.value or {}).get("holder"),
+                _end_of(each),
+            )
+            for each in await self.cupboard.stashes.fetch()
+        }
+
     # -- what holds after each step -----------------------------------------------------------------
 
     @invariant()
@@ -344,6 +423,11 @@ class Machine(RuleBasedStateMachine):
 def _number(stash: Stash) -> int:
     number: int = stash.value["value"] if stash.stash_type == "counter" else 0
     return number
+
+
+def _end_of(stash: Stash) -> datetime | None:
+    until = (stash.value or {}).get("lease_until")
+    return None if until is None else datetime.fromisoformat(until)
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])

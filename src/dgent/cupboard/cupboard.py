@@ -324,6 +324,7 @@ class Cupboard:
             for id, crumb in zip(chosen, crumbs, strict=True):
                 if id not in fresh and (id.startswith(RESERVED) or await draft.exists(id)):
                     raise errors.InvalidID(f"there is something with the id {id!r} already", id=id)
+                await self.crumbs._check_present(draft, id, crumb)
                 await self.crumbs._write(draft, id, crumb, None)
             links = [
                 LinkRecord(link.link_type, link.from_id if place is None else chosen[place], link.to_id)

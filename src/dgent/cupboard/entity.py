@@ -89,6 +89,7 @@ class Entity:
     seq: int | None = field(default=None, init=False, repr=False, compare=False)
     _base: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
     _home: str = field(default="", init=False, repr=False, compare=False)
+    _born: datetime | None = field(default=None, init=False, repr=False, compare=False)
 
     OWN: ClassVar[tuple[str, ...]] = ()
     """The fields that the caller may change; the store keeps the rest."""
@@ -99,7 +100,7 @@ class Entity:
 
     def _remember(self, home: str) -> None:
         """Note what it is now, and through which cupboard: `table.set` can tell what was changed since."""
-        self._home = home
+        self._home, self._born = home, self.created_at
         self._base = {name: duplicate(getattr(self, name)) for name in self.OWN}
 
 

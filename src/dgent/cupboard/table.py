@@ -73,8 +73,8 @@ class Table(Generic[E]):
         """Store an entity and return its id; what was changed since it was read is what is written.
 
         The entity gets its id, its times and defaults. If somebody else changed the same part of it
-        meanwhile, that is a Conflict and nothing is written. `expected_version` is the version that the
-        stored one must have: that of a stash, of others the rev.
+        meanwhile, or deleted it, that is a Conflict and nothing is written. `expected_version` is the version
+        that the stored one must have: that of a stash, of others the rev.
         """
         self._cupboard._check()
         if not isinstance(entity, self.entity):
@@ -185,8 +185,28 @@ class Table(Generic[E]):
                 raise errors.InvalidID(f"{id!r} is the id of something else", id=id)
         if expected is not None:
             self._check_version(draft, id, old, expected)
+        await self._check_present(draft, id, entity)
         await self._write(draft, id, entity, old)
         return id
+
+    async def _check_present(self, draft: Draft, id: str, entity: E) -> None:
+        """Raise Conflict for an entity that was read or stored under this id and was deleted since.
+
+        One that was made anew under the id is another one. An entity of another store may be copied here.
+        """
+        if entity._base is None or entity.id != id:
+            return
+        stored, ours = draft.stored(id), entity._home == self._cupboard._home
+        if stored is not None:
+            gone = ours and stored.created_at != entity._born
+        else:
+            gone = ours or bool(await draft.tx._universe.history(id, limit=1))
+        if gone:
+            raise Conflict(
+                f"the {self.noun} {id!r} is gone: it was deleted since it was read",
+                hint=f"undo its deletion, or make a new {self.entity.__name__}",
+                id=id,
+            )
 
     def _check_version(self, draft: Draft, id: str, old: Any, expected: int) -> None:
         stored = draft.stored(id)
