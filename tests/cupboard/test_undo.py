@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dgent
 from dgent.cupboard import Crumb, Cupboard, Link, Property, Stash, errors
@@ -74,6 +78,38 @@ async def test_completing_a_trail_is_undone_whole(cupboard: Cupboard) -> None:
     await cupboard.universe.undo(done.seq)
     assert (await cupboard.trails.get(trail)).state == "completed"
     assert (await cupboard.links.fetch(link_type="belongs_to")) == []
+
+
+@pytest.mark.parametrize("how", ["complete", "abandon"])
+async def test_an_end_comes_back_only_to_a_trail_without_other_crumbs(cupboard: Cupboard, how: str) -> None:
+    """Undoing the undo of an end would leave what was added since on a trail that has ended."""
+    trail = await a_trail(cupboard)
+    ended = await getattr(cupboard, how)(trail)
+    undone = await cupboard.universe.undo(ended.seq)
+    late = await cupboard.add("late", trail=trail)
+    before = await picture(cupboard)
+    assert undone.seq is not None
+    with pytest.raises(UndoConflict, match="has crumbs since") as caught:
+        await cupboard.universe.undo(undone.seq)
+    assert late.id in str(caught.value)
+    assert await picture(cupboard) == before
+    await cupboard.universe.undo(undone.seq, force=True)
+    assert (await cupboard.audit()).findings == ()
+    assert (await cupboard.trails.get(trail)).ended
+    assert (await cupboard.crumbs.get(late.id)).name == "late"
+
+
+async def test_a_reopened_trail_ends_again_only_without_crumbs(cupboard: Cupboard) -> None:
+    trail = await cupboard.start("try")
+    await cupboard.complete(trail)
+    found = await cupboard.trails.get(trail.id)
+    found.state = "active"
+    await cupboard.trails.set(trail.id, found)
+    await cupboard.add("late", trail=trail)
+    assert found.seq is not None
+    with pytest.raises(UndoConflict, match="has crumbs since"):
+        await cupboard.universe.undo(found.seq)
+    assert (await cupboard.audit()).findings == ()
 
 
 async def test_what_waits_less_since_does_not_stand_in_the_way(cupboard: Cupboard) -> None:
@@ -164,3 +200,45 @@ async def test_without_the_room_at_hand_its_commits_are_not_undone(tmp_path: Pat
         await u.undo(crumb.seq)
         assert not await u.exists(crumb.id)
         assert len(await cupboard.properties.fetch()) == 5  # those were there before
+
+
+STEPS = ("add", "end", "undo", "undo", "reopen", "take off", "stash")
+
+
+@settings(settings.get_profile("dgent"), max_examples=150)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2)), min_size=6, max_size=12))
+def test_ends_and_undos_of_one_trail_in_any_order(steps: list[tuple[str, int]]) -> None:
+    """After each step everything is as the rules say, and a refused undo changes nothing."""
+
+    async def run() -> None:
+        async with dgent.open("memory:") as u:
+            cupboard = Cupboard(u)
+            trail = await cupboard.start("try")
+            for step, back in steps:
+                with suppress(errors.InvalidState, errors.DuplicateName):
+                    await take_step(cupboard, trail.id, step, back)
+                assert (await cupboard.audit()).findings == ()
+
+    asyncio.run(run())
+
+
+async def take_step(cupboard: Cupboard, trail: str, step: str, back: int) -> None:
+    if step == "add":
+        await cupboard.add("work", trail=trail, state="ready")
+    elif step == "stash":
+        await cupboard.stashes.create("cache", "context", trail=trail if back else None)
+    elif step == "take off":
+        for link in (await cupboard.links.fetch(link_type="belongs_to"))[:1]:
+            await cupboard.links.delete(link.id)
+    elif step == "reopen":
+        found = await cupboard.trails.get(trail)
+        found.state = "active"
+        await cupboard.trails.set(trail, found)
+    elif step == "end":
+        await (cupboard.complete(trail) if back else cupboard.abandon(trail))
+    elif (seq := await cupboard.universe.seq() - back) > 2:  # what every cupboard starts with, and the trail
+        before = await picture(cupboard)
+        try:
+            await cupboard.universe.undo(seq)
+        except UndoConflict:
+            assert await picture(cupboard) == before

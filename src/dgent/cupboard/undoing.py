@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dgent.cupboard import errors
 from dgent.cupboard.crumbs import moved, remove_crumbs
 from dgent.cupboard.draft import Draft
+from dgent.cupboard.kind import ENDED
 from dgent.cupboard.links import add_links, remove_link
 from dgent.cupboard.record import (
     CATALOG,
@@ -107,9 +108,11 @@ async def _put_back(draft: Draft, before: dict[str, tuple[Any, Datum] | None], f
     await draft.load(before)
     now = {id: draft.record(id) for id in before}
     # What hangs on others goes first and comes last.
+    unscoped: list[str] = []
     for id, found in now.items():
         if isinstance(found, LinkRecord):
-            await remove_link(draft, id)
+            await remove_link(draft, id, named=False)
+            unscoped += [found.from_id] if found.link_type == "scoped_to" else []
         elif isinstance(found, MetadataRecord):
             draft.drop(id)
     for id, found in now.items():
@@ -126,8 +129,25 @@ async def _put_back(draft: Draft, before: dict[str, tuple[Any, Datum] | None], f
     links = {id: was for id, was in before.items() if was is not None and isinstance(was[0], LinkRecord)}
     await add_links(draft, [(id, was[0], was[1].created_at) for id, was in links.items()])
     for id, was in before.items():
-        if was is not None and isinstance(was[0], StashRecord):
+        if was is not None and isinstance(was[0], TrailRecord):
+            await _check_ended(draft, id, now[id], force)
+    restored = [id for id, was in before.items() if was is not None and isinstance(was[0], StashRecord)]
+    for id in dict.fromkeys(unscoped + restored):
+        if await draft.find(StashRecord, id) is not None:
             await check_stash_name(draft, id, await scope_of(draft, id))
+
+
+async def _check_ended(draft: Draft, id: str, now: Any, force: bool) -> None:
+    """Refuse to end a trail again that others put crumbs on since; with force, take those off the trail."""
+    trail = await draft.get(TrailRecord, id, "trail")
+    if trail.state not in ENDED or (isinstance(now, TrailRecord) and now.state in ENDED):
+        return
+    members = await draft.links("to_id", id, "belongs_to")
+    if members and not force:
+        some = ", ".join(link.from_id for link in list(members.values())[:10])
+        raise UndoConflict(f"the trail {id!r} would be {trail.state}, and has crumbs since: {some}", id=id)
+    for link_id in members:
+        await remove_link(draft, link_id)
 
 
 async def _remove(draft: Draft, id: str, found: Any, force: bool) -> None:
