@@ -72,6 +72,15 @@ def test_a_person_is_asked(dgent_: Terminal, answer: bytes, gone: bool) -> None:
     assert (dgent_("get", "a").code == 4) is gone
 
 
+def test_a_key_makes_a_retry_safe(dgent_: Terminal) -> None:
+    first = dgent_("remember", "once", "--key", "k", "--json").data
+    again = dgent_("remember", "once", "--key", "k", "--json").data
+    assert again == first
+    assert dgent_("data", "count", "--json").data["count"] == 1
+    other = dgent_("remember", "twice", "--key", "k", "--json")
+    assert other.code != 0 and other.error["code"] == "key_reused"
+
+
 def test_colours_on_a_terminal_only(dgent_: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     dgent_("remember", "x", "--id", "a")
     assert "\x1b[" in on_a_terminal(["get", "a"])[1]
@@ -166,17 +175,19 @@ def test_watch_ends_when_nobody_reads(dgent_: Terminal) -> None:
 def test_watch_follows_other_processes_until_interrupted(dgent_: Terminal) -> None:
     dgent_("remember", "before", "--id", "a")
     process = dgent_.start("watch", "--from-seq", "0", "--jsonl")
-    assert process.stdout is not None and process.stderr is not None
-    first = msgspec.json.decode(process.stdout.readline())
-    assert first["items"][0]["id"] == "a"
-    dgent_("remember", "after", "--id", "b", "-t", "x")
-    second = msgspec.json.decode(process.stdout.readline())
-    assert (second["seq"], second["items"][0]["record"]["tags"]) == (2, ["x"])
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
-    assert msgspec.json.decode(process.stderr.read())["code"] == "interrupted"
-    process.stdout.close()
-    process.stderr.close()
+    with process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            first = msgspec.json.decode(process.stdout.readline())
+            assert first["items"][0]["id"] == "a"
+            dgent_("remember", "after", "--id", "b", "-t", "x")
+            second = msgspec.json.decode(process.stdout.readline())
+            assert (second["seq"], second["items"][0]["record"]["tags"]) == (2, ["x"])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(120) == 130
+            assert msgspec.json.decode(process.stderr.read())["code"] == "interrupted"
+        finally:
+            process.kill()
 
 
 def test_paths_from_the_terminal(dgent_: Terminal) -> None:

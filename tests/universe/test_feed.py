@@ -92,6 +92,36 @@ async def test_a_query_picks_also_among_deletions(u: dgent.Universe) -> None:
     assert [len(c.items) for c in changes] == [1, 1, 1], "only what matches of a commit"
 
 
+async def test_a_query_tells_what_leaves_it(u: dgent.Universe) -> None:
+    query = dgent.Query(where={"n": {"$gte": 3}}, tags={"shown"})
+    feed = u.watch(query=query)
+    task = await started(feed, 5)
+    shown = dgent.Datum(id="a", data={"n": 3}, tags=frozenset({"shown"}))
+    await u.put(shown)
+    await u.put_many([shown.replace(data={"n": 1}), dgent.Datum(id="b", data={"n": 9})])
+    await u.put(shown.replace(data={"n": 2}))  # neither before nor after
+    await u.put(shown.replace(data={"n": 8}))
+    await u.put(shown.replace(data={"n": 8}, tags=frozenset()))
+    await u.put(shown.replace(id="last"))
+    changes = await task
+    told = [(item.id, item.datum.data["n"], item.left) for change in changes for item in change.items]
+    assert told == [("a", 3, False), ("a", 1, True), ("a", 8, False), ("a", 8, True), ("last", 3, False)]
+
+
+async def test_what_may_have_left_is_told_where_no_version_is_kept(u: dgent.Universe) -> None:
+    @dataclass(frozen=True)
+    class Tick:
+        n: int
+
+    u.register(dgent.Schema("tick", contract=Tick, history="none"))
+    tick = await u.remember(Tick(5))
+    feed = u.watch(query=dgent.Query(schema="tick", where={"n": {"$gte": 3}}))
+    task = await started(feed, 1)
+    await u.store(tick.replace(value=Tick(1)))
+    (change,) = await task
+    assert [(item.id, item.left) for item in change.items] == [(tick.id, True)]
+
+
 async def test_old_records_are_matched_and_given_in_the_new_version(u: dgent.Universe) -> None:
     kept = await u.put(old_mark(1, "plan"))
     broken = await u.put(old_mark(1, "unlucky"))

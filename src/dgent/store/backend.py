@@ -106,9 +106,9 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """What one op of a commit came to."""
+    """What one op of a commit came to; `id` is None where a log that names no ids is all that is left."""
 
-    id: str
+    id: str | None
     rev: int
     seq: int | None
     changed: bool
@@ -143,8 +143,8 @@ class Version(msgspec.Struct, frozen=True):
     note: str | None = None
 
 
-class Position(msgspec.Struct, frozen=True):
-    """A record's place in the order of time; `record_key` grows with the first commits of records."""
+class Rank(msgspec.Struct, frozen=True):
+    """A record's rank in the order of time; `record_key` grows with the first commits of records."""
 
     record_key: int
     created_us: int | None  # None when the record is deleted
@@ -159,6 +159,7 @@ class Item(msgspec.Struct, frozen=True):
     schema: str | None = None
     datum: Any = None
     last: Any = None  # what a deletion removed, if it is still kept
+    left: bool = False  # a watched query matched the record before, or may have, and no longer does
 
 
 class Reverted(msgspec.Struct, frozen=True):
@@ -363,8 +364,8 @@ class Backend(Protocol):
         """One answer for each id, read at one moment."""
         ...
 
-    async def positions(self, ids: Sequence[str]) -> list[Position | None]:
-        """The place of each record in the order of time; None for an id that was never stored."""
+    async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
+        """The rank of each record in the order of time; None for an id that was never stored."""
         ...
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:

@@ -27,7 +27,7 @@ from dgent.store.backend import (
     Guard,
     Keep,
     Page,
-    Position,
+    Rank,
     Reverted,
     SchemaStats,
     Version,
@@ -103,13 +103,13 @@ class KernelBackend(ABC):
 
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 
-    async def positions(self, ids: Sequence[str]) -> list[Position | None]:
-        """The place of each record in the order of time."""
+    async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
+        """The rank of each record in the order of time."""
         wanted = check_ids(ids)
 
-        def work(reading: Reading) -> list[Position | None]:
+        def work(reading: Reading) -> list[Rank | None]:
             heads = [reading.head(id) for id in wanted]
-            return [None if row is None else Position(row.dk, row.t if row.live else None) for row in heads]
+            return [None if row is None else Rank(row.dk, row.t if row.live else None) for row in heads]
 
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 

@@ -486,12 +486,15 @@ class Ledger:
         return Committed(earlier.seq, tuple(written), repeated=True)
 
     def answer(self, logged: Logged) -> Committed:
-        """What a commit in the log was answered with, as far as its records are still known."""
-        known = [(op, self.kernel.row(op[1])) for op in logged.ops]
-        written = tuple(self._written(row.id, op, logged.seq) for op, row in known if row is not None)
-        return Committed(logged.seq, written)
+        """What a commit in the log was answered with, one entry for each op.
 
-    def _written(self, id: str, logged_op: LoggedOp, seq: int) -> Written:
+        The log names no ids: an op on a record that never was, or is forgotten, has None.
+        """
+        found = [(op, self.kernel.row(op[1])) for op in logged.ops]
+        written = [self._written(None if row is None else row.id, op, logged.seq) for op, row in found]
+        return Committed(logged.seq, tuple(written))
+
+    def _written(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
         code, dk, rev = logged_op
         if code != SAME:
             return Written(id, rev, seq, True)

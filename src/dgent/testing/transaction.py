@@ -157,6 +157,31 @@ class TransactionContract(Contract):
         assert outcome.written[0] == Written("a", 1, first.seq, True)
         assert await store.outcome("other") is None
 
+    async def test_the_outcome_has_an_entry_for_every_op(self, store: Backend) -> None:
+        await put(store, record("same", 1), record("kept", 1))
+        ops = (Delete("never"), Put(record("same", 1)), Check("kept", 1), Put(record("new", 1)))
+        first = await commit(store, *ops, key="k")
+        assert [(each.id, each.rev, each.changed) for each in first.written] == [
+            *(("never", 0, False), ("same", 1, False), ("kept", 1, False), ("new", 1, True))
+        ]
+        outcome = await store.outcome("k")
+        assert outcome is not None
+        # The log names no ids, and one that never was stored cannot be looked up.
+        assert outcome.written == (Written(None, 0, 0, False), *first.written[1:])
+        again = await commit(store, *ops, key="k")
+        assert again.written == first.written
+
+    async def test_a_commit_of_nothing_answers_with_the_newest_seq(
+        self, store: Backend, backend: Factory
+    ) -> None:
+        if not self.persistent:
+            return
+        await commit(store, Delete("never"), key="k")
+        async with opened(backend) as other:
+            newest = await put(other, record("a", 1))
+            answer = await store.commit(Commit([], kind="undo", of_seq=1), STORED)
+            assert answer.seq == newest.seq == await store.last_seq()
+
     async def test_a_key_outlives_a_compaction(self, store: Backend) -> None:
         first = await commit(store, Put(record("a", 1)), key="k")
         for n in range(2, 6):

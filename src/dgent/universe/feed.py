@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from dgent.errors import Unavailable
+from dgent.errors import Corrupt, HistoryGone, Unavailable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Change, Item
@@ -27,8 +27,9 @@ async def watch(
 ) -> AsyncGenerator[Change, None]:
     """Changes after a seq, as they happen; with a query, only the records that match it.
 
-    A deletion matches when the record did before it was deleted, or when that is no longer known
-    (a schema with `history="none"`): a deletion too many does no harm, a missed one does.
+    A deletion matches when the record did before it was deleted. A put that no longer matches is shown
+    with `left=True` when the version before it matched. Where that version is not kept (a schema with
+    `history="none"`) both are shown: one report too many does no harm, a missed one does.
     """
     if hasattr(backend, "notices"):
         degradable = cast("DegradableBackend", backend)
@@ -43,7 +44,7 @@ async def watch(
         for change in changes:
             assert change.seq is not None, "a commit in the log has a number"
             since = change.seq
-            shown = _shown(contracts, change, query)
+            shown = await _shown(backend, contracts, change, query)
             if shown.items:
                 yield shown
         if not changes:
@@ -59,7 +60,7 @@ async def _watch_degradable(
     listener = backend.notices.listener()
     while True:
         for told in listener.take():
-            shown = _shown(contracts, told, query)
+            shown = await _shown(backend, contracts, told, query)
             if shown.items or not told.items:
                 yield shown
         if backend.degradation is not None:
@@ -76,7 +77,7 @@ async def _watch_degradable(
             continue
         for change in changes:
             since = change.seq or since
-            shown = _shown(contracts, change, query)
+            shown = await _shown(backend, contracts, change, query)
             if shown.items:
                 yield shown
         if not changes:
@@ -95,13 +96,35 @@ async def _either(*waits: Coroutine[Any, Any, Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _shown(contracts: Contracts, change: Change, query: Query | None) -> Change:
-    items = [item for item in change.items if query is None or _matches(contracts, item, query)]
+async def _shown(backend: Backend, contracts: Contracts, change: Change, query: Query | None) -> Change:
+    items: list[Item] = []
+    for item in change.items:
+        if query is None or _matches(contracts, item, query):
+            items.append(item)
+        elif await _matched_before(backend, contracts, change, item, query):
+            items.append(msgspec.structs.replace(item, left=True))
     typed = tuple(
         msgspec.structs.replace(item, datum=_value(contracts, item.datum), last=_value(contracts, item.last))
         for item in items
     )
     return msgspec.structs.replace(change, items=typed)
+
+
+async def _matched_before(
+    backend: Backend, contracts: Contracts, change: Change, item: Item, query: Query
+) -> bool:
+    """Check the version that a put replaced; True when it is no longer kept and may have matched."""
+    if item.op != "put" or item.datum is None or item.rev == 1 or item.id is None or change.seq is None:
+        return False
+    if not item.id.startswith(query.prefix or ""):
+        return False
+    try:
+        before = await backend.get(item.id, change.seq - 1)
+    except HistoryGone:
+        return query.schema in (None, item.schema)
+    except Corrupt:
+        return False  # a damaged record matches nothing
+    return before is not None and query.matches(before, contracts.shape(before))
 
 
 def _value(contracts: Contracts, datum: Datum | None) -> Any:

@@ -15,7 +15,7 @@ from dgent.errors import Closed, Conflict, InputError, QueryError, VersionConfli
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Position, Put
+from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put, Rank
 from dgent.universe import writing
 from dgent.universe.contracts import raw_of
 from dgent.universe.overlay import overlay, own_datums
@@ -41,7 +41,7 @@ class Transaction:
         self._ids: set[str] = set()
         self._queries: list[Query] = []
         self._ops: dict[str, Op] = {}
-        self._known_positions: dict[str, Position | None] = {}
+        self._known_ranks: dict[str, Rank | None] = {}
         self._done = False
 
     async def __aenter__(self) -> Transaction:
@@ -110,7 +110,7 @@ class Transaction:
         id = ids.check_id(id)
         mine = self._ops.get(id)
         if isinstance(mine, Put):
-            (own,) = await own_datums([mine], self._positions)
+            (own,) = await own_datums([mine], self._ranks)
             return own if raw else self._contracts.crystal(own)
         if isinstance(mine, Delete):
             return None
@@ -130,7 +130,7 @@ class Transaction:
         self._ids.update(stored)
         await self._advance()
         puts = [op for id in wanted if isinstance(op := self._ops.get(id), Put)]
-        mine = {datum.id: datum for datum in await own_datums(puts, self._positions)}
+        mine = {datum.id: datum for datum in await own_datums(puts, self._ranks)}
         rows = [mine.get(id) or found.get(id) for id in wanted]
         return [row if raw or row is None else self._contracts.lenient(row) for row in rows]
 
@@ -167,21 +167,19 @@ class Transaction:
         await self._advance()
         if self._ops:
             plain = [raw_of(datum) for datum in found]
-            found = await overlay(query, plain, self._ops, self._contracts.shape, self._positions)
+            found = await overlay(query, plain, self._ops, self._contracts.shape, self._ranks)
         last = None if query.limit is None else query.offset + query.limit
         return list(found[query.offset : last])
 
-    async def _positions(self, ids_: Sequence[str]) -> dict[str, Position | None]:
+    async def _ranks(self, ids_: Sequence[str]) -> dict[str, Rank | None]:
         """Where stored records stand in the order of time, as of this transaction."""
-        asked = [id for id in ids_ if id not in self._known_positions]
+        asked = [id for id in ids_ if id not in self._known_ranks]
         if asked:
-            self._known_positions.update(
-                zip(asked, await self._universe.backend.positions(asked), strict=True)
-            )
+            self._known_ranks.update(zip(asked, await self._universe.backend.ranks(asked), strict=True))
             # A record's time stays while it lives, so only a record that is stored can change it.
-            self._ids.update(id for id in asked if self._known_positions[id] is not None)
+            self._ids.update(id for id in asked if self._known_ranks[id] is not None)
             await self._advance()
-        return {id: self._known_positions[id] for id in ids_}
+        return {id: self._known_ranks[id] for id in ids_}
 
     async def _advance(self) -> None:
         """Move to the newest state if nothing read so far has changed; else fail now."""

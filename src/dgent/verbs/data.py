@@ -13,6 +13,7 @@ from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import SchemaStats
 from dgent.universe.upgrade import Upgraded
+from dgent.universe.writing import keyed_id
 from dgent.verbs import text
 from dgent.verbs.answer import Counted, Done, Record, Records, record_of
 from dgent.verbs.caller import Effect
@@ -56,8 +57,11 @@ async def put(desk: Desk, ask: Put) -> Record:
         raise Denied(f"{ask.schema!r} is a schema of dgent's own", hint="`data associate` links records")
     version = 1 if ask.schema is not None and ask.schema_version is None else ask.schema_version
     fields: dict[str, Any] = {"author": _author(desk, ask), "source": ask.source}
+    id = ask.id
+    if id is None and ask.key is not None:
+        id = keyed_id(ask.schema or "", ask.key)  # a retry must name the same record
     datum = Datum(
-        ask.id,
+        id,
         data=text.data(ask.data),
         tags=frozenset(ask.tag),
         parent_id=ask.parent,

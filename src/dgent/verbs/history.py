@@ -233,7 +233,9 @@ async def undo(desk: Desk, ask: Undo) -> Done:
     except UndoConflict as error:
         error.hint = "undo the later commits first, or choose with only, or use force"
         raise
-    return Done(done.seq, [written.id for written in done.written if written.changed])
+    return Done(
+        done.seq, [written.id for written in done.written if written.changed and written.id is not None]
+    )
 
 
 class Watch(Find):

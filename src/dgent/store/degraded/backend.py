@@ -45,7 +45,7 @@ from dgent.store.backend import (
     Guard,
     Keep,
     Page,
-    Position,
+    Rank,
     Reverted,
     Version,
     View,
@@ -417,9 +417,9 @@ class DegradableBackend:
             lambda store: store.get_many(ids), lambda: self.overlay.get_many(check_ids(ids))
         )
 
-    async def positions(self, ids: Sequence[str]) -> list[Position | None]:
-        """The place of each record in the order of time."""
-        return await self._true("the order of records", lambda store: store.positions(ids))
+    async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
+        """The rank of each record in the order of time."""
+        return await self._true("the order of records", lambda store: store.ranks(ids))
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
         """A page of matching records; `partial` while the store is away."""

@@ -33,7 +33,9 @@ async def keep(backend: DegradableBackend, commit: Commit) -> Committed:
     entry, repeated = await backend.outbox.append(entry_for(prepared, commit.key, after))
     done = await _answer(backend, entry, repeated)
     if earlier is None and not repeated:
-        backend.notices.tell(notice.kept(entry, {each.id: each.rev for each in done.written}))
+        backend.notices.tell(
+            notice.kept(entry, {each.id: each.rev for each in done.written if each.id is not None})
+        )
     return done
 
 

@@ -29,7 +29,7 @@ class Replay:
 
     def __init__(self, outbox: Outbox, store: Backend, view: View, step: Callable[[], None]) -> None:
         self._outbox, self._store, self._view, self._step = outbox, store, view, step
-        self._revs: dict[tuple[str, str], int] = {}
+        self._revs: dict[tuple[str, str | None], int] = {}
         self._stopped: dict[str, int] = {}  # records whose chain ended in a conflict, and when that was seen
         self.done = 0
         self.clashes: list[Clash] = []

@@ -15,7 +15,7 @@ from dgent.errors import Closed, Corrupt, Denied
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store import select
-from dgent.store.backend import BackendStats, Committed, Guard, Page, Position, View
+from dgent.store.backend import BackendStats, Committed, Guard, Page, Rank, View
 from dgent.store.check import check_as_of, check_ids, check_seq
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.kernel_backend import KernelBackend
@@ -210,11 +210,11 @@ class PostgresBackend(KernelBackend):
         by_id = {datum.id: datum for datum in (datum_of(whole_of(tuple(row)), names) for row in rows)}
         return [by_id.get(id) for id in wanted]
 
-    async def positions(self, ids: Sequence[str]) -> list[Position | None]:
-        """The place of each record in the order of time, in one round trip."""
+    async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
+        """The rank of each record in the order of time, in one round trip."""
         wanted = check_ids(ids)
-        rows = await self._fetch(self._texts.positions, wanted)
-        found = {id: Position(record_key, created_us) for id, record_key, created_us in rows}
+        rows = await self._fetch(self._texts.ranks, wanted)
+        found = {id: Rank(record_key, created_us) for id, record_key, created_us in rows}
         return [found.get(id) for id in wanted]
 
     async def _names(self, rows: Sequence[Any]) -> Callable[[int], str]:

@@ -88,8 +88,8 @@ class Proposal(PostgresKernel):
         wanted = [op.id for job in jobs for op in job.commit.ops if sure or not _is_new(op, now)]
         if wanted:
             self._fetch_heads(wanted)
-        elif any(job.commit.guard is not None and not job.commit.ops for job in jobs):
-            # The store will not be asked for its consent to nothing, so it is asked here.
+        elif not all(job.commit.ops for job in jobs):
+            # The store is not sent a commit of nothing, so it is asked here where it stands.
             seq, at, _dk, version, _lag = self._all(self.texts.clock)[0]
             self._stands_at(seq, at, version)
         keys = [job.key for job in jobs if job.key is not None]

@@ -65,7 +65,7 @@ class Texts:
             f" LEFT JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 OFFSET 0) d"
             " ON true"
         )
-        self.positions = (
+        self.ranks = (
             "SELECT d.id, d.dk, CASE WHEN d.live = 1 THEN d.t END FROM unnest($1::text[]) w(id)"
             f" JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 OFFSET 0) d ON true"
         )
