@@ -362,7 +362,7 @@ def load(
     project = _project(here, _home(environment), search.problems)
     if project is not None:
         search.take_file(project / ".dgent" / "config.toml", "project", project)
-        search.take_catalog(project / ".dgent" / "catalog.json")
+        search.take_catalog(project / ".dgent" / "catalog.json", project)
     given = config if config is not None else env.get("DGENT_CONFIG") or None
     user = here / given if given is not None else where.config / "config.toml"
     if given is not None and not os.path.lexists(user):
@@ -449,8 +449,12 @@ class _Search:
         self._one_place("the environment")
 
     def take_file(self, path: Path, level: str, base: Path) -> None:
-        """The settings of a file. Paths in it are relative to `base`; a project's stay inside it."""
+        """The settings of a file, with paths relative to `base`. A project's, which may come from anybody,
+        stay inside it and never read the environment."""
+        ours = level != "project"
         try:
+            if not ours:
+                settingfile.check_inside(path, base)
             table = settingfile.table(path)
         except ConfigError as error:
             self.problems.append(f"{error.message}; no setting of this file is used")
@@ -461,20 +465,21 @@ class _Search:
                 self.problems.append(f"unknown key {_quoted(name)} in {path}, {_nearest(name)}")
             elif name not in decided:
                 try:
-                    value, from_variable = self._value(name, written)
+                    value, from_variable = self._value(name, written, self.env if ours else None)
                     if name == "outbox":
                         value = "sqlite:///" + value.removeprefix("sqlite:///")
                     if name in ("url", "stand_in", "outbox"):
-                        value = settingfile.placed(value, base, inside=level == "project")
+                        value = settingfile.placed(value, base, inside=not ours)
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
                     continue
                 self._keep(name, value, f"{level} {path}", written if from_variable else None)
         self._one_place(str(path))
 
-    def take_catalog(self, path: Path) -> None:
+    def take_catalog(self, path: Path, base: Path) -> None:
         """The agents of a project."""
         try:
+            settingfile.check_inside(path, base)
             agents = settingfile.agents(path)
         except ConfigError as error:
             self.problems.append(f"{error.message}; no agent of it is known")
@@ -485,10 +490,10 @@ class _Search:
             else:
                 self.problems.append(f"agent {_quoted(name)} in {path} must be an object; it is not used")
 
-    def _value(self, name: str, written: Any) -> tuple[Any, bool]:
+    def _value(self, name: str, written: Any, env: Mapping[str, str] | None) -> tuple[Any, bool]:
         value, from_variable = written, False
         if isinstance(written, str):
-            value, from_variable = settingfile.expanded(written, self.env)
+            value, from_variable = settingfile.expanded(written, env)
         fault = _fault(name, value)
         if fault:
             raise ValueError(fault)
@@ -570,11 +575,11 @@ def _nearest(name: str) -> str:
 # -- changing a setting -------------------------------------------------------------------
 
 
-def write_setting(path: Path, name: str, value: str | None) -> None:
+def write_setting(path: Path, name: str, value: str | None, *, project: Path | None = None) -> None:
     """Set one key of a settings file, or remove it with None. All else in the file stays, byte for byte.
 
     The new file takes the old one's place in one step, readable by the user only; if the change cannot
-    be made, nothing changes.
+    be made, nothing changes. `project` is the folder of the project whose file it is.
     """
     if name not in KEYS:
         raise InputError(f"unknown key {_quoted(name)}, {_nearest(name)}", field=name)
@@ -586,7 +591,7 @@ def write_setting(path: Path, name: str, value: str | None) -> None:
         if fault:
             raise InputError(f"{name} {fault}", field=name)
     make_private(path.parent)
-    settingfile.change(path, name, entry)
+    settingfile.change(path, name, entry, project)
 
 
 # -- the terminal -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dgent.errors import ConfigError
+from dgent.errors import ConfigError, InputError
 
 MAX_BYTES = 1024 * 1024  # of a settings file or a catalog
 
@@ -74,6 +74,12 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         raise ConfigError(f"{path}, line {line}: {mask(reason if at else where)}") from None
 
 
+def check_inside(path: Path, folder: Path) -> None:
+    """Refuse a file of a folder that is a link, or lies behind one: it may lead anywhere."""
+    if os.path.realpath(path) != os.path.join(os.path.realpath(folder), path.relative_to(folder)):
+        raise ConfigError(f"{path} is a link or lies behind one, which is not followed")
+
+
 def table(path: Path) -> dict[str, Any]:
     """What a TOML file says."""
     text = read(path)
@@ -101,12 +107,19 @@ def agents(path: Path) -> dict[str, Any]:
     return named
 
 
-def change(path: Path, name: str, entry: str | bool | None) -> None:
+def change(path: Path, name: str, entry: str | bool | None, project: Path | None = None) -> None:
     """Set one key, or remove it with None. All else in the file stays, byte for byte.
 
     The new file takes the old one's place in one step, readable by the user only; if the change cannot
-    be made, nothing changes.
+    be made, nothing changes. In the file of a `project` there are no variables, and it is not a link.
     """
+    if project is not None:
+        check_inside(path, project)
+        if isinstance(entry, str):
+            try:
+                expanded(entry, None)
+            except ValueError as fault:
+                raise InputError(f"{name} {fault}", field=name) from None
     path = Path(os.path.realpath(path))  # a link stays a link
     old = read(path)
     table = _parsed(path, old)
@@ -212,8 +225,11 @@ def _replace(path: Path, text: str) -> None:
 # -- values as a file has them ------------------------------------------------------------
 
 
-def expanded(text: str, env: Mapping[str, str]) -> tuple[str, bool]:
-    """A text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set."""
+def expanded(text: str, env: Mapping[str, str] | None) -> tuple[str, bool]:
+    """A text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set.
+
+    Without an environment, for a file that may come from anybody, every variable is a ValueError.
+    """
     import re
 
     if "${" not in text:
@@ -226,6 +242,8 @@ def expanded(text: str, env: Mapping[str, str]) -> tuple[str, bool]:
             return "${"
         if not match[1]:
             raise ValueError("has a ${ that names no variable (for the characters themselves, write $${)")
+        if env is None:
+            raise ValueError("reads the environment, which only your own settings may do")
         if match[1] not in env:
             raise ValueError(f"needs the variable {match[1]}, which is not set")
         used = True

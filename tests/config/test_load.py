@@ -193,7 +193,6 @@ def test_a_folder_that_is_gone(house: House, tmp_path: Path, monkeypatch: pytest
         "jsonl:../x",
         "sqlite://",
         "memory:x",
-        "${SECRET}",
     ],
 )
 def test_a_project_names_only_places_inside(house: House, url: str) -> None:
@@ -203,6 +202,45 @@ def test_a_project_names_only_places_inside(house: House, url: str) -> None:
     assert settings.url == house.store("default")
     assert "leads out of the project" in settings.warnings[0]
     assert "hidden" not in settings.warnings[0]
+
+
+@pytest.mark.parametrize("name", list(config.KEYS))
+@pytest.mark.parametrize("written", ["${SECRET}", "x${SECRET}", "${NOBODY}"])
+def test_a_project_never_reads_the_environment(house: House, name: str, written: str) -> None:
+    house.ours(f'{name} = "{written}"\n')
+    settings = house.load(SECRET="hidden")
+    assert settings.values[name].source == "default" and "hidden" not in repr(settings.values)
+    assert "environment" in settings.warnings[0] or name == "strict"
+    assert all("hidden" not in each for each in settings.warnings)
+    house.ours('author = "$${SECRET}"\n')
+    assert house.load(SECRET="hidden").author == "${SECRET}"
+
+
+@pytest.mark.parametrize("name", ["config.toml", "catalog.json", ".dgent"])
+def test_links_in_a_project_are_not_followed(house: House, tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.toml").write_text('author = "mallory"\n')
+    (elsewhere / "catalog.json").write_text('{"agents": {"mallory": {}}}')
+    folder = house.project / ".dgent"
+    if name == ".dgent":
+        folder.symlink_to(elsewhere)
+    else:
+        folder.mkdir()
+        (folder / name).symlink_to(elsewhere / name)
+    settings = house.load()
+    assert (settings.author, settings.agents) == ("system", {})
+    assert "is not followed" in settings.warnings[0]
+    if name != "catalog.json":
+        with pytest.raises(ConfigError, match="not followed"):
+            config.write_setting(folder / "config.toml", "author", "ann", project=house.project)
+    assert (elsewhere / "config.toml").read_text() == 'author = "mallory"\n'
+
+
+def test_no_variable_is_written_into_a_project(house: House) -> None:
+    with pytest.raises(InputError, match="environment"):
+        config.write_setting(house.project_file, "author", "${USER}", project=house.project)
+    assert not house.project_file.exists()
 
 
 def test_what_a_project_may_name(house: House) -> None:

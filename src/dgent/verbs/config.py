@@ -78,16 +78,16 @@ async def get(desk: Desk, ask: One) -> Known:
 @verb("config.set", effect="write", errors=(InputError, ConfigError), local=True)
 async def set_(desk: Desk, ask: Set) -> Changed:
     """Set one setting in your file, or the project's."""
-    file = _file(desk, ask.project)
-    config.write_setting(file, _known(ask.name), ask.value)
+    file, project = _file(desk, ask.project)
+    config.write_setting(file, _known(ask.name), ask.value, project=project)
     return Changed(ask.name, settingfile.mask(ask.value), str(file))
 
 
 @verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)
 async def unset(desk: Desk, ask: Unset) -> Changed:
     """Remove one setting from your file, or the project's."""
-    file = _file(desk, ask.project)
-    config.write_setting(file, _known(ask.name), None)
+    file, project = _file(desk, ask.project)
+    config.write_setting(file, _known(ask.name), None, project=project)
     return Changed(ask.name, None, str(file))
 
 
@@ -98,11 +98,13 @@ def _known(name: str) -> str:
     return name
 
 
-def _file(desk: Desk, project: bool) -> Path:
+def _file(desk: Desk, project: bool) -> tuple[Path, Path | None]:
+    """The settings file that is meant, and the folder of the project if it is that one's."""
     settings = desk.settings
     if not project:
-        return settings.user
-    return (settings.project or Path.cwd()) / ".dgent" / "config.toml"
+        return settings.user, None
+    folder = settings.project or Path.cwd()
+    return folder / ".dgent" / "config.toml", folder
 
 
 def _masked(value: Any) -> Any:
