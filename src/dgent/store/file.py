@@ -11,6 +11,9 @@ if sys.platform != "win32":
     import fcntl
 
 
+LITTLE = 1 << 20  # bytes; a commit needs some room for its log and the index of that
+
+
 class Lock(NamedTuple):
     """A lock that a process holds on a file, from one byte to another, or to the end."""
 
@@ -66,3 +69,12 @@ def size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
+
+
+def is_full(path: str) -> bool:
+    """Whether the disk that a file is on has hardly any room left, where the system tells."""
+    try:
+        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except (OSError, AttributeError):
+        return False
+    return found.f_bavail * found.f_frsize < LITTLE

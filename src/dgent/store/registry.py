@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -10,6 +11,8 @@ from urllib.parse import parse_qsl
 from dgent.errors import InputError, Unsupported
 from dgent.settingfile import mask
 from dgent.store.backend import Backend
+
+_SETTING = re.compile(r"\?([A-Za-z_][A-Za-z0-9_.-]*)=")
 
 
 class Engine(NamedTuple):
@@ -34,6 +37,13 @@ def _sqlite(rest: str, options: dict[str, Any]) -> Backend:
         raise InputError(
             f"{mask('sqlite:' + rest)} names no file",
             hint="write sqlite:///relative/path or sqlite:////absolute/path",
+        )
+    if found := _SETTING.search(rest):
+        # As a part of the name it would mean another, empty file.
+        raise InputError(
+            f"sqlite: takes no settings, and got {found[1]!r}",
+            hint="leave out the ? and the rest",
+            field="url",
         )
     backend: Backend = import_module("dgent.store.sqlite.backend").SQLiteBackend(rest[3:], **options)
     return backend

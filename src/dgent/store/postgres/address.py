@@ -45,7 +45,14 @@ class Address(msgspec.Struct, frozen=True):
 
 def address_of(url: str, **options: Any) -> Address:
     """Read a URL like postgresql://user@host/database?universe=name&timeout=10."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port, parts.hostname  # what is wrong with them shows only when they are asked for
+    except ValueError as error:
+        # Several hosts with a port each are one port too many to Python, and fine to Postgres.
+        if "," not in url:
+            raise InputError(f"{mask(url)} is not a valid URL: {error}", field="url") from None
+        parts = urlsplit(url)
     if not (parts.hostname or parts.netloc or "host=" in parts.query):
         raise InputError(
             f"{mask(url)} names no server",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -19,15 +21,32 @@ from dgent.errors import (
     StorageError,
     StorageFull,
     Unavailable,
+    Unsupported,
 )
 from dgent.store import file
 
 WAIT_S = 30.0
+FLOOR = (3, 51, 3)  # with older ones, several writers at once have damaged a file
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WRITES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE)
 _WRITE_LOCK_BYTE = 120  # where SQLite's WAL index keeps the writer's lock
+
+
+def check_library() -> None:
+    """Refuse a SQLite that does not keep a store whole; apsw may be built with another than its own."""
+    found = apsw.sqlite_lib_version()
+    if tuple(int(part) for part in found.split(".")[:3]) < FLOOR:
+        wanted = ".".join(map(str, FLOOR))
+        raise Unsupported(
+            f"SQLite {found} can damage a store that several processes write to; {wanted} is the oldest that"
+            " is used",
+            hint=f"pip install --upgrade 'apsw>={wanted}'",
+        )
 
 
 def connect(path: str, durability: str, *, wait: bool) -> apsw.Connection:
     """A connection to the store's file; with `wait` it lets other processes finish, up to 30 s."""
+    check_library()
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
     connection = apsw.Connection(path, flags=flags, statementcachesize=128)
     try:
@@ -101,8 +120,8 @@ def translated(place: str) -> Iterator[None]:
         raise translate(error, place) from error
 
 
-def translate(error: apsw.Error | UnicodeDecodeError, place: str) -> DgentError:
-    """Our error for a driver error."""
+def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 0) -> DgentError:
+    """Our error for a driver error; `number` is what the system said about the file, where that is known."""
     text = f"{place}: {error}"
     if isinstance(error, UnicodeDecodeError):
         return Corrupt(f"{place} holds a text that is damaged: {error}")
@@ -122,9 +141,10 @@ def translate(error: apsw.Error | UnicodeDecodeError, place: str) -> DgentError:
         return Corrupt(text)
     if isinstance(error, apsw.IOError):
         # A quota that is used up, and no room for the index of the log, are not called "full" by SQLite.
-        if getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE):
-            return StorageFull(f"writing to {place} failed; is the disk full?")
-        return Unavailable(f"the disk failed: {text}")
+        if getattr(error, "extendedresult", 0) in _WRITES and (number in _FULL or file.is_full(place)):
+            return StorageFull(f"there is no room left for {place}")
+        reason = f"{error}, {os.strerror(number)}" if number else str(error)
+        return Unavailable(f"the disk failed: {place}: {reason}")
     if isinstance(error, apsw.ConnectionClosedError | apsw.ForkingViolationError):
         return Closed(f"{place} was closed")
     if isinstance(error, apsw.TooBigError):

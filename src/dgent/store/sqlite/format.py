@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +18,7 @@ from dgent.store import file
 
 FORMAT = 1
 APPLICATION_ID = 0x6467656E  # "dgen"
+_ON = re.compile(r"\bon\s+[\"'`\[]?(\w+)")
 
 # `trail` is 0 in every row of today; it leaves room for whole-memory trails without a format change.
 _TABLES = """
@@ -56,7 +61,9 @@ INSERT INTO name (n, text) VALUES (0, '');
 """
 
 STEPS: dict[int, str] = {}
-"""SQL from format n to n + 1; each runs inside the one transaction that migrates a store."""
+"""SQL from format n to n + 1; each runs inside the one transaction that migrates a store.
+
+It leaves the texts of tables and indexes as they are above: whoever opens the store compares them."""
 
 
 def refuse_foreign(path: str) -> None:
@@ -139,14 +146,15 @@ def _create(connection: apsw.Connection) -> None:
 def _number(connection: apsw.Connection, place: str) -> int | None:
     """The format number of the file; None when it is empty."""
     # In this order: another process may make the store between these two lines.
-    ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    objects = _objects(connection)
     ((application,),) = connection.execute("PRAGMA application_id").fetchall()
-    if application == 0 and tables == 0:
+    if application == 0 and not objects:
         return None
     if application != APPLICATION_ID:
         raise _foreign(place)
+    _check_harmless(objects, place)  # before any table is asked: that may be a view
     try:
-        found = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchall()
+        found: Any = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchall()
     except apsw.SQLError:
         found = []
     if not found or type(found[0][0]) is not int:
@@ -154,4 +162,58 @@ def _number(connection: apsw.Connection, place: str) -> int | None:
     number: int = found[0][0]
     if number > FORMAT:
         raise FormatTooNew(f"{place} has storage format {number}; this dgent reads up to {FORMAT}")
+    if number == FORMAT:
+        _check_same(_objects(connection), place)  # read again: it may have been made since
     return number
+
+
+Objects = Mapping[tuple[str, str], str]
+"""Tables, indexes, triggers and views by kind and name, with the text that made each."""
+
+
+@cache
+def _own_objects() -> Objects:
+    with closing(apsw.Connection(":memory:")) as made:
+        made.execute(_TABLES)
+        return _objects(made)
+
+
+def _objects(connection: apsw.Connection) -> Objects:
+    rows: Any = connection.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
+    # A table that was renamed has its name in quotes.
+    plain = {
+        (kind, str(name)): str(sql).replace('"', "").split() for kind, name, sql in rows if sql is not None
+    }
+    return {key: " ".join(words) for key, words in plain.items()}
+
+
+def _check_harmless(found: Objects, place: str) -> None:
+    """Refuse a file that does something of its own when it is read or written.
+
+    It may come from anybody: a trigger can undo what was just written, and a view can go on for ever.
+    """
+    for kind, name in found:
+        if kind not in ("table", "index"):
+            raise _altered(place, kind, name)
+
+
+def _check_same(found: Objects, place: str) -> None:
+    """Refuse a store of this format whose tables are not as we make them, or whose indexes are not all there.
+
+    With a constraint more it refuses what it should keep, and without an index an id can be there twice.
+    """
+    own = _own_objects()
+    tables = {name for kind, name in own if kind == "table"}
+    for (kind, name), sql in found.items():
+        if own.get((kind, name)) == sql or name.startswith("sqlite_"):
+            continue
+        if (kind, name) in own or (kind == "index" and not tables.isdisjoint(_ON.findall(sql.lower()))):
+            raise _altered(place, kind, name)
+    missing = sorted(name for kind, name in own if (kind, name) not in found)
+    if missing:
+        raise Corrupt(f"{place} lacks {', '.join(missing)}", hint="restore a backup; it was not changed")
+
+
+def _altered(place: str, kind: str, name: str) -> Corrupt:
+    hint = f"dgent made no such {kind}: do not use the file, or take it out with another tool"
+    return Corrupt(f"{place} has the {kind} {name!r:.80} of somebody else", hint=hint)

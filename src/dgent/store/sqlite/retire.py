@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 
 from dgent.errors import Busy, Corrupt
+from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import connect, translated
 from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.sqlite.upkeep import looking, one, unforkable
@@ -90,6 +91,7 @@ def holder(path: str) -> int | None:
 def forgotten_in(connection: apsw.Connection, universe_id: str) -> tuple[bytes | None, Forgotten]:
     """The salt of a store of this universe, and what it keeps of forgotten ids; nothing of another one."""
     with translated(connection.filename):
+        storage.check(connection, connection.filename)
         try:
             if one(connection, "SELECT value FROM meta WHERE name = 'universe_id'") != universe_id:
                 return None, {}

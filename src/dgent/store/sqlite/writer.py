@@ -242,7 +242,9 @@ class Writer:
                 raise OutcomeUnknown(f"{self.path}: {error}") from error
 
     def _translated(self, error: BaseException) -> BaseException:
-        return translate(error, self.path) if isinstance(error, apsw.Error | UnicodeDecodeError) else error
+        if not isinstance(error, apsw.Error | UnicodeDecodeError):
+            return error
+        return translate(error, self.path, self.connection.system_errno)
 
     # -- the end --------------------------------------------------------------------------
 
