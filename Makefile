@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := check
-.PHONY: check demo test lint types layers docs bench bare clean
+.PHONY: check demo test soak lint types layers docs bench bare clean
 .SILENT:
 
 check: lint types layers test docs bare  ## all of it
@@ -29,6 +29,16 @@ demo: $(VENV)/.installed  ## run the example
 # Not -q: that would hide the seed of the random order.
 test: $(VENV)/.installed  ## every test, in parallel and in random order
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+# Long looks, and the suite as it must also pass: without asserts, strict, watched by asyncio, private, in ASCII.
+SOAK ?= 10
+soak: $(VENV)/.installed  ## every test for longer, then once in each unusual setting; takes hours
+	DGENT_SOAK=$(SOAK) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=7200 $(ARGS)
+	$(BIN)/python -O -m pytest -n $(WORKERS) --dist worksteal -W "ignore:assertions not in test modules" $(ARGS)
+	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=1200 $(ARGS)
+	umask 077; $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.installed  ## ruff: rules and format
 	$(BIN)/ruff check --quiet .

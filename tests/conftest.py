@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.postgres.server import NoServer
+from tests.soak import times
 
 # Before anything imports it: the contract's asserts are to say what they saw.
 pytest.register_assert_rewrite("dgent.testing")
@@ -15,7 +16,7 @@ pytest.register_assert_rewrite("dgent.testing")
 # Deadlines and the too_slow check measure a loaded machine, not dgent; pytest-timeout catches what hangs.
 settings.register_profile(
     "dgent",
-    max_examples=50,
+    max_examples=times(50),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -21,6 +21,7 @@ from dgent.blocks.folder import content
 from dgent.blocks.folder.difference import Difference
 from dgent.blocks.folder.wording import splices
 from tests.blocks.agents import library, scout, u
+from tests.soak import times
 
 __all__ = ["library", "scout", "u"]
 
@@ -63,7 +64,7 @@ cases = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(150), deadline=None)
 @given(cases)
 def test_the_difference_of_two_values_makes_one_of_the_other(case: tuple[Shape, Any, Any]) -> None:
     shape, before, after = case

@@ -18,6 +18,7 @@ from dgent.blocks.folder.directory import Directory
 from dgent.blocks.folder.ledger import digest
 from dgent.errors import DgentError
 from tests.blocks.agents import Open, library, scout, u
+from tests.soak import times
 
 __all__ = ["Open", "library", "scout", "u"]
 
@@ -165,7 +166,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     entries=st.dictionaries(
         st.sampled_from(["known", "x", "", "a\0", "y" * 600]), ENTRIES | VALUES, max_size=3

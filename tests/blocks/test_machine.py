@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from contextlib import suppress
 
@@ -12,8 +11,9 @@ import dgent
 from dgent.blocks import Block, Library, chain
 from dgent.blocks.errors import NoMatch, VersionNotFound
 from dgent.errors import InputError
+from tests.soak import times
 
-HISTORIES = int(os.environ.get("DGENT_HISTORIES", "6"))
+HISTORIES = times(6)
 STEPS = 60
 LETTERS = "abcdefgh \n"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import re
 import time
@@ -20,10 +19,11 @@ from dgent.model.query import Query
 from tests.blocks.jobs import opened
 from tests.contract.columns import SETTINGS
 from tests.fault.nursery import Child, Nursery
+from tests.soak import times
 
-PROCESSES = int(os.environ.get("DGENT_EDITORS", "6"))
-EDITS = int(os.environ.get("DGENT_EDITS", "25"))
-KILLS = int(os.environ.get("DGENT_BLOCK_KILLS", "40"))
+PROCESSES = 6
+EDITS = times(25)
+KILLS = times(40)
 ROUND = 10  # kills between two looks at the store
 
 

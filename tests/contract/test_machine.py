@@ -27,6 +27,7 @@ from dgent.testing.contract import STORED, Steps
 from tests.contract import program
 from tests.contract.columns import COLUMNS, Column
 from tests.contract.model import Model
+from tests.soak import times
 
 
 class Machine(RuleBasedStateMachine):
@@ -139,4 +140,4 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
 def test_an_engine_answers_as_the_model_does(column: Column) -> None:
     machine = type(f"Machine_{column.name}", (Machine,), {"column": column})
-    run_state_machine_as_test(machine, settings=settings(max_examples=12, stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=settings(max_examples=times(12), stateful_step_count=30))

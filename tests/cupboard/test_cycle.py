@@ -15,6 +15,7 @@ from dgent.cupboard import Crumb, Cupboard, Link, errors
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.links import add_link
 from dgent.cupboard.record import LinkRecord
+from tests.soak import times
 
 Edges = list[tuple[int, int]]
 
@@ -40,7 +41,7 @@ def has_circle(links: Edges) -> bool:
     return False
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(150), deadline=None)
 @given(before=edges, after=edges, fresh=st.integers(0, NODES))
 def test_links_are_refused_exactly_when_they_close_a_circle(before: Edges, after: Edges, fresh: int) -> None:
     asyncio.run(_check(before, after, fresh))

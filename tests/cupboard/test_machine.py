@@ -31,6 +31,7 @@ from dgent.cupboard.entity import Entity
 from dgent.errors import Conflict, UndoConflict
 from tests.contract.columns import SETTINGS
 from tests.cupboard.model import KINDS, Model, ModelCrumb, ModelStash, Refused
+from tests.soak import times
 
 CRUMBS = st.sampled_from([f"c{n}" for n in range(6)])
 TRAILS = st.sampled_from([f"t{n}" for n in range(3)])
@@ -434,4 +435,4 @@ def _end_of(stash: Stash) -> datetime | None:
 def test_the_rules(engine: str) -> None:
     kind = type("EngineMachine", (Machine,), {"engine": engine})
     quick = settings.get_profile("dgent")
-    run_state_machine_as_test(kind, settings=settings(quick, max_examples=12, stateful_step_count=30))
+    run_state_machine_as_test(kind, settings=settings(quick, max_examples=times(12), stateful_step_count=30))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,12 @@ from dgent.cupboard import Crumb, Cupboard, Property
 from tests.contract.columns import SETTINGS
 from tests.cupboard.jobs import opened
 from tests.fault.nursery import Nursery
+from tests.soak import times
 
-PROCESSES = int(os.environ.get("DGENT_TAKERS", "8"))
-CRUMBS = int(os.environ.get("DGENT_QUEUE", "400"))
+PROCESSES = 8
+CRUMBS = times(400)
 SIZE = 150  # crumbs of the trail whose end is killed
-ROUNDS = int(os.environ.get("DGENT_ROUNDS", "1"))
+ROUNDS = times(1)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 import dgent
 from tests.degraded.worker import CLASHING
 from tests.degraded.world import World
+from tests.soak import some, times
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +78,7 @@ async def test_killed_while_writing(tmp_path: Path) -> None:
     code, said = run("write", tmp_path / "0")
     steps = steps_of(said)
     assert (code, len(said)) == (0, 8) and steps >= 14
-    for at in range(1, steps + 1):
+    for at in some(range(1, steps + 1), 8):
         folder = tmp_path / str(at)
         folder.mkdir()
         world = World(folder)
@@ -102,8 +103,9 @@ async def test_killed_while_writing(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 async def test_killed_while_replaying(tmp_path: Path) -> None:
-    at = 0
-    while True:
+    steps = [0]  # none at first: that run says how many there are
+    while steps:
+        at = steps.pop(0)
         folder = tmp_path / str(at)
         folder.mkdir()
         world = World(folder)
@@ -118,17 +120,15 @@ async def test_killed_while_replaying(tmp_path: Path) -> None:
             run("replay", folder, at)
             code, _ = run("replay", folder)
         else:
-            steps = steps_of(said)
-            assert steps >= 14
+            count = steps_of(said)
+            assert count >= 14
+            steps = some(range(1, count + 1), 5)
         assert code == 0
         assert await held(world) == EVERYTHING, f"killed at step {at}"
         assert await conflicts(world) == [0, 1], f"killed at step {at}"
-        at += 1
-        if at > steps:
-            break
 
 
-KILLS = int(os.environ.get("DGENT_KILLS", "300")) // 20
+KILLS = times(200) // 20
 
 
 @pytest.mark.timeout(120 + KILLS * 4)

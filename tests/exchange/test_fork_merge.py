@@ -19,6 +19,7 @@ from dgent.blocks.errors import LimitExceeded
 from dgent.cupboard import Cupboard
 from dgent.exchange.fork import ForkMerged, baseline, fork, merge, merging
 from tests.exchange.forks import Pair, fill, opened, state
+from tests.soak import times
 
 
 async def forked(pair: Pair) -> Pair:
@@ -539,7 +540,7 @@ async def act(pair: Pair, in_fork: bool, what: str, place: int, step: int) -> st
     return word
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(SIDES, st.sets(st.integers(0, 13), max_size=2))
 def test_whatever_both_sides_insert_is_there(edits: list[Any], merges: set[int]) -> None:
     async def run() -> None:

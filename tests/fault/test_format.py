@@ -17,10 +17,11 @@ from dgent.errors import StorageError
 from dgent.store.sqlite import format as storage
 from tests.fault.check import check_store
 from tests.fault.nursery import Nursery
+from tests.soak import times
 
 PROCESSES = 8
-ROUNDS = int(os.environ.get("DGENT_CREATIONS", "4"))
-KILLED = int(os.environ.get("DGENT_CREATIONS", "4")) * 10
+ROUNDS = times(4)
+KILLED = times(4) * 10
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ the same; and no error ever comes from SQL.
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from dgent import clock
 from dgent.errors import DgentError, StorageError
 from tests.fault.check import check_store
 from tests.fault.hostile import AT, HASHED, PROBES, made, value
+from tests.soak import times
 
-CASES = int(os.environ.get("DGENT_HOSTILE", "10000"))
+CASES = times(10000)
 PARTS = 4
 
 

@@ -9,7 +9,6 @@ it all. `DGENT_KILLS=5000` runs longer.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -21,8 +20,9 @@ import dgent
 from tests.fault.check import check_store
 from tests.fault.jobs import ACCOUNTS, NOTE, Note, indexed_note
 from tests.fault.nursery import Child, Nursery
+from tests.soak import times
 
-KILLS = int(os.environ.get("DGENT_KILLS", "300"))
+KILLS = times(200)
 ROUND = 25  # kills between two looks at the file
 AT_ONCE = 4
 

@@ -15,6 +15,7 @@ import dgent
 from tests.fault.check import store_threads
 from tests.fault.jobs import NOTE, Note
 from tests.fault.nursery import ROOT
+from tests.soak import times
 
 TURNS = 500
 WARM = 100
@@ -71,7 +72,7 @@ def test_threads_that_come_and_go(tmp_path: Path) -> None:
         async with dgent.open(url) as u:
             await u.put(dgent.Datum(id="y"))
             counts = []
-            for _ in range(60):
+            for _ in range(times(30)):
                 thread = threading.Thread(target=lambda: asyncio.run(visit()))
                 thread.start()
                 while thread.is_alive():
@@ -79,7 +80,7 @@ def test_threads_that_come_and_go(tmp_path: Path) -> None:
                 thread.join()
                 gc.collect()
                 counts.append(descriptors())
-            assert max(counts[20:]) <= max(counts[:20]), f"connections of ended threads stay open: {counts}"
+            assert max(counts[10:]) <= max(counts[:10]), f"connections of ended threads stay open: {counts}"
 
     asyncio.run(main())
 

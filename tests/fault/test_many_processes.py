@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -12,10 +11,11 @@ import dgent
 from tests.fault.check import check_store
 from tests.fault.jobs import NOTE, Note
 from tests.fault.nursery import Nursery
+from tests.soak import times
 
 PROCESSES = 8
 TASKS = 64
-PUTS = int(os.environ.get("DGENT_PUTS", "8"))  # of each task
+PUTS = times(8)  # of each task
 
 
 @pytest.mark.parametrize("durability", ["full", "relaxed"])

@@ -17,6 +17,7 @@ from dgent.store.jsonl.merge import merge_files
 from dgent.testing.contract import STORED, commit, typed
 from tests.contract import program
 from tests.jsonl.stores import opened
+from tests.soak import times
 
 _IDS = st.sampled_from(["a", "b", "c", "d"])
 _puts = st.builds(
@@ -101,7 +102,7 @@ async def _run(first: Any, left: Any, right: Any) -> None:
             assert id in forgotten or merged[0].get(id) in (mine[0].get(id), theirs[0].get(id))
 
 
-@settings(max_examples=25)
+@settings(max_examples=times(25))
 @given(_steps, _steps, _steps)
 def test_two_copies_come_to_the_same(first: Any, left: Any, right: Any) -> None:
     asyncio.run(_run(first, left, right))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -16,8 +15,9 @@ from dgent.store.jsonl.backend import JSONLBackend
 from dgent.testing.contract import STORED, found, put, typed
 from tests.jsonl.stores import data_of, odd, opened, without_cache
 from tests.jsonl.worker import ACCOUNTS
+from tests.soak import times
 
-KILLS = int(os.environ.get("DGENT_KILLS", "12"))
+KILLS = times(12)
 ROOT = Path(__file__).parents[2]
 
 

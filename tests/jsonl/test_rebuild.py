@@ -17,6 +17,7 @@ from dgent.store.jsonl.backend import JSONLBackend
 from dgent.testing.contract import STORED
 from tests.contract import program
 from tests.contract.test_differential import Step, reads, writes
+from tests.soak import times
 
 
 async def _holdings(backend: Backend) -> Any:
@@ -63,7 +64,7 @@ async def _run(steps: list[Step]) -> None:
         await backend.close()
 
 
-@settings(max_examples=30)
+@settings(max_examples=times(30))
 @given(st.lists(st.one_of(writes, writes, reads), min_size=8, max_size=30))
 def test_a_cache_made_anew_says_the_same(steps: list[Step]) -> None:
     asyncio.run(_run(steps))

@@ -20,8 +20,9 @@ import dgent
 from tests.fault.nursery import Child, Nursery
 from tests.postgres.jobs import ACCOUNTS, made
 from tests.postgres.load import feed
+from tests.soak import times
 
-KILLS = int(os.environ.get("DGENT_KILLS", "25"))
+KILLS = times(25)
 AT_ONCE = 4
 
 

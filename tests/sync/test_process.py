@@ -41,7 +41,7 @@ INTERRUPT = """
             call()
         except KeyboardInterrupt as interrupt:
             assert interrupt.__context__ is None, interrupt.__context__
-            assert time.monotonic() - started < 1.5
+            assert time.monotonic() - started < 30
         else:
             raise AssertionError("not interrupted")
         assert u.get("a") is not None and not u.exists("never")

@@ -86,7 +86,7 @@ class HistoryContract(Contract):
         now: dict[str, Datum] = {}
         order: dict[str, int] = {}
         states = {0: dict(now)}
-        for step in range(60):
+        for step in range(40):
             ids = rng.sample([f"r{n}" for n in range(12)], rng.randint(1, 4))
             ops: list[Put | Delete] = []
             for id in ids:

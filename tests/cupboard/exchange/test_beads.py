@@ -18,6 +18,7 @@ from dgent.errors import Conflict, NotFound
 from dgent.exchange.cupboard.beads_in import import_beads
 from dgent.exchange.cupboard.beads_out import export_beads
 from tests.cupboard.exchange.folders import held
+from tests.soak import times
 
 REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "beads-187.jsonl"
 WHEN = "2025-10-27T21:48:57.733846-07:00"
@@ -183,7 +184,7 @@ async def test_files_that_are_refused(quick: Cupboard, tmp_path: Path) -> None:
 
 
 async def test_thousands_of_issues_with_long_chains(tmp_path: Path) -> None:
-    many = 5_000
+    many = times(2_000)
     rows = []
     for n in range(many):
         links = [depends(f"i{n}", f"i{n - 1}")] if n else [depends("i0", f"i{many - 1}")]
@@ -215,7 +216,7 @@ ISSUES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=times(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ISSUES, max_size=4, unique_by=lambda row: row["id"]))
 def test_whatever_an_issue_says_comes_back(rows: list[dict[str, Any]]) -> None:
     async def main(base: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 
 from tests.cupboard.exchange.folders import FOLDERS, Folder, lines, through, write
+from tests.soak import times
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=times(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(FOLDERS)
 def test_whatever_a_folder_holds_it_comes_out_and_in_as_the_same(folder: Folder) -> None:
     with tempfile.TemporaryDirectory() as base:
