@@ -93,6 +93,29 @@ async def test_checkpoints_are_kept_and_can_be_gone_back_to(quick: Library) -> N
         await block.at(20)
 
 
+@pytest.mark.parametrize("fold", [2, 3, 4])
+async def test_pages_of_checkpointed_versions_alone_are_kept(
+    quick: Library, fold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FOLD", fold)
+    monkeypatch.setattr(chain, "KEEP", 1)
+    block = await quick.create("notes", limit=100_000)
+    texts: dict[int, str] = {}
+    for number in range(2, 40):
+        await block.append(f"line {number}\n")
+        if 10 <= number < 20 or number in (22, 23, 30):
+            await block.checkpoint(f"at {number}")
+            texts[number] = await block.text()
+    for keep in (25, 12, 3, 1, 1):
+        await block.compact(keep)
+        fresh = await quick.get("notes")
+        for number, text in texts.items():
+            assert (await fresh.at(number)).text == text
+        await block.append("on\n")
+    await block.rollback(15)
+    assert await block.text() == texts[15]
+
+
 async def test_others_who_have_it_in_memory_go_on(quick: Library) -> None:
     block, _ = await grown(quick)
     other = await quick.get("notes")

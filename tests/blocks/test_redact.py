@@ -53,6 +53,61 @@ async def test_the_present_version_can_be_redacted_and_others_go_on(lib: Library
     assert other.version == block.version == 5
 
 
+@pytest.mark.parametrize("count", range(1, 6))
+async def test_a_young_block_is_still_shown_found_and_told_of(quick: Library, count: int) -> None:
+    block = await quick.create("notes", text=f"start {SECRET}\n")
+    for n in range(1, count):
+        await block.append(f"grows{n}\n")
+    await block.redact(1)
+    await quick.agents.create("scribe")
+    await quick.share("notes", with_agent="scribe", permission="read_only")
+    scribe = Library(quick._universe, agent="scribe")
+    for library in (quick, scribe):
+        text = await library.render(referenced="notes")
+        assert SECRET not in text and "cannot be read" not in text
+        assert all(f"grows{n}\n" in text for n in range(1, count))
+        if count > 1:
+            assert [hit.label for hit in await library.search("grows1")] == ["notes"]
+    assert [each.label for each in await scribe.notices(mark=True)] == ["notes"]
+    await block.append("further\n")
+    (notice,) = await scribe.notices()
+    assert "+further" in str(notice)
+
+
+async def test_lines_are_not_joined(quick: Library) -> None:
+    block = await quick.create("notes", text="one\n")
+    await block.append(f"{SECRET}\r\nits second line\n\n")
+    await block.append("three\n")
+    await block.redact(2)
+    first, second, third, fourth, last = (await block.text()).splitlines()
+    assert (first, fourth, last) == ("one", "", "three")
+    assert set(second) == set(third) == {"\N{REPLACEMENT CHARACTER}"}
+    await block.redact(2)
+    assert len((await block.text()).splitlines()) == 5
+
+
+@pytest.mark.parametrize("folded", [False, True])
+async def test_messages_and_notes_can_be_cleared(
+    lib: Library, tmp_path: Path, folded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FOLD", 4)
+    monkeypatch.setattr(chain, "KEEP", 1)
+    block = await lib.create("notes", text="one\n")
+    await block.append("the key\n", message=f"keep {SECRET}")
+    await block.append("two\n", message="as always")
+    for n in range(8 if folded else 0):
+        await block.append(f"{n}\n")
+    done = await block.redact(2, 3)
+    assert done.messages == (2, 3)
+    assert [(await block.history())[-2].message] == [f"keep {SECRET}"]
+    assert (await block.redact(2, clear_messages=True)).messages == ()
+    history = await (await lib.get("notes")).history()
+    assert [each.message for each in history[-3:-1]] == ["as always", ""]
+    assert history[-2].redacted
+    assert not [each for each in await lib._universe.changes() if SECRET in (each.note or "")]
+    assert not _on_disk(tmp_path)
+
+
 async def test_an_edit_that_was_on_its_way_is_kept(quick: Library) -> None:
     block = await quick.create("notes", text="start. ")
     await block.append(f"{SECRET} ")
@@ -169,7 +224,7 @@ async def test_an_erasing_that_was_cut_off_is_made_up_for(quick: Library, tmp_pa
     block = await quick.create("notes", text=SECRET)
     await block.append("x")
 
-    async def cut_off(*_: str) -> None:
+    async def cut_off(*_: str, **__: bool) -> None:
         raise InterruptedError
 
     real = quick._universe.forget

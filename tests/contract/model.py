@@ -248,8 +248,12 @@ class Model:
         if known is None or declaration.version >= known.version:
             self.declared[declaration.name] = declaration
 
-    async def forget(self, ids: list[str], author: str, room: str | None) -> Forgotten:
-        gone = [self.lives.pop(id) for id in dict.fromkeys(ids) if id in self.lives]
+    async def forget(
+        self, ids: list[str], author: str, room: str | None, only_deleted: bool = False
+    ) -> Forgotten:
+        known = [id for id in dict.fromkeys(ids) if id in self.lives]
+        wanted = [id for id in known if not (only_deleted and self.lives[id].now.datum is not None)]
+        gone = [self.lives.pop(id) for id in wanted]
         if not gone:
             return Forgotten(self.seq, 0, 0, True)
         for entry in {*self.log, *self.keys.values()}:

@@ -83,9 +83,9 @@ class Machine(RuleBasedStateMachine):
         if old is not None:
             self.same("commit", Commit([Put(old, expect)], kind="undo", of_seq=old.seq), STORED)
 
-    @rule(ids=st.lists(st.sampled_from(program.IDS), max_size=2))
-    def forget(self, ids: list[str]) -> None:
-        self.same("forget", ids, "tester", None)
+    @rule(ids=st.lists(st.sampled_from(program.IDS), max_size=2), only_deleted=st.booleans())
+    def forget(self, ids: list[str], only_deleted: bool) -> None:
+        self.same("forget", ids, "tester", None, only_deleted)
 
     @rule(keep=program.keeps)
     def compact(self, keep: Keep) -> None:

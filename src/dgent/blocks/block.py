@@ -342,11 +342,14 @@ class Block(Edits):
 
     # -- letting go ---------------------------------------------------------------------------
 
-    async def redact(self, first: int, last: int | None = None, *, message: str = "") -> Redaction:
+    async def redact(
+        self, first: int, last: int | None = None, *, message: str = "", clear_messages: bool = False
+    ) -> Redaction:
         """Take what a version brought out of this and every other version, for good; or several at once.
 
-        A text is blanked letter by letter, anything else says `[redacted]`. Who did what when stays in the
-        history. Only the partner may, and nothing brings it back.
+        A text is blanked letter by letter, line by line, and anything else says `[redacted]`. Who did what
+        when stays in the history, with the messages of these versions unless `clear_messages`. Only the
+        partner may, and nothing brings it back.
         """
         permit = await self._library._check(self, "erase", "redact")
         numbers = range(_whole(first), _whole(first if last is None else last) + 1)
@@ -354,7 +357,8 @@ class Block(Edits):
             raise InputError(f"there are no versions from {first} to {last}", field="last")
         what = f"versions {first} to {last}" if len(numbers) > 1 else f"version {first}"
         by = self._library.agent
-        return await rewriting.redact(self._chain, numbers, by, message or f"redact {what}", permit)
+        said = message or f"redact {what}"
+        return await rewriting.redact(self._chain, numbers, by, said, permit, clear_messages)
 
     async def compact(
         self, keep: int | None = None, *, older_than: datetime | timedelta | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from dgent.blocks import errors
 from dgent.blocks import shape as shapes
@@ -16,8 +17,9 @@ from dgent.blocks.access import Card
 from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.form import rendered
-from dgent.blocks.record import snapshot_id, version_id
+from dgent.blocks.record import redaction_id, snapshot_id, version_id
 from dgent.blocks.shape import Shape
+from dgent.blocks.version import REWRITES
 from dgent.model.datum import Datum
 from dgent.universe.universe import Universe
 
@@ -50,6 +52,7 @@ class _Reading:
     """What was read of a block so far: raw records, of which only the content and the author are needed."""
 
     id: str
+    redaction: Datum | None = None
     snapshot: Datum | None = None
     came: list[Datum] = field(default_factory=list)
     step: int = FIRST
@@ -70,15 +73,20 @@ class _Reading:
         return [version_id(self.id, n) for n in range(last if self.came else last + 1, last + self.step + 1)]
 
     def take(self, found: Sequence[Datum | None]) -> bool | None:
-        """Take in the answer to `wanted`: True when that is all, None when it was folded meanwhile."""
-        there = [each for each in found if each is not None]
-        if not there:
+        """Take in the answer to `wanted`: True when that is all, None when it was rewritten meanwhile."""
+        there = [each for each in takewhile(lambda each: each is not None, found) if each is not None]
+        if not there or any(map(self._is_rewritten_by, there)):
             return None
         news = there[1:] if self.came else there
         done = len(news) < self.step
         self.came += news
         self.step = min(2 * self.step, MOST)
         return done
+
+    def _is_rewritten_by(self, version: Datum) -> bool:
+        """Whether a version may have replaced the snapshot after it was read."""
+        read = 0 if self.snapshot is None else self.snapshot.seq or 0
+        return version.data.get("op") in REWRITES and (version.seq or 0) > read
 
     def document(self) -> Document:
         """The document that these are."""
@@ -116,7 +124,7 @@ async def load(universe: Universe, chains: Mapping[str, Chain]) -> None:
     """Read some blocks as they are now; not those that cannot be read so, which are left as they are."""
     for reading in await _read(universe, list(chains)):
         with suppress(errors.DocumentCorrupt):
-            chains[reading.id].hold(reading.snapshot, reading.came)
+            chains[reading.id].hold(reading.redaction, reading.snapshot, reading.came)
 
 
 def _text(card: Card, document: Callable[[], Document], how: Draw) -> tuple[str, str]:
@@ -141,18 +149,9 @@ async def _drawn_alone(universe: Universe, card: Card, how: Draw) -> Drawn:
 
 
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
-    """Snapshots and versions of some blocks; not of those that were folded meanwhile."""
-    whole, missing = await _read_at(universe, ids, 0)
-    # There are two places for a snapshot, of which one is in use: most often the first.
-    return whole + (await _read_at(universe, missing, 1))[0] if missing else whole
-
-
-async def _read_at(universe: Universe, ids: Sequence[str], place: int) -> tuple[list[_Reading], list[str]]:
-    """Those of some blocks that have their snapshot in one place, or none yet, and the others."""
-    found = await _get(universe, [snapshot_id(id, place) for id in ids])
-    readings = [_Reading(id, each) for id, each in zip(ids, found, strict=True) if _is_sound(each)]
+    """Snapshots and versions of some blocks; not of those that were folded or rewritten meanwhile."""
+    readings = await _begin(universe, ids)
     whole: list[_Reading] = []
-    missing: list[str] = []
     while readings:
         asked = [each.wanted() for each in readings]
         answers = iter(await _get(universe, [id for each in asked for id in each]))
@@ -161,10 +160,22 @@ async def _read_at(universe: Universe, ids: Sequence[str], place: int) -> tuple[
             done = reading.take([next(answers) for _ in wanted])
             if done is not None:
                 (whole if done else further).append(reading)
-            elif reading.snapshot is None:
-                missing.append(reading.id)
         readings = further
-    return whole, missing
+    return whole
+
+
+async def _begin(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
+    """What was redacted in some blocks, and their snapshots; not of those where these do not fit."""
+    found = await _get(universe, [make(id) for id in ids for make in (redaction_id, snapshot_id)])
+    readings = [
+        _Reading(id, *pair) for id, pair in zip(ids, zip(found[::2], found[1::2], strict=True), strict=True)
+    ]
+    moved = [each for each in readings if each.redaction is not None and each.redaction.data.get("snapshot")]
+    places = [snapshot_id(each.id, str(each.redaction.data["snapshot"])) for each in moved if each.redaction]
+    for reading, snapshot in zip(moved, await _get(universe, places), strict=True):
+        reading.snapshot = snapshot
+    lost = {reading.id for reading in moved if reading.snapshot is None}
+    return [each for each in readings if each.id not in lost and _is_sound(each.snapshot)]
 
 
 def _is_sound(snapshot: Datum | None) -> bool:

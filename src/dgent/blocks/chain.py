@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgent import clock
 from dgent.blocks import errors
@@ -22,9 +22,12 @@ from dgent.blocks.page import Page, pack
 from dgent.blocks.past import Past, readable
 from dgent.blocks.record import (
     PageRecord,
+    RedactionRecord,
     SnapshotRecord,
     VersionRecord,
     page_id,
+    redaction_id,
+    second_snapshot_id,
     snapshot_id,
     version_id,
 )
@@ -46,6 +49,23 @@ LOOK_S = 0.005  # what was seen so long ago may be behind
 READ = 64  # versions read at once when it is not known how many there are
 
 
+class Head(NamedTuple):
+    """What loading a block begins with: what was redacted in it, and its snapshot."""
+
+    redaction: Crystal[RedactionRecord] | None
+    snapshot: Crystal[SnapshotRecord] | None
+
+    @property
+    def folded(self) -> int:
+        """The newest folded version."""
+        return 0 if self.snapshot is None else self.snapshot.value.version
+
+    def is_same(self, other: Head) -> bool:
+        """Whether nobody has folded or rewritten anything between two reads."""
+        pairs = zip(self, other, strict=True)
+        return all((a and (a.id, a.rev)) == (b and (b.id, b.rev)) for a, b in pairs)
+
+
 class Chain:
     """The versions of one block, and its document as of the newest that was seen."""
 
@@ -55,8 +75,7 @@ class Chain:
         self.document = Document()
         self.tail: list[Version] = []  # those that are not folded, oldest first
         self._updates: list[bytes] = []  # theirs
-        self.folded = 0  # the newest folded version
-        self._snapshot: Crystal[SnapshotRecord] | None = None
+        self._head = Head(None, None)
         self._loaded = False
         self._looked = 0.0  # when it was last known to be the newest
         self._last = 0  # the newest that was seen before everything was forgotten
@@ -70,6 +89,21 @@ class Chain:
         It does not for versions that were written while the store was away: those are looked at first.
         """
         return self._loaded and not (self._pending and self._universe.degraded is None)
+
+    @property
+    def folded(self) -> int:
+        """The newest folded version."""
+        return self._head.folded
+
+    @property
+    def snapshot(self) -> Crystal[SnapshotRecord] | None:
+        """The snapshot that the document was loaded from; None before anything was folded."""
+        return self._head.snapshot
+
+    @property
+    def redaction(self) -> Crystal[RedactionRecord] | None:
+        """What was redacted in the block; None when nothing was."""
+        return self._head.redaction
 
     @property
     def behind(self) -> bool:
@@ -149,55 +183,62 @@ class Chain:
     def forget(self) -> None:
         """What is in memory is not to be relied on: read everything again."""
         self._last = self.number
-        self.document, self.tail, self._updates, self.folded = Document(), [], [], 0
-        self._snapshot, self._loaded, self._pending = None, False, False
+        self.document, self.tail, self._updates = Document(), [], []
+        self._head, self._loaded, self._pending = Head(None, None), False, False
 
     async def _load(self) -> None:
-        """One snapshot and the few versions after it; again if they were folded in between."""
+        """One snapshot and the few versions after it; again if they were folded or rewritten in between."""
         while True:
-            snapshot = await self._stored(snapshot_id(self._block))
-            folded = 0 if snapshot is None else snapshot.value.version
-            came = await self._after(folded, READ)
-            if snapshot is None and not came:  # then it is in the other place
-                snapshot = await self._stored(snapshot_id(self._block, 1))
-                folded = 0 if snapshot is None else snapshot.value.version
-                came = await self._after(folded, READ)
+            head = await self._find_head()
+            came = await self._after(head.folded, READ)
             if len(came) == READ:
-                came += await self._rest(folded + READ)
-            if came or snapshot is None or await self._is_still(snapshot):
+                came += await self._rest(head.folded + READ)
+            # A version that rewrote the past may have come after the snapshot was read.
+            sure = bool(came) and not any(version.op in REWRITES for version, _ in came)
+            if sure or head.is_same(await self._find_head()):
                 break
-        self._hold(snapshot, came)
+        self._hold(head, came)
 
-    def hold(self, snapshot: Datum | None, came: Sequence[Datum]) -> None:
+    async def _find_head(self) -> Head:
+        block = self._block
+        ids = [redaction_id(block), snapshot_id(block), second_snapshot_id(block)]
+        while True:
+            redaction, first, second = map(readable, await self._universe.get_many(ids), ids)
+            fresh = "" if redaction is None else redaction.value.snapshot
+            if redaction is None or not fresh:
+                return Head(redaction, first or second)
+            snapshot = await self._stored(snapshot_id(block, fresh))
+            if snapshot is not None:
+                return Head(redaction, snapshot)
+            now = await self._stored(redaction.id)
+            if now is not None and now.rev == redaction.rev:
+                error = errors.DocumentCorrupt(f"the snapshot of the block {block!r} is not there")
+                raise missing(self._universe, error)
+
+    def hold(self, redaction: Datum | None, snapshot: Datum | None, came: Sequence[Datum]) -> None:
         """Take a snapshot and the versions after it, as they were read of many blocks together."""
         make = self._universe.contracts.lenient
-        base = None if snapshot is None else readable(make(snapshot), snapshot.id)
-        folded = 0 if base is None else base.value.version
-        found = [(number, readable(make(each), each.id)) for number, each in enumerate(came, folded + 1)]
-        self._hold(base, [(_version(number, each), each.datum.content) for number, each in found if each])
+        head = Head(*(each and readable(make(each), each.id) for each in (redaction, snapshot)))
+        found = [(number, readable(make(each), each.id)) for number, each in enumerate(came, head.folded + 1)]
+        self._hold(head, [(_version(number, each), each.datum.content) for number, each in found if each])
 
-    def _hold(self, snapshot: Crystal[SnapshotRecord] | None, came: Sequence[tuple[Version, bytes]]) -> None:
-        if snapshot is None and not came:
+    def _hold(self, head: Head, came: Sequence[tuple[Version, bytes]]) -> None:
+        if head.snapshot is None and not came:
             error = errors.DocumentCorrupt(f"of the block {self._block!r} no version is there")
             raise missing(self._universe, error)
-        content = b"" if snapshot is None else snapshot.datum.content
+        content = b"" if head.snapshot is None else head.snapshot.datum.content
         self.document = Document.load(content, [update for _, update in came])
-        self.folded = 0 if snapshot is None else snapshot.value.version
-        self._snapshot, self.tail, self._updates = snapshot, [], []
+        self._head, self.tail, self._updates = head, [], []
         self._add(came)
         self._loaded = True
 
-    async def _stored(self, id: str) -> Crystal[SnapshotRecord] | None:
+    async def _stored(self, id: str) -> Crystal[Any] | None:
         try:
             return readable(await self._universe.get(id), id)
         except Unreadable as error:
             raise errors.DocumentCorrupt(
                 f"the record {id!r} cannot be read: {error.message}", id=id
             ) from None
-
-    async def _is_still(self, snapshot: Crystal[SnapshotRecord]) -> bool:
-        now = await self._stored(snapshot.id)
-        return now is not None and now.rev == snapshot.rev
 
     async def _rest(self, after: int) -> list[tuple[Version, bytes]]:
         found: list[tuple[Version, bytes]] = []
@@ -287,7 +328,8 @@ class Chain:
         last = versions[-1].number
         ops: list[Op] = [
             self.put_page(Page(versions, updates, state)),
-            self.put_snapshot(last, behind, self.redactions),
+            self.put_snapshot(last, behind),
+            self._check_not_redacted(),
             # Whoever has rewritten the past meanwhile has folded this one, too.
             Check(version_id(self._block, self.number), LIVE),
             *(Delete(version_id(self._block, each.number)) for each in versions),
@@ -297,9 +339,17 @@ class Chain:
         except VersionConflict:
             self.forget()
             return False
-        self._snapshot = await self._stored(snapshot_id(self._block, self.redactions))
-        self.folded, self.tail, self._updates = last, self.tail[old:], self._updates[old:]
+        written = await self._find_head()
+        if written.folded != last:  # somebody else went on folding
+            self.forget()
+            return False
+        self._head, self.tail, self._updates = written, self.tail[old:], self._updates[old:]
         return True
+
+    def _check_not_redacted(self) -> Check:
+        """The op that fails when something was redacted meanwhile: then the snapshot is elsewhere."""
+        known = self._head.redaction
+        return Check(redaction_id(self._block), 0 if known is None else known.rev or 0)
 
     async def _wants_state(self) -> bool:
         recent = await self._past.newest(STATE_EVERY - 1)
@@ -308,22 +358,30 @@ class Chain:
     @property
     def redactions(self) -> int:
         """How often something was redacted."""
-        return 0 if self._snapshot is None else self._snapshot.value.redactions
+        return 0 if self.snapshot is None else self.snapshot.value.redactions
 
-    def put_page(self, page: Page, redactions: int = 0, record: Crystal[PageRecord] | None = None) -> Put:
-        """The op that stores a page, perhaps in the place of another one."""
+    def put_page(self, page: Page, fresh: str = "", record: Crystal[PageRecord] | None = None) -> Put:
+        """The op that stores a page: in the place of another one, or under a new id."""
         first, last = page.versions[0].number, page.versions[-1].number
         said = PageRecord(self._block, first, last, bool(page.state))
         if record is not None:
             return self.put(said, record.id, pack(page), record.rev or 0)
-        return self.put(said, page_id(self._block, last, redactions), pack(page), 0)
+        return self.put(said, page_id(self._block, last, fresh), pack(page), 0)
 
-    def put_snapshot(self, version: int, document: Document, redactions: int) -> Put:
-        """The op that stores a snapshot, in the place of the one that was read or in the other place."""
-        here = self._snapshot is not None and redactions == self.redactions
-        expect = self._snapshot.rev or 0 if here and self._snapshot is not None else 0
-        record = SnapshotRecord(version, redactions)
-        return self.put(record, snapshot_id(self._block, redactions), document.snapshot(), expect)
+    def put_snapshot(self, version: int, document: Document, fresh: str = "") -> Put:
+        """The op that stores a snapshot: in the place of the one that was read, or after a redaction anew."""
+        old = self.snapshot
+        if fresh:
+            record, id, expect = (
+                SnapshotRecord(version, self.redactions + 1),
+                snapshot_id(self._block, fresh),
+                0,
+            )
+        elif old is None:
+            record, id, expect = SnapshotRecord(version), snapshot_id(self._block), 0
+        else:
+            record, id, expect = SnapshotRecord(version, self.redactions), old.id, old.rev or 0
+        return self.put(record, id, document.snapshot(), expect)
 
     def put(self, value: Any, id: str, content: bytes, expect: int, by: str | None = None) -> Put:
         """The op that stores a record of this block."""
@@ -376,7 +434,7 @@ class Chain:
     @property
     def _base(self) -> bytes:
         """The content of the snapshot."""
-        return b"" if self._snapshot is None else self._snapshot.datum.content
+        return b"" if self.snapshot is None else self.snapshot.datum.content
 
 
 def _version(number: int, found: Crystal[Any]) -> Version:

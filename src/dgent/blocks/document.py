@@ -178,7 +178,7 @@ class Document:
         whole.merge(update)
         told = whole._doc.export_json_updates(before, whole._doc.oplog_vv)
         blank = whole._doc.redact_json_updates(told, loro.VersionRange.from_vv(whole._doc.oplog_vv))
-        _guarded(lambda: self._doc.import_json_updates(redaction.filled(blank)))
+        _guarded(lambda: self._doc.import_json_updates(redaction.filled(blank, told)))
         made = self.take_update()
         self.settled()
         return made, [text for _, _, text in redaction.sayings(told)]

@@ -48,6 +48,14 @@ class NameTaken(Conflict):
     code = "name_taken"
 
 
+class RewriteConflict(Conflict):
+    """Others kept changing a block while it was redacted or compacted; nothing was done."""
+
+    code = "rewrite_conflict"
+    hint = "try again"
+    retryable = True
+
+
 class LimitExceeded(InputError):
     """The block would be longer than its limit."""
 

@@ -84,6 +84,31 @@ class ErasureRecord:
 
 
 @dataclass(frozen=True)
+class RedactedVersion:
+    """A version that was redacted: its number and its time, and whether its message was cleared too.
+
+    The number alone does not name it: a store that was restored counts on from an older version.
+    """
+
+    version: int
+    at: datetime
+    cleared: bool = False
+
+
+@dataclass(frozen=True)
+class RedactionRecord:
+    """What was ever redacted in a block, so that an older copy of it can be redacted alike.
+
+    `snapshot` is the last part of the id of its snapshot, which every redaction chooses anew; it is empty
+    when nothing was redacted in the block as it is here.
+    """
+
+    block: str
+    snapshot: str
+    redacted: tuple[RedactedVersion, ...] = ()
+
+
+@dataclass(frozen=True)
 class CheckpointRecord:
     """A version with a name."""
 
@@ -176,6 +201,7 @@ VERSION = Schema("block.version", contract=VersionRecord, owner=ROOM, history="n
 PAGE = Schema("block.page", contract=PageRecord, owner=ROOM, history="none")
 SNAPSHOT = Schema("block.snapshot", contract=SnapshotRecord, owner=ROOM, history="none")
 ERASURE = Schema("block.erasure", contract=ErasureRecord, owner=ROOM, history="none", feed=False)
+REDACTION = Schema("block.redaction", contract=RedactionRecord, owner=ROOM, history="none")
 CHECKPOINT = Schema("block.checkpoint", contract=CheckpointRecord, indexes=("block",), owner=ROOM)
 AGENT = Schema("block.agent", contract=AgentRecord, owner=ROOM)
 GROUP = Schema("block.group", contract=GroupRecord, owner=ROOM)
@@ -188,7 +214,7 @@ AUDIT = Schema(
 ENTRY = Schema("block.entry", contract=EntryRecord, indexes=("agent", "words.*"), owner=ROOM)
 
 SCHEMAS = (
-    *(BLOCK, VERSION, PAGE, SNAPSHOT, ERASURE, CHECKPOINT),
+    *(BLOCK, VERSION, PAGE, SNAPSHOT, ERASURE, REDACTION, CHECKPOINT),
     *(AGENT, GROUP, MEMBER, SHARE, SEEN, AUDIT, ENTRY),
 )
 
@@ -198,22 +224,33 @@ def version_id(block: str, number: int) -> str:
     return f"{block}/u/{number:010d}"
 
 
-def page_id(block: str, last: int, redactions: int = 0) -> str:
-    """The id of the page that ends with a version; one that replaces another has an id of its own."""
-    return f"{block}/p/{last:010d}" + (f"/{redactions}" if redactions else "")
+def page_id(block: str, last: int, fresh: str = "") -> str:
+    """The id of the page that ends with a version; one that replaces another has a fresh last part."""
+    return f"{block}/p/{last:010d}" + (f"/{fresh}" if fresh else "")
 
 
-def snapshot_id(block: str, redactions: int = 0) -> str:
-    """The id of a block's snapshot. There are two places for it, of which one is in use.
+def snapshot_id(block: str, fresh: str = "") -> str:
+    """The id of a block's snapshot.
 
-    What is redacted is erased with the record it was in. So the next one must be there before, elsewhere.
+    What is redacted is erased with the record it was in, perhaps much later. So a snapshot that replaces it
+    has an id that no other ever had: `fresh` is its last part, and the RedactionRecord says which.
     """
-    return f"{block}/{'st'[redactions % 2]}"
+    return f"{block}/s" + (f"/{fresh}" if fresh else "")
+
+
+def second_snapshot_id(block: str) -> str:
+    """Where the snapshot of a block may be that was redacted before there was a RedactionRecord."""
+    return f"{block}/t"
 
 
 def erasure_id(block: str) -> str:
     """The id of what is still to be erased of a block."""
     return f"{block}/erase"
+
+
+def redaction_id(block: str) -> str:
+    """The id of what was redacted in a block."""
+    return f"{block}/redacted"
 
 
 def seen_id(block: str, agent: str) -> str:

@@ -1,36 +1,35 @@
 """Rewriting a block's past: taking out what some versions said, and letting go of old versions.
 
 Both replace pages and the snapshot in one commit. What is redacted is erased afterwards with the records it
-was in. So what replaces them has ids of its own, and the same commit writes down what to erase.
+was in: so what replaces them has ids that nothing had before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from dgent import ids
 from dgent.blocks import errors, redaction
 from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
+from dgent.blocks.erasure import erase, list_to_erase, record_redaction
 from dgent.blocks.page import Page
 from dgent.blocks.past import built
 from dgent.blocks.permit import Permit
-from dgent.blocks.record import (
-    ErasureRecord,
-    PageRecord,
-    VersionRecord,
-    erasure_id,
-    version_id,
-)
+from dgent.blocks.record import PageRecord, VersionRecord, version_id
 from dgent.blocks.redaction import Redaction
 from dgent.blocks.version import COMPACT, COMPACTED, REDACT, REDACTED, Version
 from dgent.errors import InputError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.store.backend import LIVE, Check, Delete, Op
-from dgent.universe.universe import Universe
 
-ATTEMPTS = 8
+ATTEMPTS = 64
+PAUSE_S = 0.005  # before the second attempt at most; twice as long before each later one, up to the longest
+LONGEST_S = 0.2
 T = TypeVar("T")
 
 
@@ -39,10 +38,12 @@ class _Rewritten:
     """Pages as they come out of a redaction, and what is needed on the way."""
 
     wanted: frozenset[int]
+    clear: bool = False
     whole: Document = field(default_factory=Document)
     clean: Document = field(default_factory=Document)
     said: list[str] = field(default_factory=list)
     spans: list[tuple[int, int, int, int]] = field(default_factory=list)  # peer, from, to, version
+    redacted: list[Version] = field(default_factory=list)
 
     def take(self, page: Page) -> Page:
         """A page without what is redacted; the documents have taken in all of it."""
@@ -56,7 +57,11 @@ class _Rewritten:
         return Page(versions, updates, state, page.kept)
 
     def _marked(self, version: Version) -> Version:
-        return replace(version, lost=REDACTED) if version.number in self.wanted else version
+        if version.number not in self.wanted:
+            return version
+        made = replace(version, lost=REDACTED, message="" if self.clear else version.message)
+        self.redacted.append(made)
+        return made
 
     def _blank(self, version: Version, update: bytes) -> bytes:
         self.spans += [(peer, *span, version.number) for peer, span in self.whole.spans(update).items()]
@@ -91,23 +96,29 @@ class _Plan:
     rest: Document
 
 
-async def redact(chain: Chain, numbers: Sequence[int], by: str, message: str, permit: Permit) -> Redaction:
-    """Take what some versions brought out of all versions, and erase the records it was in."""
+async def redact(
+    chain: Chain, numbers: Sequence[int], by: str, message: str, permit: Permit, clear: bool = False
+) -> Redaction:
+    """Take what some versions brought out of all versions, and erase the records it was in.
+
+    With `clear` the messages of these versions go too.
+    """
     wanted = frozenset(numbers)
 
     async def work() -> Redaction:
         _check_there(chain, wanted)
-        rewritten = _Rewritten(wanted)
+        rewritten = _Rewritten(wanted, clear)
         plan = await _redacted(chain, rewritten)
         number = await _carried_out(chain, plan, (REDACT, message, by), permit)
-        return Redaction(number, tuple(sorted(wanted)), rewritten.elsewhere(), False)
+        messages = tuple(each.number for each in rewritten.redacted if each.message)
+        return Redaction(number, tuple(sorted(wanted)), rewritten.elsewhere(), False, messages)
 
     done = await _alone(chain, permit, work)
     return replace(done, erased=await erase(chain._universe, chain._block))
 
 
 async def _redacted(chain: Chain, rewritten: _Rewritten) -> _Plan:
-    wanted, block, redactions = rewritten.wanted, chain._block, chain.redactions + 1
+    wanted, block, fresh = rewritten.wanted, chain._block, ids.new_id()
     ops: list[Op] = []
     old: list[str] = []
     for record in await chain._past.records():
@@ -115,19 +126,23 @@ async def _redacted(chain: Chain, rewritten: _Rewritten) -> _Plan:
         _check_kept(page, wanted)
         made = rewritten.take(page)
         if record.value.last >= min(wanted) and (page.state or made.versions != page.versions):
-            ops += [Delete(record.id, record.rev), chain.put_page(made, redactions)]
+            ops += [Delete(record.id, record.rev), chain.put_page(made, fresh)]
             old.append(record.id)
     count = max(0, max(wanted) - chain.folded)
     upto = chain.folded + count
     if count:
         made = rewritten.take(Page(chain.tail[:count], chain._updates[:count]))
-        ops.append(chain.put_page(made, redactions))
+        ops.append(chain.put_page(made, fresh))
         ops += [Delete(version_id(block, each.number), LIVE) for each in chain.tail[:count]]
-    if chain._snapshot is not None:
-        ops.append(Delete(chain._snapshot.id, chain._snapshot.rev))
-        old.append(chain._snapshot.id)
+    if chain.snapshot is not None:
+        ops.append(Delete(chain.snapshot.id, chain.snapshot.rev))
+        old.append(chain.snapshot.id)
     old += [version_id(block, each) for each in sorted(wanted)]
-    ops += [chain.put_snapshot(upto, rewritten.clean, redactions), await _to_erase(chain, old)]
+    ops += [
+        chain.put_snapshot(upto, rewritten.clean, fresh),
+        record_redaction(chain, rewritten.redacted, rewritten.clear, fresh),
+        await list_to_erase(chain, old),
+    ]
     # Those after it are no part of the plan, and may say the same once more.
     rewritten.take(Page(chain.tail[count:], chain._updates[count:]))
     return _Plan(ops, upto, rewritten.clean)
@@ -141,13 +156,12 @@ async def _alone(chain: Chain, permit: Permit, work: Callable[[], Awaitable[T]])
             try:
                 return await work()
             except VersionConflict as conflict:
-                if attempt == ATTEMPTS - 1:
-                    raise
                 if permit.is_of(conflict):
                     await permit.renew()
             finally:
                 chain.forget()
-    raise AssertionError("the last attempt raises or returns")
+        await asyncio.sleep(random.uniform(0, min(PAUSE_S * 2**attempt, LONGEST_S)))
+    raise errors.RewriteConflict("others went on changing the block while it was rewritten", id=chain._block)
 
 
 async def _carried_out(chain: Chain, plan: _Plan, said: tuple[str, str, str], permit: Permit) -> int:
@@ -156,7 +170,7 @@ async def _carried_out(chain: Chain, plan: _Plan, said: tuple[str, str, str], pe
     Who is about to write from what is in memory finds that version first, and reads everything again.
     """
     op, message, by = said
-    based = chain._snapshot
+    based = chain.snapshot
     while True:
         newest = chain.tail[-1]
         here, next_ = (version_id(chain._block, newest.number + step) for step in (0, 1))
@@ -175,7 +189,7 @@ async def _carried_out(chain: Chain, plan: _Plan, said: tuple[str, str, str], pe
                 plan.rest.merge_all(chain._updates)
             except errors.DocumentCorrupt:
                 raise conflict from None
-            if chain._snapshot is not based:
+            if chain.snapshot is not based:
                 raise
         else:
             return newest.number + 1
@@ -204,26 +218,6 @@ def _check_kept(page: Page, wanted: frozenset[int]) -> None:
         )
 
 
-async def _to_erase(chain: Chain, ids: Iterable[str]) -> Op:
-    """The op that writes down what must be erased, with what is still to be erased from before."""
-    found = await chain._universe.get(erasure_id(chain._block))
-    before = found.value.ids if isinstance(found, Crystal) else ()
-    record = ErasureRecord(chain._block, tuple(dict.fromkeys((*before, *ids))))
-    rev = found.rev or 0 if isinstance(found, Crystal) else 0
-    return chain.put(record, erasure_id(chain._block), b"", rev)
-
-
-async def erase(universe: Universe, block: str) -> bool:
-    """Erase what was written down for it; whether the bytes are gone from the disk."""
-    found = await universe.get(erasure_id(block))
-    if not isinstance(found, Crystal):
-        return True
-    gone = await universe.forget(*found.value.ids)
-    if gone.erased:
-        await universe.delete(found.id, expect=found.rev)
-    return gone.erased
-
-
 # -- compaction -------------------------------------------------------------------------------------
 
 
@@ -245,7 +239,7 @@ async def _compacted(chain: Chain, before: int, keep: frozenset[int], by: str, p
     number, base, snapshot = cut
     ops, lost = _thinned(chain, pages, number, base, keep)
     if lost:
-        ops.append(chain.put_snapshot(chain.folded, snapshot, chain.redactions))
+        ops.append(chain.put_snapshot(chain.folded, snapshot))
         plan = _Plan(ops, chain.folded, snapshot)
         await _carried_out(chain, plan, (COMPACT, f"compact {lost} versions", by), permit)
     return lost
@@ -278,7 +272,7 @@ def _thinned(
 ) -> tuple[list[Op], int]:
     """The ops that leave only lines of the versions before a cut, and how many of them had more until now."""
     ops: list[Op] = []
-    lost = 0
+    lost, fresh_id = 0, ids.new_id()
     for record, page in pages:
         if page.versions[0].number > cut:
             break
@@ -287,21 +281,29 @@ def _thinned(
         lost += len(fresh)
         parts = []
         if before:
-            kept = {n: _state(pages, n) for n in keep if before[0].number <= n <= before[-1].number}
-            lines = [each if each.number in keep else _line(each) for each in before]
+            states = {each.number: _state(pages, each) for each in before if each.number in keep}
+            kept = {number: state for number, state in states.items() if state}
+            lines = [each if each.number in kept else _line(each) for each in before]
             parts.append(Page(lines, [b""] * len(lines), b"", kept))
         if len(before) < len(page.versions):
             rest = page.versions[len(before) + 1 :]
             parts.append(Page([page.versions[len(before)]], [b""], base))
             parts += [Page(rest, page.updates[len(before) + 1 :], page.state)] if rest else []
-        if fresh or len(before) < len(page.versions):  # what is kept goes on from the state in this one
-            ops += [chain.put_page(part, chain.redactions) for part in parts[:-1]]
+        # One that holds only checkpointed versions loses its updates too: what they build on is gone.
+        if any(page.updates) or page.state or fresh or len(before) < len(page.versions):
+            ops += [chain.put_page(part, fresh_id) for part in parts[:-1]]
             ops.append(chain.put_page(parts[-1], record=record))
     return ops, lost
 
 
-def _state(pages: Sequence[_Read], number: int) -> bytes:
-    return built((page for _, page in pages), number).state()
+def _state(pages: Sequence[_Read], version: Version) -> bytes:
+    """The document of a version; empty when it cannot be built any more."""
+    if version.compacted:
+        return b""
+    try:
+        return built((page for _, page in pages), version.number).state()
+    except errors.DocumentCorrupt:
+        return b""
 
 
 def _line(version: Version) -> Version:

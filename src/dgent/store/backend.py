@@ -428,8 +428,10 @@ class Backend(Protocol):
         """How many live records there are of each stored version."""
         ...
 
-    async def forget(self, ids: Sequence[str], author: str, room: str | None) -> Forgotten:
-        """Erase records and their history for good."""
+    async def forget(
+        self, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+    ) -> Forgotten:
+        """Erase records and their history for good; with `only_deleted` those that are live stay."""
         ...
 
     async def compact(self, keep: Keep) -> Compacted:

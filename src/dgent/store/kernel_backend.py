@@ -247,12 +247,14 @@ class KernelBackend(ABC):
 
         await self._write(work)
 
-    async def forget(self, ids: Sequence[str], author: str, room: str | None) -> Forgotten:
-        """Erase records and their history for good."""
+    async def forget(
+        self, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+    ) -> Forgotten:
+        """Erase records and their history for good; with `only_deleted` those that are live stay."""
         wanted = check_ids(ids)
         ids_.check_name(author, "author")
         seq, records, versions = await self._write(
-            lambda ledger: retention.forget(ledger, wanted, author, room)
+            lambda ledger: retention.forget(ledger, wanted, author, room, only_deleted)
         )
         # Also when nothing was found: an earlier call may have left the erasing undone.
         return Forgotten(seq, records, versions, await self._erase_traces(), self.remains)

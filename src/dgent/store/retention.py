@@ -29,10 +29,13 @@ LOG_BATCH = 10_000
 KEY_DAYS_US = 7 * 24 * 3600 * 1_000_000
 
 
-def forget(ledger: Ledger, ids: Sequence[str], author: str, room: str | None) -> tuple[int, int, int]:
+def forget(
+    ledger: Ledger, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+) -> tuple[int, int, int]:
     """Erase records and every trace of them; returns the seq, and how many records and versions."""
     kernel = ledger.kernel
-    rows = [row for row in map(kernel.head, dict.fromkeys(ids)) if row is not None]
+    found = [row for row in map(kernel.head, dict.fromkeys(ids)) if row is not None]
+    rows = [row for row in found if not (only_deleted and row.live)]
     for row in rows:
         _check_owner(kernel, row, room)
     if not rows:

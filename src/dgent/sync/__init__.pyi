@@ -386,8 +386,11 @@ class Universe:
     def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
         """Remove the link from one record to another; False when there was none."""
 
-    def forget(self, *ids_: str) -> Forgotten:
-        """Erase records for good: rows, history, indexes and free pages. It cannot be undone."""
+    def forget(self, *ids_: str, only_deleted: bool = False) -> Forgotten:
+        """Erase records for good: rows, history, indexes and free pages. It cannot be undone.
+
+        With `only_deleted` records that are live at that moment stay.
+        """
 
     def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
         """Let go of old history: keep so many old versions of each record, or what is younger."""

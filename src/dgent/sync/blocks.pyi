@@ -408,11 +408,14 @@ class Block(Edits):
     def drop_checkpoint(self, name: str) -> int:
         """Take the name from a version, which only the partner may; returns which one that was."""
 
-    def redact(self, first: int, last: int | None = None, *, message: str = "") -> Redaction:
+    def redact(
+        self, first: int, last: int | None = None, *, message: str = "", clear_messages: bool = False
+    ) -> Redaction:
         """Take what a version brought out of this and every other version, for good; or several at once.
 
-        A text is blanked letter by letter, anything else says `[redacted]`. Who did what when stays in the
-        history. Only the partner may, and nothing brings it back.
+        A text is blanked letter by letter, line by line, and anything else says `[redacted]`. Who did what
+        when stays in the history, with the messages of these versions unless `clear_messages`. Only the
+        partner may, and nothing brings it back.
         """
 
     def compact(self, keep: int | None = None, *, older_than: datetime | timedelta | None = None) -> int:

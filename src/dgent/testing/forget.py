@@ -75,6 +75,19 @@ class ForgetContract(Contract):
         assert (done.records, done.versions) == (1, 1)
         assert await store.history("a", None) == []
 
+    async def test_only_what_is_deleted_when_asked(self, store: Backend) -> None:
+        await put(store, _full("a", 1), _full("b", 1), _full("c", 1))
+        await delete(store, "a")
+        await delete(store, "b")
+        await put(store, _full("b", 2))
+        done = await store.forget(["a", "b", "c", "never"], "tester", None, only_deleted=True)
+        assert (done.records, done.versions) == (1, 1)
+        assert await store.history("a", None) == []
+        assert set(await found(store)) == {"b", "c"}
+        assert (await store.history("b", None))[0].rev == 3
+        again = await store.forget(["a", "b", "c"], "tester", None, only_deleted=True)
+        assert (again.records, again.seq) == (0, done.seq)
+
     async def test_what_is_not_there_is_no_error(self, store: Backend) -> None:
         await put(store, _full("b", 1))
         before = await store.last_seq()

@@ -532,10 +532,14 @@ class Universe:
 
     # -- upkeep ---------------------------------------------------------------------------
 
-    async def forget(self, *ids_: str) -> Forgotten:
-        """Erase records for good: rows, history, indexes and free pages. It cannot be undone."""
+    async def forget(self, *ids_: str, only_deleted: bool = False) -> Forgotten:
+        """Erase records for good: rows, history, indexes and free pages. It cannot be undone.
+
+        With `only_deleted` records that are live at that moment stay.
+        """
         await self._ready()
-        return await self.backend.forget([ids.check_id(id) for id in ids_], self.author, self._room)
+        wanted = [ids.check_id(id) for id in ids_]
+        return await self.backend.forget(wanted, self.author, self._room, only_deleted)
 
     async def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
         """Let go of old history: keep so many old versions of each record, or what is younger."""

@@ -21,15 +21,17 @@ class Redact(One, kw_only=True):
     first: Annotated[int, argument("the version that brought it")]
     last: Annotated[int | None, argument("the last of several versions")] = None
     message: Message = ""
+    clear_messages: Annotated[bool, option("clear the messages of these versions too")] = False
 
 
 @verb("block.redact", effect="destroy", errors=ERRORS)
 async def redact(desk: Desk, ask: Redact) -> Redacted:
     """Take what a version brought out of every version of a block, for good."""
     block = await block_of(await library_of(desk), ask)
-    done = await block.redact(ask.first, ask.last, message=ask.message)
+    done = await block.redact(ask.first, ask.last, message=ask.message, clear_messages=ask.clear_messages)
     return Redacted(
-        block.owner, block.label, done.version, list(done.versions), list(done.elsewhere), done.erased
+        *(block.owner, block.label, done.version, list(done.versions), list(done.elsewhere)),
+        *(done.erased, list(done.messages)),
     )
 
 

@@ -177,6 +177,7 @@ class Redacted(msgspec.Struct, frozen=True):
     """What was redacted: which versions, and the version that says so.
 
     `elsewhere` are other versions that still say some of it. `erased`: the bytes are gone from the disk.
+    `messages` are the redacted versions whose messages are still there.
     """
 
     owner: str
@@ -185,6 +186,7 @@ class Redacted(msgspec.Struct, frozen=True):
     versions: list[int]
     elsewhere: list[int]
     erased: bool
+    messages: list[int]
 
 
 class BlockCompacted(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.joining import Joined, Step
-from dgent.blocks.record import BLOCK, CHECKPOINT, PAGE, ROOM, SNAPSHOT, VERSION, BlockRecord
+from dgent.blocks.record import BLOCK, CHECKPOINT, PAGE, REDACTION, ROOM, SNAPSHOT, VERSION, BlockRecord
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork.baseline import Known
 from dgent.exchange.fork.cards import Settled, free_label, settle, taken
@@ -26,7 +26,7 @@ from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 CARD: How = "card"
-DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name))
+DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, REDACTION.name))
 REDACTED_HERE = "something was redacted here that the fork still says, and its history does not fit"
 REDACTED_THERE = "what was redacted in the fork is still said here: redact it here, too"
 

@@ -105,6 +105,11 @@ def redacted(found: memory.Redacted, paint: Paint) -> Lines:
     if found.elsewhere:
         others = ", ".join(map(str, found.elsewhere))
         lines.append(paint(f"  some of the same text came with version {others} too", fg="yellow"))
+    if found.messages:
+        kept = ", ".join(map(str, found.messages))
+        lines.append(
+            paint(f"  the message of version {kept} is kept: --clear-messages clears it", fg="yellow")
+        )
     return (
         lines if found.erased else [*lines, paint("  not yet gone from the disk: say it again", fg="yellow")]
     )
