@@ -51,12 +51,14 @@ def record_redaction(chain: Chain, versions: Iterable[Version], cleared: bool, f
     made = (RedactedVersion(each.number, each.at, cleared) for each in versions)
     known = chain.redaction
     before = () if known is None else known.value.redacted
-    record = RedactionRecord(chain._block, fresh, joined(before, made))
+    record = RedactionRecord(chain._block, fresh, join_redacted(before, made))
     rev = 0 if known is None else known.rev or 0
     return chain.put(record, redaction_id(chain._block), b"", rev)
 
 
-def joined(before: Iterable[RedactedVersion], more: Iterable[RedactedVersion]) -> tuple[RedactedVersion, ...]:
+def join_redacted(
+    before: Iterable[RedactedVersion], more: Iterable[RedactedVersion]
+) -> tuple[RedactedVersion, ...]:
     """Join two lists of redacted versions, each version once."""
     found = {(each.version, each.at): each for each in before}
     for each in more:

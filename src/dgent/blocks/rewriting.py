@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -97,11 +97,11 @@ class _Plan:
 
 
 async def redact(
-    chain: Chain, numbers: Sequence[int], by: str, message: str, permit: Permit, clear: bool = False
+    chain: Chain, numbers: Collection[int], by: str, message: str, permit: Permit | None, clear: bool = False
 ) -> Redaction:
     """Take what some versions brought out of all versions, and erase the records it was in.
 
-    With `clear` the messages of these versions go too.
+    With `clear` the messages of these versions go too. Without a permit nobody is asked: for a restore.
     """
     wanted = frozenset(numbers)
 
@@ -148,7 +148,7 @@ async def _redacted(chain: Chain, rewritten: _Rewritten) -> _Plan:
     return _Plan(ops, upto, rewritten.clean)
 
 
-async def _alone(chain: Chain, permit: Permit, work: Callable[[], Awaitable[T]]) -> T:
+async def _alone(chain: Chain, permit: Permit | None, work: Callable[[], Awaitable[T]]) -> T:
     """Do something with what a block is now; again when somebody else was faster."""
     for attempt in range(ATTEMPTS):
         async with chain.alone:
@@ -156,7 +156,7 @@ async def _alone(chain: Chain, permit: Permit, work: Callable[[], Awaitable[T]])
             try:
                 return await work()
             except VersionConflict as conflict:
-                if permit.is_of(conflict):
+                if permit is not None and permit.is_of(conflict):
                     await permit.renew()
             finally:
                 chain.forget()
@@ -164,7 +164,7 @@ async def _alone(chain: Chain, permit: Permit, work: Callable[[], Awaitable[T]])
     raise errors.RewriteConflict("others went on changing the block while it was rewritten", id=chain._block)
 
 
-async def _carried_out(chain: Chain, plan: _Plan, said: tuple[str, str, str], permit: Permit) -> int:
+async def _carried_out(chain: Chain, plan: _Plan, said: tuple[str, str, str], permit: Permit | None) -> int:
     """Commit a plan, whatever others add meanwhile; returns the number of the version that says so.
 
     Who is about to write from what is in memory finds that version first, and reads everything again.
@@ -177,7 +177,7 @@ async def _carried_out(chain: Chain, plan: _Plan, said: tuple[str, str, str], pe
         record = VersionRecord(
             *(op, newest.node, newest.node, newest.size, 0, 0, chain.document.frontiers, message)
         )
-        told = [chain.put(record, next_, b"", 0, by), *permit.checks()]
+        told = [chain.put(record, next_, b"", 0, by), *(() if permit is None else permit.checks())]
         told += [Check(here, LIVE)] if newest.number > plan.upto else []
         try:
             await chain._universe.commit([*plan.ops, *told], note=message)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,9 +25,10 @@ from dgent.errors import (
 )
 from dgent.exchange import manifest, place
 from dgent.exchange.manifest import BLOBS, MANIFEST, TELEMETRY, File, Manifest, manifest_of
+from dgent.exchange.redactions import REPLACED, Redactions, apply_redactions, redactions_in
 from dgent.store.sqlite import retire
 from dgent.store.sqlite import upkeep as sqlite
-from dgent.store.sqlite.retire import Forgotten
+from dgent.store.sqlite.retire import Forgotten, Held
 from dgent.store.sqlite.upkeep import Stopped, in_thread
 from dgent.store.upkeep import Contents, Pace, Progress, upkeep_of
 from dgent.universe.universe import Universe, open
@@ -51,13 +52,18 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a restore came to; `kept` is where the replaced constellation is now."""
+    """What a restore came to; `kept` is where the replaced constellation is now.
+
+    So many records that the replaced store has forgotten since the backup were `forgotten` again, and so
+    many versions of blocks `redacted` again.
+    """
 
     path: str
     seq: int
     records: int
     kept: str | None
     forgotten: int
+    redacted: int = 0
 
 
 # -- backup -------------------------------------------------------------------------------
@@ -188,7 +194,7 @@ async def restore(
 
     It is built beside the place and opened once; only then the two trade places, in one step. What
     was there is kept under another name. Never over a store that anyone has open: Busy names who.
-    What the replaced store has forgotten since the backup is forgotten in the restored one too.
+    What the replaced store has forgotten or redacted since the backup goes from the restored one too.
     """
     source = Path(os.path.abspath(place.usable(source, "source")))
     folder = Path(os.path.realpath(place.usable(folder, "to")))
@@ -201,10 +207,12 @@ async def restore(
             await _in_thread(lambda stopped: _copy_back(source, new, made, pace, stopped))
             await _prove(new, made)
             # Once before the old store is held, because it may take long; and once more for good.
-            count = await _forget_again(new, *await _in_thread(lambda _: _forgotten(folder, made)))
-            kept, more, found = await _take_place(new, folder, made, replace)
+            gone = await _in_thread(lambda _: _gone_from(folder, made))
+            first = await _remove_again(new, gone)
+            kept, more, found = await _take_place(new, folder, made, gone, replace)
     pace.end()
-    return Restored(str(folder), found.seq, found.records, kept, count + more)
+    forgotten, redacted = (a + b for a, b in zip(first, more, strict=True))
+    return Restored(str(folder), found.seq, found.records, kept, forgotten, redacted)
 
 
 def refuse_live(folder: Path) -> None:
@@ -264,14 +272,25 @@ async def _prove(new: Path, made: Manifest) -> None:
         raise Corrupt(f"{DATABASE} holds {found}, and the manifest says {wanted}")
 
 
-def _forgotten(folder: Path, made: Manifest) -> tuple[bytes | None, Forgotten]:
-    """What the store that is there has forgotten, if it is of the same universe."""
+class _Gone(NamedTuple):
+    """What a store has forgotten, by salted hashes of ids, and what was redacted in it."""
+
+    salt: bytes | None
+    forgotten: Forgotten
+    redactions: Redactions
+
+
+_NOTHING_GONE = _Gone(None, {}, {})
+
+
+def _gone_from(folder: Path, made: Manifest) -> _Gone:
+    """Read what must not come back from the store that is there, if it is of the same universe."""
     path = folder / DATABASE
     if not _holds_something(path):
-        return None, {}
+        return _NOTHING_GONE
     try:
         with retire.alone(str(path)) as connection:
-            return retire.forgotten_in(connection, made.universe)
+            return _gone_in(connection, made)
     except Corrupt as error:
         raise Corrupt(
             f"what {path} has forgotten since the backup cannot be read: {error.message}",
@@ -279,17 +298,23 @@ def _forgotten(folder: Path, made: Manifest) -> tuple[bytes | None, Forgotten]:
         ) from error
 
 
+def _gone_in(connection: Held, made: Manifest) -> _Gone:
+    salt, forgotten = retire.forgotten_in(connection, made.universe)
+    return _NOTHING_GONE if salt is None else _Gone(salt, forgotten, redactions_in(connection))
+
+
 def _holds_something(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-async def _forget_again(new: Path, salt: bytes | None, forgotten: Forgotten) -> int:
-    """Forget in a restored store what the one it replaces has forgotten."""
-    path = str(new / DATABASE)
-    if salt is not None:
-        found = await _in_thread(lambda _: retire.forgotten_since(path, salt, forgotten))
-    else:
-        found = []
+async def _remove_again(new: Path, gone: _Gone) -> tuple[int, int]:
+    """Remove from a restored store what is gone from the one it replaces: records, and redacted versions."""
+    path = new / DATABASE
+    found: list[tuple[str, str]] = []
+    if gone.salt is not None:
+        salt = gone.salt
+        found = await _in_thread(lambda _: retire.forgotten_since(str(path), salt, gone.forgotten))
+    found = [(id, schema) for id, schema in found if schema not in REPLACED]
     if found:
         async with open(f"sqlite:///{path}") as universe:
             owners = {schema.name: schema.owner for schema in await universe.schemas()}
@@ -298,21 +323,22 @@ async def _forget_again(new: Path, salt: bytes | None, forgotten: Forgotten) -> 
                 rooms.setdefault(owners.get(schema), []).append(id)
             for room, ids in rooms.items():
                 await (universe if room is None else universe.for_room(room)).forget(*ids)
-    await _in_thread(lambda _: retire.settle_restored(path, salt, forgotten))
-    return len(found)
+    redacted = await apply_redactions(path, gone.redactions)
+    await _in_thread(lambda _: retire.settle_restored(str(path), gone.salt, gone.forgotten))
+    return len(found), redacted
 
 
 async def _take_place(
-    new: Path, folder: Path, made: Manifest, replace: bool
-) -> tuple[str | None, int, Contents]:
+    new: Path, folder: Path, made: Manifest, known: _Gone, replace: bool
+) -> tuple[str | None, tuple[int, int], Contents]:
     """Let the restored folder and what is at its place trade places, while nobody can open either."""
-    old, path, more = folder / DATABASE, new / DATABASE, 0
+    old, path, more = folder / DATABASE, new / DATABASE, (0, 0)
     with ExitStack() as ahead:
         with ExitStack() as held:
             if _holds_something(old):
                 connection = await _in_thread(lambda _: held.enter_context(retire.alone(str(old))))
-                found = await _in_thread(lambda _: retire.forgotten_in(connection, made.universe))
-                more = await _forget_again(new, *found)
+                gone = await _in_thread(lambda _: _gone_in(connection, made))
+                more = (0, 0) if gone == known else await _remove_again(new, gone)
                 await _in_thread(lambda _: retire.retire(connection))
             holds = await _in_thread(lambda _: sqlite.check_copy(str(path)))
             if _holds_something(old):

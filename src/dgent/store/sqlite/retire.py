@@ -21,6 +21,8 @@ _KEEP = (
     " ON CONFLICT (h) DO UPDATE SET last_rev = max(last_rev, excluded.last_rev)"
 )
 
+Held = apsw.Connection
+"""The connection of somebody who has a store alone."""
 Forgotten = Mapping[bytes, tuple[int, int]]
 """Salted hash of a forgotten id: its last rev, and the seq of the forget."""
 
@@ -122,6 +124,19 @@ def forgotten_since(path: str, salt: bytes, forgotten: Forgotten) -> list[tuple[
         rows: Any = connection.execute(sql)
         ids = ((id.decode("utf-8", "replace"), schema) for id, schema in rows)
         return [(id, schema) for id, schema in ids if reading._hash(id) in news]
+
+
+def live_records(
+    connection: apsw.Connection, schema: str, prefix: str = ""
+) -> Iterator[tuple[str, bytes, bytes]]:
+    """Id, data and content of the live records of a schema in a store that one has alone, by id."""
+    sql = (
+        "SELECT d.id, d.data, d.content FROM datum d JOIN name n ON n.n = d.schema"
+        " WHERE n.text = ? AND d.live = 1 AND d.trail = 0 AND substr(d.id, 1, ?) = ? ORDER BY d.id"
+    )
+    with translated(connection.filename):
+        for id, data, content in connection.execute(sql, (schema, len(prefix), prefix)):
+            yield id, bytes(data), bytes(content or b"")
 
 
 def settle_restored(path: str, salt: bytes | None, forgotten: Forgotten) -> None:
