@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dgent
+from dgent.errors import DgentError
 from dgent.model.query import Query
 from dgent.store.backend import Declaration, Delete, Put
 from dgent.store.jsonl.backend import JSONLBackend
@@ -181,6 +184,34 @@ async def test_what_one_clone_forgot_the_other_cannot_bring_back(clones: tuple[C
             assert await data_of(store, *"abc") == [None, {"n": 0}, {"n": 1}]
         assert all(b'"id":"a"' not in path.read_bytes() for path in clone.store.glob("*.jsonl"))
         assert (await _put_again(clone)) > 2
+
+
+@pytest.mark.parametrize("driver", [True])
+@pytest.mark.parametrize("case", ["closed", "open", "cache deleted"])
+async def test_undo_after_a_forget_that_came_by_pull(clones: tuple[Clone, Clone], case: str) -> None:
+    """The key of a forgotten record is given to no other: the log would speak of that one."""
+    one, two = clones
+    async with opened(one.store) as store:
+        await put(store, typed("secret", 1), typed("kept", 1))
+        await put(store, typed("secret", 2))
+        await store.forget(["secret"], "ann", None)
+    one.save()
+    async with opened(two.store) as store:
+        before = await store.last_seq()
+    if case != "open":
+        two.pull(one)
+    if case == "cache deleted":
+        without_cache(two.store)
+    async with dgent.open(f"jsonl:{two.store}") as u:
+        if case == "open":
+            two.pull(one)
+        for n in range(5):
+            await u.put(typed(f"new {n}", n))
+        for change in (await u.changes(before))[:-5]:
+            assert not [item.id for item in change.items if str(item.id).startswith("new")]
+            with suppress(DgentError):
+                await u.undo(change.seq, force=True)
+        assert [await u.exists(f"new {n}") for n in range(5)] == [True] * 5
 
 
 async def _put_again(clone: Clone) -> int:

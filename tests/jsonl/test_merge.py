@@ -79,6 +79,15 @@ async def _contents(folder: Path) -> Any:
         return {d.id: (d.schema, d.data) for d in page.items}, sorted(id for id, _ in conflicts)
 
 
+async def _check_keys(folder: Path) -> None:
+    """A new record is in the log once: no earlier commit speaks of it."""
+    async with opened(folder) as store:
+        await commit(store, *(Put(typed(f"later {n}", n)) for n in range(3)))
+        log = await store.changes((await store.stats()).first_seq - 1, 1000)
+        named = [change.seq for change in log for item in change.items if str(item.id).startswith("later")]
+        assert named == [log[-1].seq] * 3
+
+
 async def _run(first: Any, left: Any, right: Any) -> None:
     with tempfile.TemporaryDirectory() as temporary, program.slow_clock() as slow:
         base = Path(temporary) / "base"
@@ -97,6 +106,7 @@ async def _run(first: Any, left: Any, right: Any) -> None:
         assert merged == await _contents(two)
         assert merged == await _contents(_copy(one, base.parent / "fresh"))
         assert merged == await _contents(one), "settled once"
+        await _check_keys(_copy(one, base.parent / "read anew"))
         forgotten = {what for name, what in [*left, *right] if name == "forget"}
         for id in mine[0].keys() | theirs[0].keys():
             assert id in forgotten or merged[0].get(id) in (mine[0].get(id), theirs[0].get(id))

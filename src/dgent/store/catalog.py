@@ -101,7 +101,6 @@ class Catalog:
         self.states: dict[str, SchemaState] = {}
         self.floor = 0
         self.floor_at = 0
-        self.dk_floor = 0
         self.forgot = 0
         self.salt = b""
 

@@ -34,6 +34,7 @@ _LAG = (
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
 _SIZE = f"SELECT count(*) FROM (SELECT 1 FROM entry e WHERE {_BETWEEN} LIMIT ?)"
 _FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
+_LAST_KEY = "SELECT max(value, coalesce((SELECT max(dk) FROM datum), 0)) FROM meta WHERE name = 'dk_floor'"
 _IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
 _INSERT = (
     f"INSERT INTO datum ({_COLUMNS}, content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -118,7 +119,6 @@ class SQLiteReading:
             catalog.states[state.name] = state
         catalog.floor, catalog.forgot, catalog.salt = meta["floor"], meta["forgot"], meta["forget_salt"]
         catalog.floor_at = meta.get("floor_at", 0)
-        catalog.dk_floor = meta["dk_floor"]
         catalog.version = version
 
     def newest(self) -> tuple[int, int]:
@@ -374,8 +374,7 @@ class SQLiteKernel(SQLiteReading):
         if version != self._data_version:
             self.refresh()
             seq, at = self.newest()
-            dk = self._all("SELECT max(dk) FROM datum")[0][0] or 0
-            self.tip = Tip(seq, at, max(dk, self.catalog.dk_floor))
+            self.tip = Tip(seq, at, self._all(_LAST_KEY)[0][0])
             self._data_version = version
 
     def _version(self) -> int:
