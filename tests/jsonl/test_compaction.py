@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgent.model.query import Query
-from dgent.store.backend import Delete, Put
+from dgent.store.backend import Declaration, Delete, Put
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.testing.contract import STORED, commit, delete, found, put, record, typed
 from tests.contract import program
@@ -73,6 +73,40 @@ async def test_a_retry_is_known_whatever_became_of_the_lines(tmp_path: Path, his
         assert (await put(store, *first, key="one")).repeated
         assert (await put(store, *second, key="many")).repeated
         assert await data_of(store, *"abc") == [{"n": 3}, {"n": 2}, {"n": 1}]
+
+
+@pytest.mark.parametrize("feed", [True, False])
+async def test_the_log_keeps_commits_that_lost_all_their_lines(tmp_path: Path, feed: bool) -> None:
+    place = tmp_path / "store"
+    async with opened(place) as store:
+        await store.declare(Declaration("note", 1, history="none", feed=feed))
+        for n in range(4):
+            await put(store, typed("a", n), note=f"step {n}")
+        await put(store, typed("a", 4), typed("b", 0), note="both")
+        await put(store, typed("b", 1), record("plain"))
+        await delete(store, "b")
+        before = await _log(store)
+        assert len(before) == (7 if feed else 1)
+        for _ in range(2):
+            await store.rewrite(history=True)
+            assert await _log(store) == before
+    without_cache(place)
+    async with opened(place) as store:
+        assert await _log(store) == before
+        assert await odd(store) == []
+        await store.rewrite(history=True)
+        assert await _log(store) == before
+        await store.forget(["a"], "ann", None)
+        assert [note for _, note, _, _ in await _log(store) if note is not None] == []
+        assert all(b"step" not in path.read_bytes() for path in place.glob("*.jsonl"))
+
+
+async def _log(store: JSONLBackend) -> list[Any]:
+    """What the log says of each commit."""
+    return [
+        (change.seq, change.note, change.at, [(item.id, item.op, item.rev) for item in change.items])
+        for change in await store.changes(0, 100)
+    ]
 
 
 async def test_what_changes_while_it_is_rewritten_is_there(tmp_path: Path) -> None:

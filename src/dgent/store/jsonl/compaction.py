@@ -80,8 +80,8 @@ class Compacting:
         self._sealed: dict[tuple[str, int], bytes] = {}
         self._left: dict[str, int] = {}  # how many lines of a commit stay
         self._wanted: dict[str, Line] = {}  # a line of it, which says how many it has
-        # A retry of these must still be known, whatever becomes of their lines.
-        self._keyed = {c for (c,) in kernel._all("SELECT cid FROM commits WHERE key IS NOT NULL")}
+        # The log tells of these, whatever becomes of their lines.
+        self._logged = dict(kernel._all("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
         self._past: dict[str, list[Line]] = {}
         self.lines = self.dropped = 0
 
@@ -129,7 +129,7 @@ class Compacting:
             return
         if not known.kept and known.rev != known.head_rev:
             self.dropped += 1
-            if line.c is not None and line.c in self._keyed:
+            if line.c is not None and line.c in self._logged:
                 self._past.setdefault(line.c, []).append(line)
             return
         target = filename.file_of(line.schema or "")
@@ -197,7 +197,7 @@ class Compacting:
             line = self._wanted[c]
             if c not in kept and line.n and line.n != left:
                 kept[c] = Mark(c=c, seq=line.seq, at=line.at or clock.EPOCH, by=line.by, kind=line.kind)
-                self._kernel.cache.put_marks([(c, line.seq or 0)])
+                self._kernel.cache.put_marks([(c, self._logged.get(c, 0))])
         for c, dropped in self._past.items():
             kept[c] = self._remembered(kept.get(c), dropped)
         thinned = self._thinned()
@@ -227,25 +227,34 @@ class Compacting:
         logged = self._kernel.logged(seq)
         if logged is not None and logged.key is None:
             mark.key = mark.digest = None
-        if not left and (logged is None or logged.key is None) and (mark.n or logged is None):
+        if not left and logged is None:
             return None
         if mark.n is not None and mark.n != left:
-            # What it says may be about a record whose line is gone, and could not be forgotten with it.
-            mark.n = mark.note = None
+            mark.n = None
+            if logged is None:
+                # It may be about a record whose line is gone, and could not be forgotten with it.
+                mark.note = None
         return mark
 
     def _remembered(self, mark: Mark | None, lines: list[Line]) -> Mark:
-        """The mark of a commit with a key, which tells what its lines told."""
+        """The mark of a commit that lost lines, which tells what they told."""
         if mark is None:
             first = min(lines, key=lambda line: line.i)
             mark = Mark(
                 c=first.c or "", seq=first.seq, at=first.at or clock.EPOCH, by=first.by or first.author
             )
-            mark.kind, mark.of, mark.key, mark.digest = first.kind, first.of, first.key, first.digest
-            self._kernel.cache.put_marks([(mark.c, first.seq or 0)])
+            mark.kind, mark.note, mark.of = first.kind, first.note, first.of
+            mark.key, mark.digest = first.key, first.digest
+            self._kernel.cache.put_marks([(mark.c, self._logged.get(mark.c, 0))])
         mark.n = None
+        mark.quiet = sorted({*mark.quiet, *(line.i for line in lines if self._is_quiet(line))})
         mark.past = sorted({*mark.past, *((line.i, line.id, line.op, line.rev) for line in lines)})
         return mark
+
+    def _is_quiet(self, line: Line) -> bool:
+        """Check whether the schema of a line stays off the feed."""
+        state = self._kernel.state(line.schema or "")
+        return state is not None and not state.feed
 
     def _thinned(self) -> Mark | None:
         floor, tip = self._kernel.floor(), self._kernel.tip

@@ -65,9 +65,10 @@ class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A line of `_commits.jsonl`: what decides a commit over several files, or what no record line tells.
 
     `n` is how many record lines the commit has; absent, those that are there are all. `same` are ops
-    that changed nothing, `past` ops whose lines were compacted away, `gone` ops on records that were
-    forgotten since, `forget` hashes of forgotten ids with their last revs, `drops` the first kept revs
-    of records after a retention rule, `floor` the newest seq whose history is not whole.
+    that changed nothing, `past` ops whose lines were compacted away, `quiet` the places of those that
+    stay off the feed, `gone` ops on records that were forgotten since, `forget` hashes of forgotten ids
+    with their last revs, `drops` the first kept revs of records after a retention rule, `floor` the
+    newest seq whose history is not whole.
     """
 
     c: str
@@ -82,6 +83,7 @@ class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     digest: str | None = None
     same: list[tuple[int, str | None, int]] = []
     past: list[tuple[int, str, Literal["put", "delete"], int]] = []
+    quiet: list[int] = []
     gone: list[tuple[int, Literal["put", "delete"], int]] = []
     forget: list[tuple[str, int]] = []
     drops: dict[str, int] = {}

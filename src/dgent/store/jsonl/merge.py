@@ -103,6 +103,7 @@ def _agreed(base: _Entry | None, ours: _Entry, theirs: _Entry) -> _Entry:
     left.gone = sorted({*left.gone, *right.gone})
     gone = {(i, op, rev) for i, op, rev in left.gone}
     left.past = sorted(e for e in {*left.past, *right.past} if (e[0], e[2], e[3]) not in gone)
+    left.quiet = sorted({*left.quiet, *right.quiet})
     left.drops = {id: max(rev, right.drops[id]) for id, rev in left.drops.items() if id in right.drops}
     known = {(i, id) for i, id, _ in right.same}
     left.same = [(i, id if (i, id) in known else None, rev) for i, id, rev in left.same]

@@ -106,7 +106,7 @@ def _marks(kernel: JSONLKernel, touched: dict[str, list[Line]], texts: Sequence[
             first = min(lines, key=lambda line: line.i)
             mark = Mark(c=c, seq=first.seq, at=first.at or clock.EPOCH, by=first.by or first.author)
             mark.kind, mark.of, mark.key = first.kind, first.of, first.key
-            kernel.cache.put_marks([(c, first.seq or 0)])
+            kernel.cache.put_marks([(c, kernel.cache.seq_of(c) or 0)])
             yield _sealed(mark, lines)
 
 

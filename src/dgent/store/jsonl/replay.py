@@ -15,7 +15,7 @@ from dgent.store.jsonl.cache import Known, Report
 from dgent.store.jsonl.folder import Stamp
 from dgent.store.jsonl.line import Declared, Line, Mark, prevs
 from dgent.store.jsonl.scan import Found, Scan, continues
-from dgent.store.kernel import DELETE, FORGET, PUT, SAME, Logged, LoggedOp
+from dgent.store.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp
 from dgent.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -249,7 +249,8 @@ class Replay:
                 head = None if id is None else kernel.head(id)
                 ops.append((i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)))
             for i, id, op_name, rev in mark.past:
-                ops.append((i, (PUT if op_name == "put" else DELETE, adopting.dk_of(id), rev)))
+                code = (PUT if op_name == "put" else DELETE) | (QUIET if i in mark.quiet else 0)
+                ops.append((i, (code, adopting.dk_of(id), rev)))
             for i, op_name, rev in mark.gone:
                 ops.append((i, (PUT if op_name == "put" else DELETE, adopting.next_dk(), rev)))
             ops += [(i, (FORGET, adopting.next_dk(), rev)) for i, (_, rev) in enumerate(mark.forget)]
