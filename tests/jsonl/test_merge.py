@@ -112,6 +112,12 @@ async def _run(first: Any, left: Any, right: Any) -> None:
             assert id in forgotten or merged[0].get(id) in (mine[0].get(id), theirs[0].get(id))
 
 
+def test_a_commit_stays_whole_that_one_side_moved_and_the_other_removed() -> None:
+    a, c = Put(typed("a", 0, schema="note")), Put(typed("c", 0, schema="note"))
+    first = [("commit", [a, c]), ("commit", [Delete("a"), Delete("c")]), ("forget", "a")]
+    asyncio.run(_run(first, [("rewrite", False)], [("commit", [c]), ("rewrite", False)]))
+
+
 @settings(max_examples=times(25))
 @given(_steps, _steps, _steps)
 def test_two_copies_come_to_the_same(first: Any, left: Any, right: Any) -> None:

@@ -111,8 +111,12 @@ def _agreed(base: _Entry | None, ours: _Entry, theirs: _Entry) -> _Entry:
 
 
 def _lasts(entry: _Entry) -> bool:
-    """Whether no side can remove a line: what was forgotten stays forgotten."""
-    return isinstance(entry.line, Mark) and bool(entry.line.forget)
+    """Whether no side can remove a line: what was forgotten stays forgotten.
+
+    Nor what says that the lines of a commit are all: the other side may have moved some to another file.
+    """
+    mark = entry.line
+    return isinstance(mark, Mark) and (bool(mark.forget) or (mark.n is None and not mark.thins))
 
 
 def _disputed(
