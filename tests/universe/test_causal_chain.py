@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+
+import pytest
+
 import dgent
+from dgent.errors import InputError
+from tests.universe.conftest import Another
 from tests.universe.marks import mark, old_mark
 
 
@@ -48,3 +56,31 @@ async def test_an_unreadable_link_breaks_nothing(u: dgent.Universe) -> None:
 async def test_a_long_chain(u: dgent.Universe) -> None:
     await u.put_many(dgent.Datum(id=f"r{n}", parent_id=f"r{n - 1}" if n else None) for n in range(2_000))
     assert [d.id for d in await u.causal_chain("r1999")] == [f"r{n}" for n in range(2_000)]
+    assert [d.id for d in await u.causal_chain("r1999", limit=3)] == ["r1997", "r1998", "r1999"]
+    assert [d.id for d in await u.causal_chain("r50", limit=None)] == [f"r{n}" for n in range(51)]
+    with pytest.raises(InputError, match="limit"):
+        await u.causal_chain("r1", limit=0)
+
+
+async def test_a_chain_is_of_one_moment(u: dgent.Universe, another: Another) -> None:
+    """Two writers hang a leaf now under one root, now under the other: no answer mixes the two."""
+    await u.put_many(dgent.Datum(id=id) for id in ("a", "b"))
+
+    async def put(root: str) -> None:
+        links = [dgent.Datum(id="leaf", parent_id="m"), dgent.Datum(id="m", parent_id=root)]
+        await other.put_many([each.replace(data={"root": root}) for each in links])
+
+    other = await another()
+    await put("a")
+    writing = asyncio.create_task(_turns(put))
+    for _ in range(100):
+        root, middle, leaf = await u.causal_chain("leaf")
+        assert root.id == middle.data["root"] == leaf.data["root"]
+        await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _turns(put: Callable[[str], Awaitable[None]]) -> None:
+    for root in itertools.cycle("ba"):
+        await put(root)

@@ -380,6 +380,13 @@ class Backend(Protocol):
         """Records whose declared refs hold this id, newest first."""
         ...
 
+    async def ancestors(self, id: str, limit: int) -> list[Datum]:
+        """A record, its parent, the parent's parent and so on, all of one moment; at most `limit`.
+
+        A parent that is missing, or is among them already, ends the chain.
+        """
+        ...
+
     async def history(self, id: str, limit: int | None) -> list[Version]:
         """The kept versions of a record, newest first."""
         ...

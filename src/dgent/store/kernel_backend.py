@@ -145,6 +145,16 @@ class KernelBackend(ABC):
 
         return await self._read(work)
 
+    async def ancestors(self, id: str, limit: int) -> list[Datum]:
+        """A record and what caused it, nearest first."""
+        ids_.check_id(id)
+        check_limit(limit)
+        short = min(limit, INLINE_IDS)
+        found = await self._inline(lambda reading: select.ancestors(reading, id, short))
+        if len(found) < short or short == limit:
+            return found
+        return await self._read(lambda reading: select.ancestors(reading, id, limit))
+
     async def history(self, id: str, limit: int | None) -> list[Version]:
         """The kept versions of a record, newest first."""
         ids_.check_id(id)

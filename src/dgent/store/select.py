@@ -57,6 +57,19 @@ def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
     return datum_of(head, reading.name)
 
 
+def ancestors(reading: Reading, id: str, limit: int) -> list[Datum]:
+    """A record and what caused it, nearest first; damaged ones come with their problem."""
+    chain: dict[str, Datum] = {}
+    next_id: str | None = id
+    while next_id is not None and next_id not in chain and len(chain) < limit:
+        datum = look_up(reading, next_id, None)
+        if datum is None:
+            break
+        chain[next_id] = datum
+        next_id = datum.parent_id
+    return list(chain.values())
+
+
 # -- versions -----------------------------------------------------------------------------
 
 

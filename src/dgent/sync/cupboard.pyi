@@ -89,8 +89,8 @@ class Table(Generic[E]):
         """Store an entity and return its id; what was changed since it was read is what is written.
 
         The entity gets its id, its times and defaults. If somebody else changed the same part of it
-        meanwhile, that is a Conflict and nothing is written. `expected_version` is the version that the
-        stored one must have: that of a stash, of others the rev.
+        meanwhile, or deleted it, that is a Conflict and nothing is written. `expected_version` is the version
+        that the stored one must have: that of a stash, of others the rev.
         """
 
     def delete(self, id: str, *, expected_version: int | None = None) -> None:

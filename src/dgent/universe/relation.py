@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,10 @@ import msgspec
 from dgent import ids
 from dgent.errors import InputError, NotFound, VersionConflict
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import LIVE, Check, Op, Put
+from dgent.store.check import check_limit
 from dgent.universe import writing
 
 if TYPE_CHECKING:
@@ -48,24 +47,12 @@ class Resolved(msgspec.Struct, frozen=True):
     dangling: dict[str, str]
 
 
-async def causal_chain(universe: Universe, id: str) -> list[Any]:
-    """The record and everything that caused it, oldest first.
-
-    A missing parent ends the chain, and so does one that is in it already.
-    """
-    chain: list[Datum] = []
-    seen: set[str] = set()
-    next_id: str | None = ids.check_id(id)
-    while next_id is not None and next_id not in seen and len(chain) < MAX_CHAIN:
-        datum = await universe.backend.get(next_id)
-        if datum is None:
-            break
-        chain.append(datum)
-        seen.add(next_id)
-        if len(chain) % 256 == 0:
-            await asyncio.sleep(0)  # reads by id do not wait, so a long chain would keep the loop
-        next_id = datum.parent_id
-    return [universe.contracts.lenient(datum) for datum in reversed(chain)]
+async def causal_chain(universe: Universe, id: str, limit: int | None) -> list[Any]:
+    """The record and what caused it, oldest first; with a limit, the nearest causes."""
+    check_limit(limit)
+    most = MAX_CHAIN if limit is None else min(limit, MAX_CHAIN)
+    nearest_first = await universe.backend.ancestors(ids.check_id(id), most)
+    return [universe.contracts.lenient(datum) for datum in reversed(nearest_first)]
 
 
 async def resolve(universe: Universe, crystal: Crystal[Any]) -> Resolved:

@@ -486,10 +486,13 @@ class Universe:
                 yield change
                 self._check()
 
-    async def causal_chain(self, id: str) -> builtins.list[Any]:
-        """A record and what caused it, oldest first; empty when there is no such record."""
+    async def causal_chain(self, id: str, *, limit: int | None = 10_000) -> builtins.list[Any]:
+        """A record and what caused it, of one moment, oldest first; empty when there is no such record.
+
+        With more causes than `limit`, the nearest ones; `None` means 100,000.
+        """
         self._check()
-        return await relation.causal_chain(self, id)
+        return await relation.causal_chain(self, id, limit)
 
     # -- relations ------------------------------------------------------------------------
 

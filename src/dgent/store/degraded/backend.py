@@ -446,6 +446,12 @@ class DegradableBackend:
 
     # -- what needs the truth -------------------------------------------------------------
 
+    async def ancestors(self, id: str, limit: int) -> list[Datum]:
+        """A record and what caused it, of those at hand."""
+        return await self._at_hand(
+            lambda store: store.ancestors(id, limit), lambda: self.overlay.ancestors(id, limit)
+        )
+
     async def history(self, id: str, limit: int | None) -> list[Version]:
         """The kept versions of a record."""
         return await self._true("history", lambda store: store.history(id, limit))

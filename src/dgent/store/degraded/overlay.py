@@ -94,6 +94,18 @@ class Overlay:
             found += await self.below.get_many(ids[start : start + _BATCH])
         return found
 
+    async def ancestors(self, id: str, limit: int) -> list[Datum]:
+        """A record and what caused it, nearest first."""
+        chain: dict[str, Datum] = {}
+        next_id: str | None = id
+        while next_id is not None and next_id not in chain and len(chain) < limit:
+            (datum,) = await self.get_many([next_id])
+            if datum is None:
+                break
+            chain[next_id] = datum
+            next_id = datum.parent_id
+        return list(chain.values())
+
     async def query(self, query: Query, view: View) -> Page:
         """A page of what matches; its cursor counts, so that it skips or repeats what changes meanwhile."""
         offset = query.offset if query.cursor is None else _offset(query.cursor)

@@ -16,7 +16,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store import select
 from dgent.store.backend import BackendStats, Committed, Guard, Page, Rank, View
-from dgent.store.check import check_as_of, check_ids, check_seq
+from dgent.store.check import check_as_of, check_ids, check_limit, check_seq
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.kernel_backend import KernelBackend
 from dgent.store.ledger import Ledger, Prepared
@@ -209,6 +209,21 @@ class PostgresBackend(KernelBackend):
         names = await self._names(rows)
         by_id = {datum.id: datum for datum in (datum_of(whole_of(tuple(row)), names) for row in rows)}
         return [by_id.get(id) for id in wanted]
+
+    async def ancestors(self, id: str, limit: int) -> list[Datum]:
+        """A record and what caused it, nearest first, in one round trip."""
+        if not self._plain:
+            return await super().ancestors(id, limit)
+        check_limit(limit)
+        rows = await self._fetch(self._texts.ancestors, ids_.check_id(id), limit)
+        name = await self._names(rows)
+        found = {datum.id: datum for datum in (datum_of(whole_of(tuple(row)), name) for row in rows)}
+        chain: list[Datum] = []
+        datum = found.pop(id, None)
+        while datum is not None:
+            chain.append(datum)
+            datum = None if datum.parent_id is None else found.pop(datum.parent_id, None)
+        return chain
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
         """The rank of each record in the order of time, in one round trip."""

@@ -57,6 +57,15 @@ class Texts:
             f"SELECT {_BRIEF}, d.content FROM unnest($1::text[]) w(id) JOIN LATERAL (SELECT *"
             f" FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 AND d.live = 1 OFFSET 0) d ON true"
         )
+        # UNION ends a circle. The order is worked out by the caller: a depth would make every row another.
+        self.ancestors = (
+            "WITH RECURSIVE chain(id, parent) AS ("
+            f" SELECT d.id, d.parent FROM {u}.datum d WHERE d.id = $1 AND d.trail = 0 AND d.live = 1"
+            " UNION SELECT p.id, p.parent FROM chain c JOIN LATERAL (SELECT d.id, d.parent"
+            f" FROM {u}.datum d WHERE d.id = c.parent AND d.trail = 0 AND d.live = 1 OFFSET 0) p ON true)"
+            f" SELECT {_BRIEF}, d.content FROM (SELECT id FROM chain LIMIT $2) w JOIN LATERAL (SELECT *"
+            f" FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 AND d.live = 1 OFFSET 0) d ON true"
+        )
         self.head = f"SELECT {COLUMNS} FROM {u}.datum WHERE id = $1 AND trail = 0"
         # One index search for each id; `= ANY` would search every partition for all of them.
         self.heads = (
