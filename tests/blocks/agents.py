@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dgent
-from dgent.blocks import Library
+from dgent.blocks import Block, Library
 from tests.contract.columns import SETTINGS
 from tests.universe.conftest import SameMemory
 
@@ -57,3 +57,16 @@ class Counting(SameMemory):
     def __getattr__(self, name: str) -> Any:
         self.asked += name in ("get", "get_many", "query")
         return super().__getattr__(name)
+
+
+def before_commit(block: Block, work: Callable[[], Awaitable[object]]) -> None:
+    """Have something done between an edit of a handle and its next commit, as another program would."""
+    universe = block._chain._universe
+    commit = universe.commit
+
+    async def later(*args: Any, **named: Any) -> Any:
+        universe.commit = commit  # type: ignore[method-assign]
+        await work()
+        return await commit(*args, **named)
+
+    universe.commit = later  # type: ignore[method-assign]

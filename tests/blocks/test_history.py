@@ -11,6 +11,7 @@ import pytest
 import dgent
 from dgent.blocks import Block, Library, chain, errors
 from dgent.errors import InputError, VersionConflict
+from tests.blocks.agents import before_commit
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -188,11 +189,14 @@ async def test_an_edit_made_beside_folded_versions_is_viewed(
     for name, value in (("FOLD", 4), ("KEEP", 1), ("STATE_EVERY", 2)):
         monkeypatch.setattr(chain, name, value)
     block = await library.create("notes", text="0.")
-    slow = await library.get("notes")
-    await slow.text()
-    for number in range(2, 12):
-        await block.append(f"{number}.")
-    await slow.replace("0.", "0.slow.")  # it edits what it has in memory
+    slow = await Library(library._universe, agent="scout").get("notes")
+
+    async def others() -> None:
+        for number in range(2, 12):
+            await block.append(f"{number}.")
+
+    before_commit(slow, others)
+    await slow.replace("0.", "0.slow.")  # made before theirs, and stored after
     for number in range(13, 24):
         await block.append(f"{number}.")
     for number in range(1, 24):
@@ -205,12 +209,10 @@ async def test_what_is_appended_comes_last_however_old_the_handle(library: Libra
     old = await library.create("notes", text="one.")
     await old.text()
     await (await library.get("notes")).append("two.")
-    await asyncio.sleep(chain.LOOK_S * 2)
     await old.append("three.")
     assert await old.text() == "one.two.three."
     tasks = await library.create("tasks", document="list")
     await tasks.text()
     await (await library.get("tasks")).append("a")
-    await asyncio.sleep(chain.LOOK_S * 2)
     await tasks.append("b")
     assert (await tasks.value())["items"] == ["a", "b"]

@@ -393,14 +393,13 @@ class Block(Edits):
         """Make a change as the next version: checked, within the limit, whole or not at all."""
         author = await self._library._author(self, op, by)
         permit = permit or await self._library._check(self, operation, op)
-        done = await self._made(op, operation, permit, change, author, message, expect, node)
+        done = await self._made(op, permit, change, author, message, expect, node)
         await tidy(self, permit, done.number)
         return done
 
     async def _made(
         self,
         op: str,
-        operation: str,
         permit: Permit,
         change: Change,
         author: str,
@@ -410,17 +409,14 @@ class Block(Edits):
     ) -> Version:
         chain = self._chain
         async with chain.alone:
-            # What is appended comes after what is there by now, not only after what was seen here.
-            fresh = chain.behind if operation == "append" else not chain.loaded
-            if fresh:
-                await chain.renew()
+            await chain.catch_up()
             try:
                 return await self._try(op, permit, change, author, message, expect, node)
             except (InputError, VersionConflict) as error:
-                # What is kept in memory may be behind: look again before saying that it cannot be done.
+                # The card that is kept in memory may be behind: look again before saying that it cannot be.
                 known = self._card.rev
                 await permit.renew()
-                if fresh and self._card.rev == known and not isinstance(error, _Overtaken):
+                if self._card.rev == known and not isinstance(error, _Overtaken):
                     raise
                 await chain.renew()
                 return await self._try(op, permit, change, author, message, expect, node)

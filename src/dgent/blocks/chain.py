@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from time import monotonic
 from typing import Any, NamedTuple
 
 from dgent import clock
@@ -45,7 +44,6 @@ FOLD_BYTES = 64 * 1024  # or when their updates are this large
 KEEP = 16  # of the newest that stay unfolded
 STATE_EVERY = 3  # pages, of which one has the state
 FOLD_AGE = timedelta(hours=1)  # or when the oldest of a few is older than this
-LOOK_S = 0.005  # what was seen so long ago may be behind
 READ = 64  # versions read at once when it is not known how many there are
 
 
@@ -77,18 +75,14 @@ class Chain:
         self._updates: list[bytes] = []  # theirs
         self._head = Head(None, None)
         self._loaded = False
-        self._looked = 0.0  # when it was last known to be the newest
         self._last = 0  # the newest that was seen before everything was forgotten
         self._pending = False  # whether some of it waits for the store to come back
         self.alone = asyncio.Lock()  # held by whoever reads into the document or changes it
 
     @property
     def loaded(self) -> bool:
-        """Whether the document is in memory; the next commit proves whether it is still the newest.
-
-        It does not for versions that were written while the store was away: those are looked at first.
-        """
-        return self._loaded and not (self._pending and self._universe.degraded is None)
+        """Whether the document is in memory, as of the version that was last seen."""
+        return self._loaded
 
     @property
     def folded(self) -> int:
@@ -106,11 +100,6 @@ class Chain:
         return self._head.redaction
 
     @property
-    def behind(self) -> bool:
-        """Whether others may have written since it was last looked at."""
-        return not self._loaded or monotonic() - self._looked > LOOK_S
-
-    @property
     def number(self) -> int:
         """The newest version that was seen."""
         if not self._loaded:
@@ -126,17 +115,27 @@ class Chain:
 
     async def renew(self) -> None:
         """As `refresh`, for a caller that is alone already."""
-        if self._loaded and not await self._catch_up():
+        if self._loaded and not await self._read_newer():
             self.forget()
         if not self._loaded:
             await self._load()
+
+    async def catch_up(self) -> None:
+        """Bring the document up to date before an edit, so that the edit sees all that was stored before it.
+
+        It is one read of two small records. What others store after it is merged with the edit. While the
+        store cannot be reached, what is in memory has to do.
+        """
+        if self._loaded and (await self._read_newer() or self._universe.degraded is not None):
+            return
+        await self.renew()
 
     async def rebase(self, update: bytes) -> bool:
         """Take in what others have written, below an update of this document that is not stored yet.
 
         False when it builds on what was compacted meanwhile: then what it does must be done anew.
         """
-        if not self._loaded or not await self._catch_up():
+        if not self._loaded or not await self._read_newer():
             self.forget()
             await self._load()
             try:
@@ -153,7 +152,7 @@ class Chain:
             if await tx.get(here) is not None and await tx.get(later) is None:
                 return self.document.fork()
 
-    async def _catch_up(self) -> bool:
+    async def _read_newer(self) -> bool:
         """Read on from the newest version that was seen; False when what is in memory is of no use.
 
         That is so when it was folded away since. Versions are folded from the oldest on and never the newest:
@@ -259,7 +258,6 @@ class Chain:
         return out
 
     def _add(self, came: Sequence[tuple[Version, bytes]]) -> None:
-        self._looked = monotonic()
         for version, update in came:
             self.tail.append(version)
             self._updates.append(update)
