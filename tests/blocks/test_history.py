@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dgent
-from dgent.blocks import Block, Library, chain, errors
+from dgent.blocks import Block, Library, Section, Shape, Template, chain, document, errors
 from dgent.errors import InputError, VersionConflict
 from tests.blocks.agents import before_commit
 
@@ -216,3 +218,56 @@ async def test_what_is_appended_comes_last_however_old_the_handle(library: Libra
     await (await library.get("tasks")).append("a")
     await tasks.append("b")
     assert (await tasks.value())["items"] == ["a", "b"]
+
+
+async def test_a_long_text_goes_back_and_forth(library: Library) -> None:
+    first, second = (
+        "".join(f"{name} {n} has some words\n" for n in range(20_000)) for name in ("one", "two")
+    )
+    block = await library.create("notes", text=first, limit=10**7)
+    await block.write(second)
+    await block.undo()  # compared letter by letter in the document's history, this took minutes
+    assert await block.text() == first
+    await block.redo()
+    await block.append("end\n")
+    await block.rollback(1)
+    assert await block.text() == first
+    assert (await block.undo()).diffstat == f"+{len(second) + 4} -{len(first)}"
+    assert await block.text() == second + "end\n"
+
+
+async def test_a_composite_goes_back_section_by_section(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sections = tuple(Section(name, Shape(name)) for name in ("text", "list", "tree", "map", "log", "counter"))
+    block = await library.create("all", template=Template("all", Shape("composite", sections=sections)))
+    for far in (False, True):
+        monkeypatch.setattr(document, "MAX_REVERTED", 0 if far else 4_000)
+        node = await block.section("tree").add_node({"name": "x"})
+        await block.section("list").append("one")
+        before, number = await block.value(), block.version
+        await block.section("text").write("some\ntext\n")
+        await block.section("list").insert_item("zero", 0)
+        await block.section("map").set_field("k", 1)
+        await block.section("counter").increment(amount=3)
+        await block.section("log").log("hello")
+        after = await block.value()
+        await block.rollback(number)
+        assert await block.value() == before
+        await block.section("tree").set_node(
+            node, {"name": "y"}
+        )  # what did not change is the same node still
+        await block.rollback(number + 5)
+        assert await block.value() == after
+
+
+@given(*[st.lists(st.sampled_from(["a", "b", "c\n", "\n", "\r", "é\u2028"]), max_size=30).map("".join)] * 2)
+def test_a_text_becomes_any_other(old: str, new: str) -> None:
+    one, other = document.Document(), document.Document()
+    one.write(old)
+    one.write_lines(new)
+    other.write(new)
+    assert one.text() == new
+    one.write(old)
+    one.become(other)
+    assert one.text() == new

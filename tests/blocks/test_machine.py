@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 import dgent
-from dgent.blocks import Block, Library, chain
+from dgent.blocks import Block, Library, chain, document
 from dgent.blocks.errors import NoMatch, VersionNotFound
 from dgent.errors import InputError
 from tests.soak import times
@@ -51,6 +51,8 @@ async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.Monke
     rng = random.Random(seed)
     for name, value in (("FOLD", rng.randint(3, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
         monkeypatch.setattr(chain, name, value)
+    monkeypatch.setattr(document, "MAX_REVERTED", rng.choice((0, 10, 4_000)))
+    monkeypatch.setattr(document, "PIECE", rng.choice((2, 1_000)))
     async with dgent.open("memory:") as u:
         library = Library(u, agent="scout")
         first = await library.create("notes", text="begin", limit=10**6)

@@ -17,7 +17,7 @@ from dgent.blocks.access import Card, Standing
 from dgent.blocks.chain import Chain
 from dgent.blocks.checking import check_growth, measure
 from dgent.blocks.diff import Diff
-from dgent.blocks.document import Document, counts
+from dgent.blocks.document import Document
 from dgent.blocks.editable import Change
 from dgent.blocks.entries import Wanted, counted
 from dgent.blocks.entries import trimmed as gone
@@ -29,6 +29,7 @@ from dgent.blocks.redaction import Redaction
 from dgent.blocks.retaining import retained, tidy
 from dgent.blocks.section import Edits, Section
 from dgent.blocks.shape import Shape
+from dgent.blocks.splice import counts
 from dgent.blocks.version import Branch, Version
 from dgent.errors import Conflict, DgentError, InputError, VersionConflict
 from dgent.model.query import Query
@@ -289,8 +290,8 @@ class Block(Edits):
         )
 
     async def _back(self, target: Version) -> Change:
-        """The change to what it was at a version, which may be older than the document's own history."""
-        if target.frontiers and self._chain.document.knows(target.frontiers):
+        """The change to what it was at a version, which may be far away, or not in the document's history."""
+        if self._chain.document.can_revert_to(target.frontiers):
             return self._counted(lambda document: document.revert_to(target.frontiers))
         old = await self._chain.at(target.number)
         return self._counted(lambda document: document.become(old))

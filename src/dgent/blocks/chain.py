@@ -1,8 +1,8 @@
 """The chain of a block's versions in the store: loading the document, adding a version, folding old ones.
 
 A version is stored under the next number and must not be there yet. Whoever loses that race takes in what
-came first and tries the next number: so versions are dense and in one order, and a document that was kept in
-memory is proven fresh by the very commit that writes to it.
+came first and tries the next number: so versions are dense and in one order. A document that is kept in
+memory is brought up to date before each edit, and the commit proves that nothing came in between.
 """
 
 from __future__ import annotations

@@ -15,11 +15,14 @@ import loro
 import msgspec
 
 from dgent.blocks import errors, redaction
+from dgent.blocks.splice import by_lines, counts, narrowed
 from dgent.errors import InputError
 
 MAX_DEPTH = 64  # of lists and maps in each other
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
+PIECE = 1_000  # letters that are inserted at once
+MAX_REVERTED = 4_000  # letters that came and went since a state that is gone back to
 
 TRIM = "trim"  # the message of a change that took old entries out of a log
 TEXT, FIELDS, ITEMS, ENTRIES, NODES, COUNT = "content", "fields", "items", "entries", "nodes", "count"
@@ -119,7 +122,7 @@ class Document:
         before = self.text()
         for name, kind in (other._roots() | self._roots()).items():
             if kind == "Text":
-                self.write(other.text(name), name)
+                self.write_lines(other.text(name), name)
             elif kind == "Map":
                 gone = dict.fromkeys(self.fields(name).keys() - other.fields(name).keys())
                 _change(self._doc.get_map(name), gone | _changed(self.fields(name), other.fields(name)))
@@ -163,11 +166,23 @@ class Document:
 
     def knows(self, frontiers: str) -> bool:
         """Whether a state is in its history, so that it can go back to it."""
+        return self._version_of(frontiers) is not None
+
+    def can_revert_to(self, frontiers: str) -> bool:
+        """Whether `revert_to` is quick: it takes the square of the letters that came and went since."""
+        then = self._version_of(frontiers)
+        if then is None or "Text" not in self._roots().values():
+            return then is not None
+        since: dict[int, tuple[int, int]] = self._doc.oplog_vv.diff(then).retreat.inner()
+        return sum(end - start for start, end in since.values()) <= MAX_REVERTED
+
+    def _version_of(self, frontiers: str) -> Any:
+        """The version vector of a state; None when it is not in its history."""
         if not frontiers:  # it was compacted
-            return False
+            return None
         wanted = _frontiers(frontiers)
         found = _guarded(lambda: self._doc.frontiers_to_vv(wanted))
-        return found is not None and found.includes_vv(self._doc.shallow_since_vv)
+        return found if found is not None and found.includes_vv(self._doc.shallow_since_vv) else None
 
     def merge_redacted(self, update: bytes, whole: Document) -> tuple[bytes, list[str]]:
         """Take in an update without what it says, which another document takes in as it is.
@@ -244,18 +259,19 @@ class Document:
         inner = self._doc.get_text(name)
         if length:
             inner.delete(start, length)
-        if text:
-            inner.insert(start, text)
+        # Merging one long insert takes the square of its length; pieces, the last one first, do not.
+        for piece in reversed(range(0, len(text), PIECE)):
+            inner.insert(start, text[piece : piece + PIECE])
         self._came, self._went = self._came + len(text), self._went + length
 
     def write(self, text: str, name: str = TEXT) -> None:
         """Make a text another one, keeping what both have in common."""
-        inner = self._doc.get_text(name)
-        old = inner.to_string()
-        start = common(old, text)
-        end = common(old[start:][::-1], text[start:][::-1])
-        middle = text[start : len(text) - end]
-        self.splice(start, len(old) - start - end, middle, name)
+        self.splice(*narrowed(0, self.text(name), text), name)
+
+    def write_lines(self, text: str, name: str = TEXT) -> None:
+        """Make a text another one, keeping the lines that both have in common."""
+        for splice in by_lines(self.text(name), text):
+            self.splice(*splice, name)
 
     def fields(self, name: str = FIELDS) -> dict[str, Any]:
         """The fields of a map."""
@@ -509,18 +525,6 @@ def _guarded(work: Any) -> Any:
         raise errors.DocumentCorrupt(f"the document cannot take this: {error}") from None
 
 
-def common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many letters two texts begin with together."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:  # halving: comparing slices is much quicker than letters
-        middle = (low + high + 1) // 2
-        if a[:middle] == b[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 def _change(inner: Any, fields: Mapping[str, Any]) -> None:
     """Change fields of a map inside the document; None takes one away."""
     for key, value in fields.items():
@@ -561,13 +565,6 @@ def _room(tree: Any, above: Any, place: int, more: int) -> int:
 def _parent(tree: Any, node: Any) -> Any:
     """The node above one; None at the top."""
     return next((each.parent for each in tree.get_nodes(False) if each.id == node), None)
-
-
-def counts(before: str, after: str) -> tuple[int, int]:
-    """How many characters came and went between two texts that mostly agree at both ends."""
-    start = common(before, after)
-    end = common(before[start:][::-1], after[start:][::-1])
-    return len(after) - start - end, len(before) - start - end
 
 
 def _tree_id(tree: Any, id: str) -> Any:

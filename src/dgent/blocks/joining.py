@@ -7,7 +7,6 @@ kept, and the card says so until it is short enough.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,11 +17,12 @@ from dgent.blocks import errors
 from dgent.blocks import shape as shapes
 from dgent.blocks.access import Card
 from dgent.blocks.chain import Chain
-from dgent.blocks.document import Document, counts
+from dgent.blocks.document import Document
 from dgent.blocks.form import rendered
 from dgent.blocks.overlong import OVER_LIMIT, flagged, unflagged
 from dgent.blocks.record import VersionRecord, version_id
 from dgent.blocks.shape import Shape
+from dgent.blocks.splice import counts
 from dgent.blocks.version import REWRITES, Version
 from dgent.errors import StorageError, VersionConflict
 from dgent.model.datum import Datum
@@ -105,29 +105,12 @@ def step_of_difference(before: Document, theirs: Document, by: str, message: str
 
     def change(document: Document) -> None:
         left, right = before.fork(), before.fork()
-        become(left, document)
-        become(right, theirs)
+        left.become(document)
+        right.become(theirs)
         left.merge(right.updates_since(left))
-        become(document, left)
+        document.become(left)
 
     return Step(change, "merge", by, clock.now(), message)
-
-
-def become(document: Document, other: Document) -> None:
-    """Change everything to what another document holds; of a text only the lines that differ."""
-    rewrite(document, other.text())
-    document.become(other)
-
-
-def rewrite(document: Document, text: str) -> None:
-    """Make a text another one, by the lines that differ."""
-    old, new = document.text().splitlines(keepends=True), text.splitlines(keepends=True)
-    place = 0
-    for tag, left, left_end, right, right_end in difflib.SequenceMatcher(None, old, new, False).get_opcodes():
-        was, now = "".join(old[left:left_end]), "".join(new[right:right_end])
-        if tag != "equal":
-            document.splice(place, len(was), now)
-        place += len(now)
 
 
 # -- joining ------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from dgent.blocks.document import common
 from dgent.blocks.folder.matching import rising
+from dgent.blocks.splice import common
 
 MOST_LINES = 1_000_000  # pairs to compare; what differs in more is replaced as a whole
 MOST_WORDS = 20_000
