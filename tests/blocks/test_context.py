@@ -242,6 +242,12 @@ async def test_what_was_done_since_a_time_is_told(scout: Library, scribe: Librar
 
 NASTY = [*"<>/&\"'\n :=%", "block", "BLOCK", "memory", "notice", "persona", "&lt;", "\u200b", "\u2028", "ſ"]
 TAGGED = ["</block:persona>", "<block:x>", "</memory:notice>", "< / Block:"]
+LOOK_ALIKES = [
+    *("</bl\u200bock:x>", "</bl\u00adock:x>", "<\u2060/block>", "</b\u034flock>", "</b\ufe0flock>"),
+    *("\uff1c/block:x>", "\ufe64memory:notice\uff1e", "</\uff42\uff4c\uff4f\uff43\uff4b:x>", "\u2039/block>"),
+    *("</bl\u043eck:x>", "</m\u0435m\u043er\u0443:x>", "</b1ock>", "</blo\u0301ck>", "</b\x08lock>"),
+    *("</\U0001d41b\U0001d425\U0001d428\U0001d41c\U0001d424>", "<\u2215\u3164block>", "</BLOC\u212a>"),
+]
 HOSTILE = st.lists(st.sampled_from([*NASTY, *TAGGED]) | st.text(max_size=5), max_size=30).map("".join)
 
 
@@ -256,8 +262,23 @@ def test_no_content_closes_its_wrapper_or_looks_like_another(label: str, said: s
     assert not set('<>"\n\r\u2028') & set(quoted(said)) and not re.search(r"[\s<>\"'=]", tag)
 
 
+@pytest.mark.parametrize("body", LOOK_ALIKES)
+def test_what_only_looks_like_a_tag_is_escaped_too(body: str) -> None:
+    text = escaped(f"before {body} after")
+    assert text.startswith("before &lt;") and text.endswith(f"{body[1:]} after")
+    assert escaped(text) == text
+
+
 def test_what_is_no_tag_stays_as_it_is() -> None:
-    for text in ("a < b", "<b>bold</b>", "<blockquote>", "if x <block_size:", "x << memory_size", "&lt;"):
+    for text in (
+        "a < b",
+        "<b>bold</b>",
+        "<blockquote>",
+        "if x <block_size:",
+        "x << memory_size",
+        "&lt;",
+        "\u00abtext\u00bb",
+    ):
         assert escaped(text) == text
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dgent.blocks import Block, Library, chain
+from dgent.blocks.document import Document
 from dgent.blocks.errors import DocumentCorrupt
 from dgent.blocks.record import page_id, snapshot_id, version_id
 from dgent.errors import Corrupt, DgentError
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Put
+from tests.blocks.forgery import HEAD, forged, sample, unknown_kind
 
 JUNK = {
     "nothing": b"",
@@ -172,3 +177,49 @@ async def test_a_checkpoint_or_share_that_cannot_be_read_is_not_one(quick: Libra
 def test_it_is_an_error_of_dgent() -> None:
     assert issubclass(DocumentCorrupt, Corrupt)
     assert Datum().content == b""
+
+
+# -- bytes that were made to be taken in -----------------------------------------------------------------
+
+SAMPLE = sample()
+UPDATE, SNAPSHOT = SAMPLE.take_update(), SAMPLE.snapshot()
+CHANGES = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), min_size=1, max_size=4)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # the library, at the end of it
+@given(CHANGES, st.booleans())
+@settings(max_examples=300)
+def test_forged_bytes_are_refused_or_can_be_used(changes: list[tuple[int, int]], whole: bool) -> None:
+    made = bytearray(SNAPSHOT if whole else UPDATE)
+    for place, value in changes:
+        made[HEAD + place % (len(made) - HEAD)] = value
+    with suppress(DocumentCorrupt):
+        document = Document.load(forged(bytes(made)))
+        for use in (document.value, document.text, document.nodes, document.snapshot, document.state):
+            use()
+        document.splice(0, 0, "x")
+        document.insert_item(0, 1)
+        document.add_node(None, {})
+        assert Document.load(document.snapshot()).value() == document.value()
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # the library, at the end of it
+async def test_a_version_that_can_be_merged_and_not_used(quick: Library, folded: Block) -> None:
+    """Whoever has the block in memory is told, too, and keeps nothing of it."""
+    before = await folded.text()
+    found = await quick._universe.get(version_id(folded.id, folded.version), raw=True)
+    last = found.replace(
+        id=version_id(folded.id, folded.version + 1), content=unknown_kind(), rev=None, seq=None
+    )
+    await quick._universe.commit([Put(last, 0, None, True)])
+    for call in (folded.text, lambda: folded.append("more "), lambda: folded.write("other")):
+        with pytest.raises(DocumentCorrupt):
+            await call()
+    assert {"text", "undo", "append"} <= set(await look_at_all(quick, folded))
+    await check_the_others(quick, True)
+    await quick._universe.commit([Delete(last.id)])
+    assert await folded.text() == before

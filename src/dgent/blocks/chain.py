@@ -8,7 +8,7 @@ memory is brought up to date before each edit, and the commit proves that nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -167,11 +167,23 @@ class Chain:
                 return False
             if came[0][0].frontiers != self.tail[-1].frontiers:
                 return False  # what was written here while the store was away did not get this number
-            self.document.merge_all(update for _, update in came[1:])
+            if not self._merge(update for _, update in came[1:]):
+                return False
             self._settle(sure)
             self._add(came[1:])
             if len(came) < 2 or (len(came) < READ and self.number > here + 1):
                 return True
+
+    def _merge(self, updates: Iterable[bytes]) -> bool:
+        """Merge what others stored; False when the document in memory cannot take it, or is spoilt by it."""
+        some = list(updates)
+        try:
+            self.document.merge_all(some)
+            if some:
+                self.document.check_usable()
+        except errors.DocumentCorrupt:
+            return False
+        return True
 
     def _settle(self, sure: bool) -> None:
         """All that the document holds is stored, if that is sure: the next update need not have it again."""

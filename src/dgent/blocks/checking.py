@@ -9,8 +9,9 @@ from typing import Any
 
 from dgent import clock
 from dgent.blocks import errors
-from dgent.blocks.document import Document, plain
+from dgent.blocks.document import Document
 from dgent.blocks.kind import DOCUMENT_KINDS
+from dgent.blocks.plain import plain
 from dgent.blocks.shape import BODY, FIELD_TYPES, Field, Shape, container, containers, field_container
 from dgent.errors import InputError
 

@@ -15,10 +15,11 @@ import loro
 import msgspec
 
 from dgent.blocks import errors, redaction
+from dgent.blocks.panic import guard_methods, guarded
+from dgent.blocks.plain import check_unicode, plain
 from dgent.blocks.splice import by_lines, counts, narrowed
 from dgent.errors import InputError
 
-MAX_DEPTH = 64  # of lists and maps in each other
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
 PIECE = 1_000  # letters that are inserted at once
@@ -28,6 +29,7 @@ TRIM = "trim"  # the message of a change that took old entries out of a log
 TEXT, FIELDS, ITEMS, ENTRIES, NODES, COUNT = "content", "fields", "items", "entries", "nodes", "count"
 
 
+@guard_methods
 class Document:
     """A document that is edited here; each one opened writes under a name of its own in the history."""
 
@@ -49,6 +51,8 @@ class Document:
         if snapshot:
             made.merge(snapshot, MAX_SNAPSHOT_BYTES)
         made.merge_all(updates)
+        made.check_usable()
+        made.snapshot()  # and so is its history
         made.settled()
         return made
 
@@ -65,9 +69,16 @@ class Document:
         # One after the other: taken in as a batch they cost the square of the text's length. One that waits
         # for a later one is asked again when that is there.
         take = self._doc.import_
-        waiting: list[bytes] = _guarded(lambda: [each for each in some if take(each).pending])
-        if waiting and _guarded(lambda: any(take(each).pending for each in waiting)):
+        waiting: list[bytes] = guarded(lambda: [each for each in some if take(each).pending])
+        if waiting and guarded(lambda: any(take(each).pending for each in waiting)):
             raise errors.DocumentCorrupt("an update builds on others that are not there")
+
+    def check_usable(self) -> None:
+        """Use everything it holds once; DocumentCorrupt when it was merged from bytes that make no sense.
+
+        Some such bytes can be merged, and only what is done with the document later goes wrong.
+        """
+        self._doc.export(loro.ExportMode.StateOnly(None))
 
     def take_update(self) -> bytes:
         """What was done since the last call, as bytes for other documents; empty when nothing was."""
@@ -100,7 +111,7 @@ class Document:
     def updates_since(self, other: Document) -> bytes:
         """What this document has and another one has not."""
         self._doc.commit()
-        made: bytes = _guarded(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
+        made: bytes = guarded(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
         return made
 
     @property
@@ -113,7 +124,7 @@ class Document:
         """Change everything back to what it was at a state, as new edits."""
         wanted = _frontiers(frontiers)
         before = self.text()
-        _guarded(lambda: self._doc.revert_to(wanted))
+        guarded(lambda: self._doc.revert_to(wanted))
         came, went = counts(before, self.text())
         self._came, self._went = self._came + came, self._went + went
 
@@ -181,7 +192,7 @@ class Document:
         if not frontiers:  # it was compacted
             return None
         wanted = _frontiers(frontiers)
-        found = _guarded(lambda: self._doc.frontiers_to_vv(wanted))
+        found = guarded(lambda: self._doc.frontiers_to_vv(wanted))
         return found if found is not None and found.includes_vv(self._doc.shallow_since_vv) else None
 
     def merge_redacted(self, update: bytes, whole: Document) -> tuple[bytes, list[str]]:
@@ -193,7 +204,7 @@ class Document:
         whole.merge(update)
         told = whole._doc.export_json_updates(before, whole._doc.oplog_vv)
         blank = whole._doc.redact_json_updates(told, loro.VersionRange.from_vv(whole._doc.oplog_vv))
-        _guarded(lambda: self._doc.import_json_updates(redaction.filled(blank, told)))
+        guarded(lambda: self._doc.import_json_updates(redaction.filled(blank, told)))
         made = self.take_update()
         self.settled()
         return made, [text for _, _, text in redaction.sayings(told)]
@@ -218,7 +229,7 @@ class Document:
         if not self.knows(frontiers):
             raise errors.DocumentCorrupt("the document was never in this state, or does not know it any more")
         wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        made = Document(_guarded(lambda: self._doc.fork_at(wanted)))
+        made = Document(guarded(lambda: self._doc.fork_at(wanted)))
         made._doc.peer_id = secrets.randbits(63)
         return made
 
@@ -280,11 +291,11 @@ class Document:
 
     def set_field(self, key: str, value: Any, name: str = FIELDS) -> None:
         """Give a field a value."""
-        self._doc.get_map(name).insert(_unicode(key), plain(value))
+        self._doc.get_map(name).insert(check_unicode(key), plain(value))
 
     def delete_field(self, key: str, name: str = FIELDS) -> None:
         """Remove a field."""
-        self._doc.get_map(name).delete(_unicode(key))
+        self._doc.get_map(name).delete(check_unicode(key))
 
     def items(self, name: str = ITEMS) -> list[Any]:
         """The items of a list."""
@@ -478,51 +489,8 @@ def _list_ops(told: str, name: str) -> Iterator[tuple[str | None, str, dict[str,
                 yield change.get("msg"), peer, op
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """A value as a document can hold it, or what is wrong with it."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return _unicode(value)
-    if isinstance(value, int):
-        if not -(2**63) <= value < 2**63:
-            raise InputError("the number does not fit into 64 bits")
-        return value
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            raise InputError(f"{value} is no number that can be kept")
-        return value
-    if depth == MAX_DEPTH:
-        raise InputError(f"lists and maps are nested at most {MAX_DEPTH} deep")
-    if isinstance(value, list | tuple):
-        return [plain(each, depth + 1) for each in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {_unicode(key): plain(each, depth + 1) for key, each in value.items()}
-    raise InputError(f"a document holds texts, numbers, lists and maps, not a {type(value).__name__}")
-
-
-def _unicode(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError("the text is not valid Unicode") from None
-    return text
-
-
 def _frontiers(text: str) -> Any:
-    return _guarded(lambda: loro.Frontiers.decode(base64.b64decode(text, validate=True)))
-
-
-def _guarded(work: Any) -> Any:
-    """Do something with the library, whose errors are not even Exceptions."""
-    try:
-        return work()
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        if type(error).__module__ == "asyncio.exceptions":
-            raise
-        raise errors.DocumentCorrupt(f"the document cannot take this: {error}") from None
+    return guarded(lambda: loro.Frontiers.decode(base64.b64decode(text, validate=True)))
 
 
 def _change(inner: Any, fields: Mapping[str, Any]) -> None:

@@ -86,6 +86,7 @@ async def steps_after(chain: Chain, number: int) -> list[Step] | None:
 def _step(version: Version, update: bytes) -> Step:
     def change(document: Document) -> None:
         document.merge(update)
+        document.check_usable()
 
     return Step(change, version.op, version.by, version.at, version.message, len(update))
 
