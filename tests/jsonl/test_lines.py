@@ -310,7 +310,8 @@ async def test_a_file_that_is_removed_takes_its_records(folder: Path) -> None:
         await put(store, typed("a", 1), typed("b", 1, schema="tick"))
         await put(store, typed("c", 1))
         (folder / "note.jsonl").unlink()
-        assert await data_of(store, *"abc") == [None, None, None]
+        assert await data_of(store, *"abc") == [None, {"n": 1}, None]
+        assert await odd(store) == [("tick.jsonl", 1, "damaged commit")]
 
 
 async def test_the_format_file_decides(folder: Path) -> None:

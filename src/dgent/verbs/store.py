@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -13,6 +13,7 @@ from dgent.errors import Busy, Conflict, Corrupt, InputError, NotFound, Unsuppor
 from dgent.exchange import backup as backups
 from dgent.exchange import copy as copies
 from dgent.exchange import place
+from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.upkeep import Finding, upkeep_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
@@ -101,10 +102,14 @@ class Doctor(Ask):
 
     deep: Annotated[bool, option("look at every record and every index entry")] = False
     fix: Annotated[bool, option("repair what can be repaired safely")] = False
+    damaged: Annotated[
+        Literal["accept", "drop"] | None,
+        option("keep or remove what is left of commits that lost lines, in a folder of text files"),
+    ] = None
 
 
 def _only_looks(ask: Doctor) -> Effect | None:
-    return None if ask.fix else "read"
+    return None if ask.fix or ask.damaged else "read"
 
 
 class Examined(msgspec.Struct, frozen=True):
@@ -114,10 +119,14 @@ class Examined(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-@verb("store.doctor", effect="write", lighter=_only_looks, errors=(Corrupt,), local=True)
+@verb("store.doctor", effect="write", lighter=_only_looks, errors=(Corrupt, Unsupported), local=True)
 async def doctor(desk: Desk, ask: Doctor) -> Examined:
     """Look for what is wrong with the store, and repair what is safe to repair."""
     u = await desk.universe()
+    if ask.damaged is not None:
+        if not isinstance(u.backend, JSONLBackend):
+            raise Unsupported("only a folder of text files has commits that lost lines")
+        await u.backend.settle_damaged(accept=ask.damaged == "accept")
     findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=desk.report)
     findings += _leftovers(desk, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]

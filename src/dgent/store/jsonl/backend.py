@@ -16,9 +16,9 @@ from dgent.model.datum import Datum
 from dgent.store.backend import Keep
 from dgent.store.jsonl import cache
 from dgent.store.jsonl.cache import Report
-from dgent.store.jsonl.compaction import Compaction, Wanted
+from dgent.store.jsonl.compaction import Compacting, Compaction
 from dgent.store.jsonl.folder import CACHE, FORMAT, Folder
-from dgent.store.jsonl.kernel import JSONLKernel
+from dgent.store.jsonl.kernel import JSONLKernel, Wanted
 from dgent.store.jsonl.syncing import Policy, Strategy
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger
@@ -168,16 +168,26 @@ class JSONLBackend(SQLiteBackend):
         """Write the files in their canonical form; without `history`, only the newest versions stay."""
         if not history:
             await self.compact(Keep(versions=0))
-        done = Wanted()
+        done: Compaction = await self._rewrite(lambda kernel: Compacting(kernel).run())
+        return done
+
+    async def settle_damaged(self, *, accept: bool) -> int:
+        """Keep what is left of commits that lost lines, or remove it; how many commits there were."""
+        many: int = await self._rewrite(lambda kernel: kernel.settle_damaged(accept))
+        return many
+
+    async def _rewrite(self, work: Callable[[JSONLKernel], R]) -> R:
+        """Have files rewritten under the folder's lock."""
+        wanted = Wanted(work)
 
         def ask(_: Ledger) -> None:
-            self.kernel.compacting = done
+            self.kernel.wanted = wanted
 
         await self._write(ask)
-        if done.error is not None:
-            raise done.error
-        assert done.compaction is not None, "it was done, or it failed"
-        return done.compaction
+        if wanted.error is not None:
+            raise wanted.error
+        result: R = wanted.result
+        return result
 
     # -- upkeep ---------------------------------------------------------------------------
 
@@ -241,6 +251,7 @@ class _OpeningFolder(Opening):
             shared = super().run()
         try:
             catch_up(shared.writer)
+            shared.writer.scrub()  # what a forget that was cut short has left in the cache
         except BaseException:
             release(shared)
             raise

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dgent.store.jsonl.folder import Format, Stamp
 from dgent.store.sqlite.kernel import SQLiteKernel
 
-VERSION = 1  # of the tables below and of what is derived from lines; another one is built anew
+VERSION = 2  # of the tables below and of what is derived from lines; another one is built anew
 PIECE = 4096  # so much of the beginning and the end of a file is compared before its tail is trusted
 
 _TABLES = """
@@ -28,9 +28,10 @@ CREATE TABLE IF NOT EXISTS j_line (
 CREATE TABLE IF NOT EXISTS j_mark (c TEXT PRIMARY KEY, seq INT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_report (name TEXT NOT NULL, line INT NOT NULL, kind TEXT NOT NULL, text TEXT);
 CREATE TABLE IF NOT EXISTS j_pending (c TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (c, name));
+CREATE TABLE IF NOT EXISTS j_damaged (c TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_conflict (dk INTEGER PRIMARY KEY, rev INT NOT NULL, sums TEXT NOT NULL);
 """
-_OWN = ("j_file", "j_line", "j_mark", "j_report", "j_pending", "j_conflict")
+_OWN = ("j_file", "j_line", "j_mark", "j_report", "j_pending", "j_damaged", "j_conflict")
 _DERIVED = ("datum", "past", "commits", "ix", "entry", "schema", "lag", "forgotten")
 _PUT_FILE = (
     "INSERT INTO j_file (name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail)"
@@ -119,10 +120,13 @@ class Cache:
         """Empty everything; cursors of before fit no more. Returns the new epoch."""
         execute, epoch = self._kernel._execute, os.urandom(8)
         self._numbers = {}
+        if self._kernel._all("SELECT 1 FROM datum LIMIT 1"):
+            # Its free pages hold what was there, and some of that may have been forgotten since.
+            execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('erasing', 1)")
         for table in (*_DERIVED, *_OWN):
             execute(f"DELETE FROM {table}")
         execute("DELETE FROM name WHERE n <> 0")
-        execute("DELETE FROM meta WHERE name IN ('floor_at', 'erasing')")
+        execute("DELETE FROM meta WHERE name = 'floor_at'")
         put = "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)"
         values = {
             "jsonl": VERSION,
@@ -136,6 +140,10 @@ class Cache:
         self._kernel._many(put, list(values.items()))
         self._kernel._reload_everywhere()
         return epoch
+
+    def invalidate(self) -> None:
+        """Have everything read anew."""
+        self._kernel._execute("DELETE FROM meta WHERE name = 'jsonl'")
 
     def epoch(self) -> bytes:
         """What cursors of this cache carry."""
@@ -253,6 +261,18 @@ class Cache:
     def clear_pending(self, names: Iterable[str]) -> None:
         """Forget what waits in files that are read anew."""
         self._kernel._many("DELETE FROM j_pending WHERE name = ?", [(name,) for name in names])
+
+    def put_damaged(self, c: str) -> None:
+        """Note a commit that counts although lines of it are missing."""
+        self._kernel._execute("INSERT OR IGNORE INTO j_damaged VALUES (?)", (c,))
+
+    def damaged(self) -> set[str]:
+        """Commits that count although lines of them are missing."""
+        return {c for (c,) in self._kernel._all("SELECT c FROM j_damaged")}
+
+    def commits(self) -> set[str]:
+        """All commits that are in the log."""
+        return {c for (c,) in self._kernel._all("SELECT cid FROM commits WHERE cid IS NOT NULL")}
 
     def put_conflict(self, dk: int, rev: int, sums: Sequence[str]) -> None:
         """Note that a version settled a conflict."""

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import msgspec
 
 from dgent import clock, ids
+from dgent.errors import Conflict
 from dgent.store.jsonl import filename
+from dgent.store.jsonl.damage import SETTLE
 from dgent.store.jsonl.journal import Journal
-from dgent.store.jsonl.line import Declared, Line, Mark, fields_of, read, sealed
-from dgent.store.jsonl.purge import rewrite
+from dgent.store.jsonl.line import Declared, Line, Mark, fields_of, read, sealed, stripped
+from dgent.store.jsonl.rewriting import rewriting
 from dgent.store.jsonl.scan import is_marker
 from dgent.store.select import version
 
@@ -39,14 +41,6 @@ class Compaction(msgspec.Struct, frozen=True):
     dropped: int
     sealed: int
     size_bytes: int
-
-
-class Wanted:
-    """A compaction that someone waits for, and how it ended."""
-
-    def __init__(self) -> None:
-        self.compaction: Compaction | None = None
-        self.error: BaseException | None = None
 
 
 class _Version(NamedTuple):
@@ -86,9 +80,12 @@ class Compacting:
         self.lines = self.dropped = 0
 
     def run(self) -> Compaction:
-        """Rewrite every file. At every moment, the files mean the same as before."""
+        """Rewrite every file, all of them as one step."""
+        damaged = len(self._kernel.cache.damaged())
+        if damaged:
+            raise Conflict(f"{damaged} damaged commits are not settled", hint=SETTLE)
         names = [name for name in self._folder.stamps() if filename.holds_records(name)]
-        with ExitStack() as stack:
+        with ExitStack() as stack, rewriting(self._kernel) as self._files:
             files = {name: stack.enter_context(open(self._folder.file(name), "rb")) for name in names}
             for name, file in files.items():
                 self._sort(name, file)
@@ -96,8 +93,8 @@ class Compacting:
             for name in sorted({*names, *self._targets}):
                 # One that has no lines left stays, empty: git merges no file that one side removed.
                 places = sorted(self._targets.get(name, ()))
-                rewrite(self._kernel, name, self._written(places, files))
-        self._rewrite_schemas()
+                self._files.write(name, self._written(places, files))
+            self._rewrite_schemas()
         return Compaction(self.lines, self.dropped, len(self._sealed), self._folder.size())
 
     # -- lines ----------------------------------------------------------------------------
@@ -109,7 +106,7 @@ class Compacting:
             offset += len(raw)
 
     def _take(self, name: str, raw: bytes, offset: int) -> None:
-        text = raw.strip()
+        text = stripped(raw)
         if not text or is_marker(text):
             return
         try:
@@ -176,7 +173,7 @@ class Compacting:
         for place in places:
             again = self._sealed.get((place.name, place.offset))
             raw = again or os.pread(files[place.name].fileno(), place.size, place.offset)
-            yield raw.rstrip(b"\r\n") + b"\n"
+            yield stripped(raw) + b"\n"
 
     # -- commits and schemas --------------------------------------------------------------
 
@@ -191,7 +188,7 @@ class Compacting:
             try:
                 marks.append(read(raw, Mark).line)
             except ValueError:
-                others.append(raw.rstrip(b"\r\n") + b"\n")
+                others.append(raw + b"\n")
         kept = {mark.c: mark for mark in (self._mark(mark) for mark in marks) if mark is not None}
         for c, left in self._left.items():
             line = self._wanted[c]
@@ -208,13 +205,14 @@ class Compacting:
             for mark in sorted(kept.values(), key=lambda m: (m.at, m.seq or 0, m.c))
         ]
         if lines or others or self._folder.stamp(filename.COMMITS) is not None:
-            rewrite(self._kernel, filename.COMMITS, iter([*lines, *others]))
+            self._files.write(filename.COMMITS, [*lines, *others])
 
     def _raw(self, name: str) -> list[bytes]:
         if self._folder.stamp(name) is None:
             return []
         with open(self._folder.file(name), "rb") as file:
-            return [raw for raw in file if raw.strip() and not is_marker(raw.strip())]
+            lines = map(stripped, file)
+            return [line for line in lines if line and not is_marker(line)]
 
     def _mark(self, mark: Mark) -> Mark | None:
         """What stays of a mark."""
@@ -269,11 +267,11 @@ class Compacting:
             try:
                 declared: Declared = read(raw, Declared).line
             except ValueError:
-                others.append(raw.rstrip(b"\r\n") + b"\n")
+                others.append(raw + b"\n")
                 continue
             before = newest.get(declared.schema)
             if before is None or before.at <= declared.at:
                 newest[declared.schema] = declared
         lines = [sealed(fields_of(newest[name]))[0] for name in sorted(newest)]
         if lines or others:
-            rewrite(self._kernel, filename.SCHEMAS, iter([*lines, *others]))
+            self._files.write(filename.SCHEMAS, [*lines, *others])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from dgent.store.sqlite.upkeep import disk_errors
 
 FORMAT = 1
 LOCK, CACHE, TEMPORARY = ".lock", ".cache", ".tmp"
+MANIFEST = f".manifest{TEMPORARY}"
 IGNORED = f"{LOCK}\n{CACHE}/\n*{TEMPORARY}\n"
 MAX_OPEN = 256
 
@@ -199,24 +200,68 @@ class Folder:
 
     # -- rewriting ------------------------------------------------------------------------
 
-    def replace(self, name: str, chunks: Iterable[bytes]) -> Stamp:
+    def replace(self, name: str, chunks: Iterable[bytes]) -> None:
         """Put another file in the place of one, all at once and durably."""
-        temporary = self.file(f".{name}.{os.getpid()}{TEMPORARY}")
-        with disk_errors(self.path), _removed_on_failure(temporary):
-            with open(temporary, "wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-                found = os.fstat(file.fileno())
-            os.rename(temporary, self.file(name))
+        temporary = self.stage(name, chunks)
+        with disk_errors(self.path):
+            os.rename(self.file(temporary), self.file(name))
             self._sync_names()
-        return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def stage(self, name: str, chunks: Iterable[bytes]) -> str:
+        """Write a file durably beside the one that it may replace later; returns its name."""
+        staged = f".{name}.{os.getpid()}{TEMPORARY}"
+        temporary = self.file(staged)
+        with disk_errors(self.path), _removed_on_failure(temporary), open(temporary, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        return staged
+
+    def unstage(self, staged: Iterable[str]) -> None:
+        """Remove staged files, as far as they are there."""
+        for name in staged:
+            with suppress(OSError):
+                os.unlink(self.file(name))
+
+    def switch(self, staged: Mapping[str, str]) -> None:
+        """Put staged files in the place of others, by their names: all of them, whoever dies meanwhile."""
+        if not staged:
+            return
+        with disk_errors(self.path):
+            self._sync_names()
+            self.replace(MANIFEST, [msgspec.json.encode(staged)])
+            self._finish(staged)
+
+    def _finish(self, staged: Mapping[str, str]) -> None:
+        for name, temporary in staged.items():
+            with suppress(FileNotFoundError):  # it was put in place before
+                os.rename(self.file(temporary), self.file(name))
+        self._sync_names()
+        os.unlink(self.file(MANIFEST))
+        self._sync_names()
+
+    def _manifest(self) -> dict[str, str] | None:
+        """What a rewriting that was cut short had decided; None when it decided nothing."""
+        try:
+            with open(self.file(MANIFEST), "rb") as file:
+                staged = msgspec.json.decode(file.read(), type=dict[str, str])
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+        valid = all(filename.is_data(name) and _is_temporary(file) for name, file in staged.items())
+        return staged if valid and not any("/" in name for name in staged) else None
+
+    def is_switching(self) -> bool:
+        """Whether a rewriting is under way, or was cut short."""
+        return os.path.lexists(self.file(MANIFEST))
 
     def tidy(self) -> None:
-        """Remove what a process left that died while it rewrote a file."""
+        """Finish or undo what a process left that died while it rewrote files."""
+        staged = self._manifest()
+        if staged is not None:
+            self._finish(staged)
         for name in os.listdir(self.path):
-            if name.startswith(".") and name.endswith(TEMPORARY):
+            if _is_temporary(name):
                 os.unlink(self.file(name))
 
     def _sync_names(self) -> None:
@@ -232,6 +277,10 @@ class Folder:
             os.close(file)
         self._open = {}
         self.lock.close()
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(TEMPORARY) and "/" not in name
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from dgent.store.jsonl.cache import Report
+from dgent.store.jsonl.damage import DAMAGED, SETTLE
 from dgent.store.jsonl.folder import FORMAT
 from dgent.store.jsonl.git import is_set_up
 from dgent.store.jsonl.replay import INCOMPLETE
@@ -26,6 +27,7 @@ _LEVELS: dict[str, Level] = {
     MARKER: "warning",
     HAND: "note",
     INCOMPLETE: "warning",
+    DAMAGED: "problem",
 }
 _HINTS = {
     BAD: "correct the line, or remove it; it is kept as it is",
@@ -33,6 +35,7 @@ _HINTS = {
     MARKER: "both sides were read; `dgent jsonl compact --history` leaves the marker out",
     HAND: "it was taken as a new version; `dgent jsonl compact --history` seals it",
     INCOMPLETE: "a commit of several records was cut off, and was never acknowledged",
+    DAMAGED: SETTLE,
 }
 
 

@@ -12,30 +12,42 @@ anything went wrong, what is held here is dropped, and the files are asked as we
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
 from dgent import ids
 from dgent.errors import Busy, StorageError
 from dgent.store.jsonl.cache import EMPTY, PUT_LINE, Cache, Known
-from dgent.store.jsonl.compaction import Compacting, Wanted
+from dgent.store.jsonl.damage import settle
 from dgent.store.jsonl.folder import Folder, Stamp
 from dgent.store.jsonl.journal import Journal
+from dgent.store.jsonl.lock import WAIT_S
 from dgent.store.jsonl.purge import purge
 from dgent.store.jsonl.recording import Recorded, Recording
 from dgent.store.jsonl.replay import Replay
 from dgent.store.jsonl.syncing import Policy, Syncing
 from dgent.store.kernel import Wrap, Writing
 from dgent.store.ledger import Ledger
+from dgent.store.sqlite.connection import translated
 from dgent.store.sqlite.kernel import SQLiteKernel
 from dgent.store.sqlite.upkeep import disk_errors
 
 UNKNOWN = -1
 UNSAVED = 1 << 18  # so much of a file may be read again after a crash
 HELD_COMMITS, HELD_BYTES = 32, 1 << 16  # so much may be in the files and not yet in the cache
+CLOSING_S = 1.0  # so long a close waits for the folder's lock, only to spare the next one some reading
 HOLDING_ROOM = 64 << 20  # a disk that is nearly full might take the lines, and then not the cache
+
+
+class Wanted:
+    """A rewriting of files that someone waits for, and how it ended."""
+
+    def __init__(self, work: Callable[[JSONLKernel], Any]) -> None:
+        self.work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
 
 
 class _Overtaken(Exception):
@@ -54,7 +66,7 @@ class JSONLKernel(SQLiteKernel):
         self.cache = Cache(self)
         self.syncing = Syncing(folder, policy)
         self.epoch = b""
-        self.compacting: Wanted | None = None  # set by who wants a compaction after this transaction
+        self.wanted: Wanted | None = None  # set by who wants files rewritten after this transaction
         self.ready = False  # whether the files were looked at since this was made
         self.writing = False  # while this process has the lock and knows all that is in the files
         self._seen: dict[str, Stamp] = {}  # the files as the cache knows them
@@ -113,6 +125,13 @@ class JSONLKernel(SQLiteKernel):
 
     def changed(self) -> bool:
         """Whether the files are not as the cache knows them; asked by every read, so it only looks."""
+        try:
+            return self._looks_changed()
+        except OSError as error:
+            with disk_errors(self.folder.path):
+                raise error
+
+    def _looks_changed(self) -> bool:
         stamp = self.folder.stamp
         for name, seen in self._seen.items():
             if stamp(name) != seen:
@@ -209,7 +228,7 @@ class JSONLKernel(SQLiteKernel):
         what is held needs none, and the lock is enough to know that nobody changes the cache meanwhile.
         """
         try:
-            self.folder.lock.acquire(wait=self.patient)
+            self.folder.lock.acquire(WAIT_S if self.patient else 0.0)
             # Who may not wait finds out when the cache is needed: most commits are held without it.
             if self.patient and self._is_overtaken():
                 self._drop_held()
@@ -247,12 +266,12 @@ class JSONLKernel(SQLiteKernel):
         try:
             # It is committed, so nothing from here on can fail it.
             if recorded.erased:
-                with suppress(StorageError):
+                with suppress(StorageError), self._errors():
                     self._purge([row.id for row in recorded.erased])
-            if self.compacting is not None:
-                self._compact(self.compacting)
+            if self.wanted is not None:
+                self._rewrite(self.wanted)
         finally:
-            self.compacting = None
+            self.wanted = None
             self._unlock()
 
     def rollback(self) -> None:
@@ -298,19 +317,28 @@ class JSONLKernel(SQLiteKernel):
         self.folder.lock.release()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files; raises when what was answered may not be on the disk."""
         try:
             self.syncing.close()
-            with suppress(StorageError):
-                self._save_at_the_end()
         finally:
-            self.folder.close()
-            super().close()
+            try:
+                # What the cache does not get, the next one who opens it reads from the files.
+                with suppress(StorageError), self._errors():
+                    self._save_at_the_end()
+            finally:
+                self.folder.close()
+                super().close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Let no error of the system or of the cache out that is not ours."""
+        with translated(self.folder.path), disk_errors(self.folder.path):
+            yield
 
     def _save_at_the_end(self) -> None:
         if not self._unsaved:
             return
-        self.folder.lock.acquire()
+        self.folder.lock.acquire(CLOSING_S)
         try:
             if self._is_overtaken():
                 self._drop_held()
@@ -341,16 +369,25 @@ class JSONLKernel(SQLiteKernel):
         self._in_cache(work)
         self._publish()
 
-    def _compact(self, wanted: Wanted) -> None:
+    def _rewrite(self, wanted: Wanted) -> None:
         def work() -> None:
-            with disk_errors(self.folder.path):
-                wanted.compaction = Compacting(self).run()
+            wanted.result = wanted.work(self)
 
         try:
-            self._in_cache(work)
-            self._publish()
+            with self._errors():
+                self._in_cache(work)
+                self._publish()
         except Exception as error:
             wanted.error = error
+
+    def settle_damaged(self, accept: bool) -> int:
+        """Accept or drop what is left of damaged commits, and read everything anew; how many there were."""
+        assert self.replaying is not None
+        many = settle(self, accept)
+        if many:
+            self.cache.invalidate()
+            Replay(self, self.replaying).run()
+        return many
 
     def _in_cache(self, work: Callable[[], None]) -> None:
         """Run work in a transaction of the cache alone, with all it must know of the files."""

@@ -10,11 +10,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from dgent import clock
+from dgent.store.jsonl.validation import check
 
 MAX_BYTES = 96 * 1024 * 1024  # a record of the greatest size a store takes fits, its content as base64
 
 _SUM = b',"sum":"'
 _TAIL = len(_SUM) + 16 + 2  # the checksum field at the end of a line, with the brace that closes it
+_BOM = b"\xef\xbb\xbf"  # some editors put it at the beginning of a file
 _HEX = frozenset(b"0123456789abcdef")
 _encode = msgspec.json.Encoder().encode
 
@@ -145,9 +147,14 @@ def _default(field: Any) -> Any:
     return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
 
 
+def stripped(raw: bytes) -> bytes:
+    """A line without its end, blanks around it, and a byte order mark."""
+    return raw.strip().removeprefix(_BOM).strip()
+
+
 def read(raw: bytes, kind: type = Line) -> Read:
     """The line of some bytes; ValueError says what is wrong with them."""
-    text = raw.strip()
+    text = stripped(raw)
     if len(text) > MAX_BYTES:
         raise ValueError(f"it has {len(text)} bytes; at most {MAX_BYTES} are read")
     claimed = text[-18:-2]
@@ -160,13 +167,15 @@ def read(raw: bytes, kind: type = Line) -> Read:
 
 def _decoded(text: bytes, kind: type) -> Any:
     try:
-        return _decoders[kind].decode(text)
+        line = _decoders[kind].decode(text)
     except msgspec.ValidationError as error:
         if "unknown field" not in str(error):
             raise ValueError(str(error)) from None
+        line = _with_unknown(text, kind)
     except _DAMAGE as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    return _with_unknown(text, kind)
+    check(line)
+    return line
 
 
 def _with_unknown(text: bytes, kind: type) -> Any:

@@ -21,13 +21,13 @@ class FolderLock:
         self._file: int | None = None
         self._which = (0, 0)  # its device and inode
 
-    def acquire(self, wait: bool = True) -> None:
-        """Take the lock; Busy, naming the process that has it, after 30 s, or at once without `wait`."""
+    def acquire(self, wait_s: float = WAIT_S) -> None:
+        """Take the lock; Busy, naming the process that has it, when that takes longer."""
         began = time.monotonic()
         while True:
             if self._try():
                 return
-            if not wait or time.monotonic() - began > WAIT_S:
+            if time.monotonic() - began >= wait_s:
                 pid = self._holder()
                 who = f"process {pid}" if pid else "another process"
                 raise Busy(f"{os.path.dirname(self.path)} was locked by {who} for too long", pid=pid)

@@ -10,17 +10,15 @@ import msgspec
 from dgent import clock
 from dgent.store.jsonl import filename
 from dgent.store.jsonl.line import Line, Mark, fields_of, read, sealed
-from dgent.store.jsonl.scan import Scan, raw_lines
+from dgent.store.jsonl.rewriting import rewriting
+from dgent.store.jsonl.scan import raw_lines
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
 
 
 def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
-    """Drop every line of a forgotten record; `ids` are known when it is forgotten just now.
-
-    The lines of commits come first: which of them speak of a forgotten record is told by its lines.
-    """
+    """Drop every line of a forgotten record; `ids` are known when it is forgotten just now."""
     names = [name for name in kernel.folder.stamps() if filename.holds_records(name)]
     texts = [msgspec.json.encode(id)[1:-1] for id in ids]
     touched: dict[str, list[Line]] = {}
@@ -32,21 +30,12 @@ def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
                 touched.setdefault(line.c, []).append(line)
         if lines:
             affected.append(name)
-    if touched or kernel.folder.stamp(filename.COMMITS) is not None:
-        rewrite(kernel, filename.COMMITS, _marks(kernel, touched, texts))
-    for name in affected:
-        rewrite(kernel, name, _kept(kernel, name, texts))
+    with rewriting(kernel) as files:
+        if touched or kernel.folder.stamp(filename.COMMITS) is not None:
+            files.write(filename.COMMITS, _marks(kernel, touched, texts))
+        for name in affected:
+            files.write(name, _kept(kernel, name, texts))
     kernel._execute("DELETE FROM j_line WHERE dk NOT IN (SELECT dk FROM datum)")
-
-
-def rewrite(kernel: JSONLKernel, name: str, chunks: Iterator[bytes]) -> None:
-    """Put other lines in the place of a file's, and know the file as it is then."""
-    stamp = kernel.folder.replace(name, chunks)
-    scan = Scan(kernel.folder, name, stamp, None)
-    kernel.cache.clear_reports(name)
-    for report in scan.reports:
-        kernel.cache.report(report)
-    kernel.grew(name, scan.known)
 
 
 def is_forgotten(kernel: JSONLKernel, line: Line) -> bool:

@@ -12,9 +12,11 @@ from dgent.store.backend import KINDS
 from dgent.store.jsonl import filename
 from dgent.store.jsonl.adopt import Adopting
 from dgent.store.jsonl.cache import Known, Report
+from dgent.store.jsonl.damage import DAMAGED, Evidence, describe
 from dgent.store.jsonl.folder import Stamp
 from dgent.store.jsonl.line import Declared, Line, Mark, prevs
 from dgent.store.jsonl.scan import Found, Scan, continues
+from dgent.store.jsonl.validation import BY_HAND
 from dgent.store.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp
 from dgent.store.ledger import Ledger
 
@@ -37,11 +39,12 @@ class Group(NamedTuple):
     lines: list[Found]
     mark: Mark | None
     present: int
+    edited: set[int]  # the places of lines that were edited by hand
 
     @property
     def by_hand(self) -> bool:
         """Whether someone with an editor wrote it; such a line is a commit of its own."""
-        return self.c.startswith("hand ")
+        return self.c.startswith(BY_HAND)
 
     @property
     def first(self) -> Line | Mark:
@@ -78,6 +81,8 @@ class Replay:
         self._stamps: dict[str, Stamp] = {}
         self._logged: dict[str, int] = {}
         self._seqs: dict[str, int] = {}  # of the commits that this pass brought
+        self._once_whole: set[str] = set()  # commits that the cache had before it was emptied
+        self._damaged: dict[str, str] = {}  # what is wrong with commits that count all the same
 
     def run(self) -> None:
         """Read what changed; everything, when the cache is new or cannot be brought up to date."""
@@ -91,7 +96,7 @@ class Replay:
                     self._bring_up(changed, gone, known)
                     return
                 except _Vanished:
-                    pass
+                    self._once_whole = cache.commits() - cache.damaged()
             else:
                 self._kernel.epoch = cache.epoch()
                 return
@@ -174,6 +179,7 @@ class Replay:
         lines: dict[str, list[Found]] = {}
         seen: set[str] = set()
         count: Counter[str | None] = Counter()
+        edited: dict[str | None, set[int]] = {}
         for found in _lines(scans):
             made = found.read.sum
             if made not in seen and not self._is_known(found, sums):
@@ -181,18 +187,42 @@ class Replay:
                 count[found.read.line.c] += 1
                 c = found.read.line.c
                 own = c is None or adopting.by_hand(found)
-                lines.setdefault(f"hand {made}" if own or c is None else c, []).append(found)
+                if own:
+                    edited.setdefault(c, set()).add(found.read.line.i)
+                lines.setdefault(f"{BY_HAND}{made}" if own or c is None else c, []).append(found)
         marks = {mark.c: mark for mark in _marks(scans)}
+        if self._cache.damaged() & (lines.keys() | marks.keys()):
+            raise _Vanished  # it may be whole by now
+        groups = [
+            Group(c, sorted(lines.get(c, ()), key=_index), marks.get(c), count[c], edited.get(c, set()))
+            for c in [*lines, *(c for c in marks if c not in lines)]
+        ]
+        return self._counted(scans, groups)
+
+    def _counted(self, scans: dict[str, Scan], groups: list[Group]) -> list[Group]:
+        """The commits that count; the others wait for their lines."""
         whole: list[Group] = []
-        for c in [*lines, *(c for c in marks if c not in lines)]:
-            group = Group(c, sorted(lines.get(c, ()), key=_index), marks.get(c), count[c])
+        broken: list[Group] = []
+        for group in groups:
             if group.mark is not None and not group.lines and self._is_logged(group.mark):
                 continue
-            if group.is_whole() or self._cache.seq_of(c) is not None:
+            known = group.is_whole() or self._cache.seq_of(group.c) is not None
+            (whole if known else broken).append(group)
+        evidence = Evidence(self._kernel, scans, groups, self._once_whole) if broken else None
+        for group in broken:
+            if evidence is not None and evidence.is_damaged(group):
+                self._count_damaged(group)
                 whole.append(group)
             else:
                 self._wait_for(group)
         return whole
+
+    def _count_damaged(self, group: Group) -> None:
+        self._damaged[group.c] = describe(group)
+        self._cache.put_damaged(group.c)
+        for found in group.lines:
+            text = f"{found.read.line.id!r} counts, but {describe(group)}"
+            self._cache.report(Report(found.name, found.number, DAMAGED, text))
 
     def _is_logged(self, mark: Mark) -> bool:
         """Whether the commit of a mark is known, be it that the mark came later or the log was trimmed."""
@@ -269,8 +299,11 @@ class Replay:
         kind = KINDS.index(first.kind) if first.kind in KINDS else 0
         digest = None if first.digest is None else bytes.fromhex(first.digest)
         number = kernel.make_number(author)
+        note = first.note
+        if group.c in self._damaged:
+            note = f"{DAMAGED}: {self._damaged[group.c]}" + (f"; {note}" if note else "")
         kernel.name_commit(tip.seq, group.c)
-        kernel.append(Logged(tip.seq, tip.at, number, kind, first.note, of, ops, key, digest))
+        kernel.append(Logged(tip.seq, tip.at, number, kind, note, of, ops, key, digest))
         if group.mark is not None:
             self._cache.put_marks([(group.c, tip.seq)])
         self._seqs[group.c] = tip.seq

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dgent.store.jsonl import filename
 from dgent.store.jsonl.cache import PIECE, Known, Report, piece
 from dgent.store.jsonl.folder import Folder, Stamp
-from dgent.store.jsonl.line import Declared, Line, Mark, Read, read
+from dgent.store.jsonl.line import Declared, Line, Mark, Read, read, stripped
 
 _MARKERS = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 
@@ -33,6 +33,7 @@ class Scan:
         self.first_line = 0 if after is None else after.lines + 1
         self.found: list[Found] = []
         self.reports: list[Report] = []
+        self.bad: dict[int, bytes] = {}  # the beginnings of lines that were ended and cannot be read
         kind = {filename.COMMITS: Mark, filename.SCHEMAS: Declared}.get(name, Line)
         offset, number = (0, 0) if after is None else (after.offset, after.lines)
         head = tail = b""
@@ -62,7 +63,7 @@ class Scan:
 
     def _take(self, raw: bytes, number: int, kind: type, ended: bool) -> bool:
         """Keep a line; False for one that was cut off, which may still be completed."""
-        text = raw.strip()
+        text = stripped(raw)
         if not text:
             return True
         if is_marker(text):
@@ -72,6 +73,8 @@ class Scan:
             found = read(text, kind)
         except ValueError as error:
             self._report(number, BAD if ended else CUT, str(error))
+            if ended:
+                self.bad[number] = text[:PIECE]
             return ended
         if found.hand:
             self._report(number, HAND, "its checksum is not that of its text")

@@ -6,9 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
-from dgent.errors import InputError
+from dgent.errors import InputError, StorageError, Unavailable
 from dgent.store.jsonl.folder import Folder
-from dgent.store.sqlite.upkeep import disk_errors
 
 Strategy = Literal["immediate", "batch", "on_close"]
 
@@ -55,6 +54,7 @@ class Syncing:
         self._late: set[str] = set()
         self._commits = 0
         self._timer: threading.Timer | None = None
+        self._failure: StorageError | None = None  # of the timer: raised by the next commit, or at the end
 
     def appended(self, names: Sequence[str], commits: int) -> None:
         """Some files have grown, by so many commits; returns when that is as durable as promised."""
@@ -62,6 +62,7 @@ class Syncing:
             self._folder.sync(names)
             return
         with self._lock:
+            self._raise_failure()
             self._late.update(names)
             self._commits += commits
             if self._policy.strategy == "batch":
@@ -71,22 +72,42 @@ class Syncing:
         if self._commits >= self._policy.every:
             self._sync()
         elif self._timer is None:
-            self._timer = threading.Timer(self._policy.interval_s, self.flush)
+            self._timer = threading.Timer(self._policy.interval_s, self._flush_late)
             self._timer.daemon = True
             self._timer.start()
 
+    def _flush_late(self) -> None:
+        """Bring to the disk what waits; nobody waits for this, so whoever comes next hears of a failure."""
+        try:
+            self.flush()
+        except StorageError as error:
+            with self._lock:
+                self._failure = error
+
     def flush(self) -> None:
         """Bring to the disk what waits."""
-        with self._lock, disk_errors(self._folder.path):
+        with self._lock:
             self._sync()
 
     def _sync(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        late, self._late, self._commits = sorted(self._late), set(), 0
-        self._folder.sync_apart(late)
+        try:
+            self._folder.sync_apart(sorted(self._late))
+        except OSError as error:
+            raise Unavailable(
+                f"{self._folder.path}: {error.strerror}; a power cut may take what was written since "
+                "the last sync"
+            ) from error
+        self._late, self._commits = set(), 0
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
-        """Bring to the disk what waits, for the last time."""
+        """Bring to the disk what waits, for the last time; raises what nobody has heard of yet."""
         self.flush()
+        self._raise_failure()

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 import apsw
 
-from dgent.errors import Closed, Corrupt, NoBackendAvailable
+from dgent.errors import Closed, Corrupt, DgentError, NoBackendAvailable
 from dgent.model.datum import Datum
 from dgent.store import select
 from dgent.store.kernel import Reading, Wrap
@@ -237,6 +237,12 @@ def release(shared: Shared) -> None:
         shared.close()
 
 
+def _release_quietly(shared: Shared) -> None:
+    """Release what nobody waits for any more, and wrote nothing through."""
+    with suppress(DgentError):
+        release(shared)
+
+
 class Opening:
     """An open that runs on another thread; if its caller is gone by the end of it, it is closed again."""
 
@@ -253,7 +259,7 @@ class Opening:
             self._shared = shared
             disowned = self._disowned
         if disowned:
-            release(shared)
+            _release_quietly(shared)
         return shared
 
     def disown(self) -> None:
@@ -262,7 +268,7 @@ class Opening:
             self._disowned = True
             shared = self._shared
         if shared is not None:
-            threading.Thread(target=release, args=(shared,), name="dgent-close").start()
+            threading.Thread(target=_release_quietly, args=(shared,), name="dgent-close").start()
 
 
 def _key(path: str, durability: str, wrap: Wrap, make: Make) -> _Key | None:

@@ -94,6 +94,7 @@ class Writer:
         self._jobs: queue.SimpleQueue[Sequence[Job] | None] = queue.SimpleQueue()
         self._left: deque[Job] = deque()  # what the thread took over and has not begun
         self._closed = False
+        self._failure: BaseException | None = None  # what went wrong on the thread while nobody waited
         self._checkpointer = Checkpointer(lambda: connect(path, durability, wait=False), self.lock)
         self.connection.set_wal_hook(self._grown)
         self._thread = threading.Thread(target=self._run, name="dgent-writer", daemon=True)
@@ -132,12 +133,14 @@ class Writer:
         return True
 
     def close(self) -> None:
-        """Finish what is queued, checkpoint, and let go of the file."""
-        if self._closed:
-            return
-        self._closed = True
-        self._jobs.put(None)
+        """Finish what is queued, checkpoint, and release the file; raises what failed on the way."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
         self._thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def locks(self) -> list[threading.Lock]:
         """What to hold so that nothing here is inside SQLite, in the order to take it."""
@@ -151,6 +154,15 @@ class Writer:
     # -- the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
+        """Serve until the end. Nothing dies here unheard: `close` raises it."""
+        for work in (self._serve, self._finish):
+            try:
+                work()
+            except BaseException as error:
+                self._closed = True
+                self._failure = self._failure or self._translated(error)
+
+    def _serve(self) -> None:
         ended = False
         while self._left or not ended:
             ended = self._take() or ended
@@ -159,7 +171,6 @@ class Writer:
                 with self.lock:
                     self._run_group(group)
                 _deliver(group)
-        self._finish()
 
     def _take(self) -> bool:
         """Take over what was handed in, and wait for it when there is nothing to do; True at the end."""
@@ -291,11 +302,12 @@ class Writer:
 
     def _finish(self) -> None:
         with self.lock:
+            late, self._left = list(self._left), deque()
             while not self._jobs.empty():
-                late = self._jobs.get() or ()
-                for job in late:
-                    job.error = Closed(f"{self.path} was closed")
-                _deliver(late)
+                late += self._jobs.get() or ()
+            for job in late:
+                job.error = self._failure or Closed(f"{self.path} was closed")
+            _deliver(late)
         self._checkpointer.stop()
         try:
             self.scrub()  # what a forget that was cut short has left undone

@@ -1,0 +1,294 @@
+"""Damaged bytes and missing lines: the store opens, keeps what is whole, and names what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgent.errors import Conflict, DgentError
+from dgent.model.query import Query
+from dgent.store.backend import Declaration, Keep, Put
+from dgent.store.jsonl.backend import JSONLBackend
+from dgent.store.jsonl.damage import DAMAGED
+from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
+from dgent.testing.contract import STORED, commit, delete, put, record, typed
+from tests.jsonl.stores import opened
+
+SAMPLE = int(os.environ.get("DGENT_DAMAGE", "60"))  # damaged bytes for each way of damaging
+NAMES = ["alder", "birch-tree", "cherry", "dogwood.x", "elm/elm", "fir-fir-fir"]  # no byte makes one another
+
+
+async def _make(folder: Path) -> None:
+    """A small store with every kind of line."""
+    async with opened(folder, sync="on_close") as store:
+        await store.declare(Declaration("note", 1, indexes=("n",), refs=("to",), history=3))
+        await put(store, typed(NAMES[0], 1, tags=frozenset({"red", "blue"})))
+        await put(store, typed(NAMES[1], 2), record(NAMES[2], 3), key="a key", note="why")
+        content = record(NAMES[3], content=b"\x00\x01")
+        await commit(store, Put(record(NAMES[2], 4)), Put(content), author="ann")
+        await put(store, record("gone for good", 7), typed(NAMES[4], 5, extra={"mood": "glad"}))
+        await delete(store, NAMES[3])
+        await store.forget(["gone for good"], "tester", None)
+        await put(store, record(NAMES[2], 4), record(NAMES[5], 6))
+        await store.compact(Keep(versions=5))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("damage") / "whole"
+    asyncio.run(_make(folder))
+    shutil.rmtree(folder / ".cache")
+    return folder
+
+
+async def _records(store: JSONLBackend) -> dict[str, Any]:
+    page = await store.query(Query(limit=None), STORED)
+    for each in page.items:
+        await store.history(each.id, None)
+    await store.changes(0, 1000)
+    await store.stats()
+    return {each.id: each.data for each in page.items}
+
+
+def _copy(whole: Path, folder: Path) -> Path:
+    shutil.copytree(whole, folder)
+    return folder
+
+
+def _spots(whole: Path) -> Iterator[tuple[str, int, bytes]]:
+    """Where to damage which file, and with what: any byte, and those that mean something in JSON."""
+    files = [path for path in sorted(whole.glob("*.jsonl")) if path.stat().st_size]
+    every = [(path.name, at) for path in files for at in range(path.stat().st_size)]
+    for name, at in random.sample(every, min(SAMPLE, len(every))):
+        yield name, at, bytes((random.randrange(256),))
+        yield name, at, random.choice([b"9", b"-", b"e", b'"', b"\\", b"\n", b"\x00", b"\xff", b"{", b"}"])
+
+
+async def test_a_damaged_byte_costs_at_most_its_line(whole: Path, tmp_path: Path) -> None:
+    folder = _copy(whole, tmp_path / "s")
+    async with opened(folder) as store:
+        before = await _records(store)
+    assert len(before) == len(NAMES) - 1
+    shutil.rmtree(folder / ".cache")
+    for name, at, byte in _spots(whole):
+        raw = (whole / name).read_bytes()
+        if raw[at : at + 1] == byte:
+            continue
+        (folder / name).write_bytes(raw[:at] + byte + raw[at + 1 :])
+        hit = {raw[:at].count(b"\n") + 1, raw[: at + 1].count(b"\n") + 1}
+        ids = {json.loads(line).get("id") for n, line in enumerate(raw.splitlines(), 1) if n in hit}
+        where = f"{name}:{sorted(hit)} byte {at} {raw[at : at + 1]!r} -> {byte!r}"
+        try:
+            async with opened(folder, cache=str(tmp_path / "cache"), sync="on_close") as store:
+                now = await _records(store)
+                told = (await store.oddities())[0]
+                findings = await store.upkeep().inspect()
+                await put(store, record("after", 1))
+        except Exception as error:
+            raise AssertionError(f"{where}: {error!r}") from error
+        lost = {id for id in before if id not in ids and now.get(id) != before[id]}
+        assert not lost, f"{where}: {lost} are lost or changed"
+        assert any(each.name == name and each.line in hit for each in told), f"{where}: named {told}"
+        assert any(f"{name}:{min(hit)}" in each.message or f"{name}:{max(hit)}" in each.message
+                   for each in findings), where  # fmt: skip
+        shutil.rmtree(tmp_path / "cache")
+        shutil.rmtree(folder)
+        _copy(whole, folder)
+
+
+_BAD = {
+    Line: [
+        {"rev": 2**63}, {"rev": 2**64}, {"rev": -1}, {"seq": 2**63}, {"seq": -5}, {"i": 2**70}, {"i": -1},
+        {"n": -1},
+        {"schema_version": 2**40}, {"schema_version": -1}, {"keep": 2**63}, {"keep": -1}, {"after": 2**63},
+        {"after": -1}, {"id": ""}, {"id": "x" * 600}, {"id": "a\0b"}, {"schema": "x" * 300}, {"schema": "\0"},
+        {"author": ""}, {"author": "x" * 300}, {"source": ""}, {"parent_id": ""}, {"tags": [""]},
+        {"tags": ["x"] * 3 + ["y" * 300]}, {"key": "zz"}, {"key": "abc"}, {"digest": "no hex"}, {"c": ""},
+        {"c": "hand x"}, {"at": "0001-01-01T00:00:00+14:00"}, {"at": "2026-01-01T00:00:00"},
+        {"created_at": "9999-12-31T23:59:59-14:00"}, {"created_at": "2026-01-01T00:00:00"}, {"data": [1]},
+        {"data": "text"}, {"data": None}, {"note": "a\0b"}, {"by": ""}, {"by": "y" * 999}, {"of": "x" * 9999},
+        {"tags": [f"t{n}" for n in range(100)]}, {"seq": 2**63 - 1}, {"rev": 2**63 - 1}, {"kind": "x"},
+    ],
+    Mark: [
+        {"seq": 2**63}, {"seq": -1}, {"n": -1}, {"n": 2**63}, {"key": "xyz"}, {"digest": "q"},
+        {"floor": 2**63},
+        {"floor": -1}, {"forget": [["zz", 1]]}, {"forget": [["00", 2**63]]}, {"forget": [["00" * 20, -1]]},
+        {"drops": {"": 1}}, {"drops": {"a": 2**63}}, {"same": [[2**63, "a", 1]]}, {"same": [[0, "", 1]]},
+        {"past": [[0, "a", "put", 2**63]]}, {"past": [[0, "", "put", 1]]}, {"gone": [[0, "put", 2**64]]},
+        {"at": "2026-01-01T00:00:00"}, {"expired": "2026-01-01T00:00:00"}, {"by": ""}, {"c": ""},
+        {"expired": "0001-01-01T00:00:00+14:00"}, {"note": "\0"}, {"of": "x" * 9999}, {"seq": 2**63 - 1},
+    ],
+    Declared: [
+        {"schema": ""}, {"schema": "x" * 300}, {"version": 2**31}, {"version": -1}, {"indexes": ["a..b"]},
+        {"indexes": [""]}, {"refs": ["..", "x"]}, {"indexes": ["x" * 600]}, {"history": "some"},
+        {"history": -1},
+        {"history": 2**63}, {"owner": ""}, {"at": "2026-01-01T00:00:00"}, {"at": "9999-12-31T23:59:59-14:00"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(Line, "note.jsonl"), (Mark, "_commits.jsonl"), (Declared, "_schemas.jsonl")]
+)
+async def test_a_sealed_line_that_no_store_writes_is_set_aside(
+    whole: Path, tmp_path: Path, kind: Any, name: str
+) -> None:
+    """The checksum fits, so nobody edited it; what it says still cannot be stored."""
+    told = json.loads((whole / name).read_text().splitlines()[0])
+    told.pop("sum")
+    for n, change in enumerate(_BAD[kind]):
+        folder = _copy(whole, tmp_path / f"s{n}")
+        fields = {**told, **({"id": "new"} if kind is Line else {}), "c": f"c{n}", **change}
+        if kind is Declared:
+            fields.pop("c")
+        fields.pop("prev", None)
+        line, _ = sealed(fields)
+        with open(folder / name, "ab") as file:
+            file.write(line)
+        number = len((folder / name).read_bytes().splitlines())
+        refused = True
+        try:
+            read(line, kind)
+            refused = False
+        except ValueError:
+            pass
+        async with opened(folder, sync="on_close") as store:
+            try:
+                there = await _records(store)
+                await put(store, typed("after", 1), record("after too", 1))
+            except DgentError as error:
+                raise AssertionError(f"{change}: {error}") from error
+            assert set(NAMES) - {NAMES[3]} <= there.keys(), change
+            named = [each[:2] for each in (await store.oddities())[0]]
+            assert ((name, number) in named) == refused, f"{change}: {named}"
+        shutil.rmtree(folder / ".cache")
+        async with opened(folder, sync="on_close") as store:
+            assert "after" in await _records(store), change
+
+
+async def test_a_byte_order_mark_costs_nothing(whole: Path, tmp_path: Path) -> None:
+    folder = _copy(whole, tmp_path / "s")
+    async with opened(folder) as store:
+        before = await _records(store)
+    shutil.rmtree(folder / ".cache")
+    for path in folder.glob("*.jsonl"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    async with opened(folder) as store:
+        assert await _records(store) == before
+        assert (await store.oddities())[0] == []
+        await store.rewrite(history=True)
+        assert await _records(store) == before
+    assert not any(path.read_bytes().startswith(b"\xef\xbb\xbf") for path in folder.glob("*.jsonl"))
+
+
+# -- commits that lost a line -------------------------------------------------------------
+
+
+async def _many(folder: Path, files: int) -> None:
+    async with opened(folder) as store:
+        await put(store, typed("before", 0))
+        schemas = ["note", "tick"][:files]
+        await put(store, *(typed(f"r{n}", n, schema=schemas[n % files]) for n in range(20)))
+
+
+def _without(path: Path, number: int, instead: bytes = b"") -> None:
+    """Take a line out of a file, or put something else in its place."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[number - 1] = instead
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("cached", [True, False], ids=["cached", "anew"])
+@pytest.mark.parametrize("last", [True, False], ids=["last commit", "older commit"])
+@pytest.mark.parametrize("instead", [b"", b'{"id":"torn\n'], ids=["deleted", "bad"])
+@pytest.mark.parametrize("files", [1, 2])
+async def test_a_commit_that_lost_a_line_shows_the_others(
+    tmp_path: Path, files: int, instead: bytes, last: bool, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, files)
+    if not last:
+        async with opened(folder) as store:
+            await put(store, typed("later", 1))
+    number = 9
+    lost = json.loads((folder / "note.jsonl").read_bytes().splitlines()[number - 1])["id"]
+    _without(folder / "note.jsonl", number, instead)
+    if not cached:
+        shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        there = await _records(store)
+        assert lost not in there
+        assert {f"r{n}" for n in range(20)} - {lost} <= there.keys()
+        told = [each for each in (await store.oddities())[0] if each.kind == DAMAGED]
+        assert len(told) == 19
+        assert "only 19 of 20 lines" in told[0].text
+        notes = [entry.note for entry in await store.changes(0, 100) if entry.note]
+        assert len(notes) == 1
+        assert notes[0].startswith("damaged commit: only 19 of 20")
+        assert any(each.level == "problem" and "doctor --damaged" in each.hint
+                   for each in await store.upkeep().inspect())  # fmt: skip
+        with pytest.raises(Conflict, match="damaged"):
+            await store.rewrite(history=True)
+        assert (await put(store, typed("r1", 100), typed("after", 1))).written[0].rev == 2
+
+
+@pytest.mark.parametrize("accept", [True, False], ids=["accept", "drop"])
+@pytest.mark.parametrize("files", [1, 2])
+async def test_a_damaged_commit_is_accepted_or_dropped(tmp_path: Path, files: int, accept: bool) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, files)
+    _without(folder / "note.jsonl", 4)
+    async with opened(folder) as store:
+        before = await _records(store)
+        assert await store.settle_damaged(accept=accept) == 1
+        assert await store.settle_damaged(accept=accept) == 0
+        left = before if accept else {"before": {"n": 0}}
+        assert await _records(store) == left
+        assert (await store.oddities())[0] == []
+        await put(store, typed("after", 1))
+        await store.rewrite(history=True)
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert await _records(store) == {**left, "after": {"n": 1}}
+        assert (await store.oddities())[0] == []
+
+
+async def test_a_line_that_comes_back_makes_its_commit_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, 2)
+    whole = (folder / "note.jsonl").read_bytes()
+    _without(folder / "note.jsonl", 4)
+    async with opened(folder) as store:
+        assert len(await _records(store)) == 20
+        (folder / "note.jsonl").write_bytes(whole)
+        assert len(await _records(store)) == 21
+        assert (await store.oddities())[0] == []
+        assert [entry.note for entry in await store.changes(0, 100)] == [None, None]
+
+
+async def test_what_was_cut_off_never_counts_however_often_it_is_read(tmp_path: Path) -> None:
+    """The writer died, so nobody was told; others wrote after it."""
+    folder = tmp_path / "s"
+    await _many(folder, 1)
+    raw = (folder / "note.jsonl").read_bytes()
+    (folder / "note.jsonl").write_bytes(raw[: len(raw) - 700])
+    shutil.rmtree(folder / ".cache")
+    for n in range(3):
+        async with opened(folder) as store:
+            assert {"before", *(f"next{k}" for k in range(n))} == (await _records(store)).keys()
+            await put(store, typed(f"next{n}", n))
+        shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        await store.rewrite(history=True)
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert (await _records(store)).keys() == {"before", "next0", "next1", "next2"}
+        assert DAMAGED not in {each.kind for each in (await store.oddities())[0]}
