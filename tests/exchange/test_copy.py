@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 import dgent
+from dgent import clock
 from dgent.blocks import Library
 from dgent.exchange import copy as copying
 from dgent.exchange.copy import MARK, copy, mirror
+from tests.contract.columns import SETTINGS
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,21 @@ class Beat:
 
 
 BEAT = dgent.Schema("beat", contract=Beat, history="none", feed=False)
-PAIRS = [("memory:", "sqlite"), ("sqlite", "memory:"), ("sqlite", "sqlite"), ("memory:", "memory:")]
+PAIRS = [("memory", "sqlite"), ("sqlite", "memory"), ("sqlite", "sqlite"), ("memory", "memory")]
+PAIRS += [("sqlite", "postgres"), ("postgres", "jsonl")]
 
 
 @pytest.fixture(params=PAIRS, ids="-".join)
 async def pair(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[dgent.Universe, dgent.Universe]]:
-    places = [
-        kind if kind == "memory:" else f"sqlite:///{tmp_path}/{place}.db"
-        for place, kind in enumerate(request.param)
-    ]
+    folders = [tmp_path / name for name in ("source", "target")]
+    for folder in folders:
+        folder.mkdir()
+    places = [SETTINGS[kind][0].url(folder) for kind, folder in zip(request.param, folders, strict=True)]
     async with AsyncExitStack() as stack:
         source, target = [
-            await stack.enter_async_context(dgent.open(place, author="ann", durability="relaxed"))
-            for place in places
+            await stack.enter_async_context(dgent.open(place, author="ann")) for place in places
         ]
         source.register(NOTE, BEAT)
         yield source, target
@@ -91,6 +93,55 @@ async def test_everything_is_there(pair: tuple[dgent.Universe, dgent.Universe]) 
         (v.rev, v.op, v.author, v.note, v.datum.data) for v in ours if v.datum
     ]
     assert await target.get("m3", raw=True) is None and len(await target.history("m3")) == 2
+
+
+async def test_commits_keep_their_time(pair: tuple[dgent.Universe, dgent.Universe], monkeypatch: Any) -> None:
+    source, target = pair
+    now = clock.now_us() - 10**12  # days ago
+    monkeypatch.setattr(clock, "now_us", lambda: now)
+    await fill(source)
+    now += 10**9
+    await source.remember(Note("later"), id="later")
+    times = [(change.at, change.author, change.note) for change in await source.changes(0)]
+    moment = times[0][0]
+    now += 10**11
+    await copy(source, target)
+    copied = [each for each in await target.changes(0) if each.author != "system"]
+    assert [(change.at, change.author, change.note) for change in copied] == times
+    own = [each for each in await target.changes(0) if each.author == "system"]
+    assert all(each.note and each.note.startswith("copied") for each in own), "what the copy adds says so"
+    assert [v.at for v in await target.history("a")] == [v.at for v in await source.history("a")]
+    then = [await u.get("a", as_of=moment, raw=True) for u in pair]
+    assert then[0].data == then[1].data
+
+
+async def test_commits_keep_their_time_where_history_begins_late(
+    pair: tuple[dgent.Universe, dgent.Universe], monkeypatch: Any
+) -> None:
+    source, target = pair
+    now = clock.now_us() - 10**12
+    monkeypatch.setattr(clock, "now_us", lambda: now)
+    for n in range(5):
+        now += 10**9
+        await source.remember(Note("same", n), id="a")
+    await source.compact(2)
+    kept = [(v.at, v.datum.data) for v in await source.history("a")]
+    now += 10**11
+    await copy(source, target)
+    assert [(v.at, v.datum.data) for v in await target.history("a")][: len(kept) - 1] == kept[:-1]
+
+
+async def test_a_record_that_went_back_to_an_older_version(
+    pair: tuple[dgent.Universe, dgent.Universe],
+) -> None:
+    """Undo may put a record back to an older schema version; a copy of that is no downgrade by mistake."""
+    source, target = pair
+    await source.put(dgent.Datum(id="x", schema="thing", schema_version=1, data={"n": 1}))
+    await source.put(dgent.Datum(id="x", schema="thing", schema_version=2, data={"n": 2}))
+    await source.undo(await source.seq())
+    await copy(source, target)
+    assert await state(target) == await state(source)
+    assert [v.datum.schema_version for v in await target.history("x")] == [1, 2, 1]
 
 
 async def test_only_what_is_new_the_second_time(pair: tuple[dgent.Universe, dgent.Universe]) -> None:

@@ -29,6 +29,7 @@ from dgent.universe.universe import Universe
 
 BATCH = 500
 ATTEMPTS = 8  # at reading both whole
+OWN = "copied, beside what the log shows"  # the note of commits that the source does not have
 _EVERYTHING = Query(limit=None, descending=False)
 
 
@@ -114,6 +115,7 @@ class _Copying:
         self.seq = 0 if mark is None else int(mark.data["seq"])
         self._step = 0 if mark is None else int(mark.data["step"])
         self._owners: dict[str, str] = {}
+        self._at: int | None = None  # of the source's commit that is repeated, or was repeated last
         self.commits = 0  # that were replayed
 
     @classmethod
@@ -170,11 +172,13 @@ class _Copying:
         wanted = [change for change in found if change.seq is not None and change.seq <= until]
         if not wanted:
             # What is left has nothing for the feed; the comparison at the end covers it.
-            await self._commit([], "system", None, until)
+            await self._commit([], "system", OWN, until)
         return wanted
 
     async def _begin_at(self, floor: int) -> None:
         """Put the records as they were at a commit; those that keep no old versions as they are now."""
+        first = await self.source.changes(floor, limit=1)
+        self._at = clock.to_us(first[0].at) if first else None
         batch: list[Datum] = []
         async with aclosing(Moment(self.source, floor).records(_EVERYTHING)) as found:
             async for datum in found:
@@ -187,13 +191,13 @@ class _Copying:
                     await self._put_all(batch)
                     batch = []
         await self._put_all(batch)
-        await self._commit([], "system", None, floor)
+        await self._commit([], "system", OWN, floor)
 
-    async def _put_all(self, batch: Sequence[Datum], note: str | None = None) -> None:
+    async def _put_all(self, batch: Sequence[Datum]) -> None:
         """Put records, those of each room on their own."""
         for room in {self._owners.get(datum.schema or "") for datum in batch}:
             mine = [datum for datum in batch if self._owners.get(datum.schema or "") == room]
-            await self._commit([_put(datum) for datum in mine], "system", note, self.seq)
+            await self._commit([_put(datum) for datum in mine], "system", OWN, self.seq)
 
     async def replay(self, change: Change) -> None:
         """Do a commit of the source again; versions that it no longer keeps are left out."""
@@ -204,6 +208,7 @@ class _Copying:
                 ops.append(_put(item.datum))
             elif item.op == "delete" and item.id is not None:
                 ops.append(Delete(item.id))
+        self._at = clock.to_us(change.at)
         await self._commit(ops, change.author, change.note, change.seq)
 
     async def _commit(self, ops: Sequence[Op], author: str, note: str | None, seq: int) -> None:
@@ -218,7 +223,7 @@ class _Copying:
         )
         rooms = {self._owners.get(op.datum.schema or "") for op in ops if isinstance(op, Put)} - {None}
         room = rooms.pop() if rooms else await self._room_of(ops)
-        commit = Commit((*ops, Put(mark, self._rev)), author=author, note=note, room=room)
+        commit = Commit((*ops, Put(mark, self._rev)), author=author, note=note, room=room, at_us=self._at)
         done = await self.target.backend.commit(commit, self.target.contracts)
         self._rev, self.seq, self._step = done.written[-1].rev, seq, self._step + 1
 
@@ -243,7 +248,7 @@ class _Copying:
             held = await self.target.get_many([datum.id for datum in batch], raw=True)
             pairs = zip(batch, held, strict=True)
             different = [new for new, old in pairs if old is None or _proof(new) != _proof(old)]
-            await self._put_all(different, "copied")
+            await self._put_all(different)
         gone: list[Datum] = []
         async for batch in self._batches(self.target, None):
             theirs.add(batch)
@@ -254,7 +259,7 @@ class _Copying:
             mine = [datum for datum in gone if self._owners.get(datum.schema or "") == room]
             for start in range(0, len(mine), BATCH):
                 ops = [Delete(datum.id) for datum in mine[start : start + BATCH]]
-                await self._commit(ops, "system", "copied", self.seq)
+                await self._commit(ops, "system", OWN, self.seq)
         return ours.told() if ours.told() == theirs.told() else None
 
     async def proven(self, seq: int) -> tuple[int, str]:

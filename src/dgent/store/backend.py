@@ -91,7 +91,8 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """Ops that all happen or none do, with who asks for them and why.
 
     A commit with a key is kept in the log also when it changes nothing, so that its key is known; unless
-    `keep_idle` is False, because the key is only for a lost answer.
+    `keep_idle` is False, because the key is only for a lost answer. `at_us` is when a commit of another
+    store was made that is repeated here: it keeps that time, and was judged there.
     """
 
     ops: Sequence[Op]
@@ -103,6 +104,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     of_seq: int | None = None
     room: str | None = None
     keep_idle: bool = True
+    at_us: int | None = None
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):

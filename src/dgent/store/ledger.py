@@ -189,7 +189,7 @@ class Ledger:
             keys = {}
         tip = kernel.tip
         seq = tip.seq = tip.seq + 1
-        at = tip.at = max(clock.now_us(), tip.at)
+        at = tip.at = commit_time(commit, tip.at)
         tip.dk += 1
         row = self._row(made, state, tip.dk, kernel.forgotten_rev(made.id) + 1, made.t, None)
         entries = self._entries(row, made.tag_list, state, keys)
@@ -240,7 +240,9 @@ class Ledger:
                 )
 
     def _check_newer(self, id: str, head: Row, made: Draft, commit: Commit) -> None:
-        if made.sv < head.sv and commit.kind != "undo" and self.kernel.name(head.schema) == made.schema:
+        if commit.kind == "undo" or commit.at_us is not None:
+            return
+        if made.sv < head.sv and self.kernel.name(head.schema) == made.schema:
             raise NewerRecord(
                 f"{id!r} is stored as version {head.sv} of {made.schema!r}, newer than {made.sv}",
                 id=id,
@@ -272,7 +274,7 @@ class Ledger:
             return Committed(tip.seq, tuple(_unchanged(verdict) for verdict in verdicts))
         seq = tip.seq = tip.seq + 1
         # Commit times never go back, so a time can be turned into a seq by bisection.
-        tip.at = max(clock.now_us(), tip.at)
+        tip.at = commit_time(commit, tip.at)
         fresh: list[Row] = []
         entries: list[Entry] = []
         ops: list[LoggedOp] = []
@@ -518,6 +520,11 @@ class Ledger:
             self._templates.clear()
         disputed = state.iv == wanted.version and state.digest != wanted.digest
         return Declared(new.fill is not None or new.stale, disputed)
+
+
+def commit_time(commit: Commit, last: int) -> int:
+    """When a commit is made, in microseconds: never before the one before it."""
+    return max(clock.now_us() if commit.at_us is None else commit.at_us, last)
 
 
 def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:

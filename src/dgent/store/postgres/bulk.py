@@ -7,7 +7,6 @@ from typing import Any
 
 import asyncpg
 
-from dgent import clock
 from dgent.store.postgres.changes import with_ids
 from dgent.store.postgres.format import FRESH
 from dgent.store.postgres.proposal import Proposal
@@ -28,7 +27,7 @@ async def send(
     try:
         async with connection.transaction():
             await connection.execute(texts.patience)
-            values = proposal.arguments(writer, n, clock.now_us())
+            values = proposal.arguments(writer, n)
             seq, dk, at = await connection.fetchrow(texts.commit, *values)
             ahead, shift = seq - proposal.base, dk - FRESH
             await connection.copy_records_to_table(

@@ -13,7 +13,6 @@ import random
 import asyncpg
 from msgspec.structs import replace
 
-from dgent import clock
 from dgent.errors import DgentError, Unavailable
 from dgent.store.backend import Committed
 from dgent.store.kernel import Wrap
@@ -208,7 +207,7 @@ class Lane:
         return given
 
     async def _send(self, connection: asyncpg.Connection) -> tuple[int, int]:
-        values = self.proposal.arguments(self._name, self._count, clock.now_us())
+        values = self.proposal.arguments(self._name, self._count)
         self._sent = True
         record = await connection.fetchrow(self.texts.commit, *values)
         return record["seq"], record["at"]

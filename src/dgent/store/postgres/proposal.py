@@ -14,6 +14,7 @@ from typing import Any
 
 import asyncpg
 
+from dgent import clock
 from dgent.store.backend import Op, Put
 from dgent.store.catalog import Entry, SchemaState
 from dgent.store.kernel import Logged, Tip
@@ -52,6 +53,7 @@ class Proposal(PostgresKernel):
         self.needs_lock = False
         self.sure = False  # assume of no id that it is new
         self.locked = False
+        self._at: int | None = None
 
     # -- one group ------------------------------------------------------------------------
 
@@ -83,6 +85,8 @@ class Proposal(PostgresKernel):
     def look_up(self, jobs: Iterable[Prepared]) -> None:
         """Read what commits are about, except records that were made just now."""
         jobs = list(jobs)
+        repeated = [job.commit.at_us for job in jobs if job.commit.at_us is not None]
+        self._at = max(repeated) if jobs and len(repeated) == len(jobs) else None
         now = time.time()
         sure = self.locked or bool(self.catalog.forgot) or self.sure
         wanted = [op.id for job in jobs for op in job.commit.ops if sure or not _is_new(op, now)]
@@ -125,7 +129,11 @@ class Proposal(PostgresKernel):
             self.catalog.version += self._changed_catalog
             self.catalogs.add(self.catalog)
 
-    def arguments(self, writer: bytes, n: int, now: int) -> tuple[Any, ...]:
+    def _commit_time(self) -> int:
+        """When the group is made: now, or when the commits of another store were that it repeats."""
+        return clock.now_us() if self._at is None else self._at
+
+    def arguments(self, writer: bytes, n: int) -> tuple[Any, ...]:
         """What the store's function is called with."""
         written = {row[1] for row in self.changes.heads}
         checked = [id for id in self._checked if id not in written]
@@ -135,7 +143,7 @@ class Proposal(PostgresKernel):
             self.catalog.version + self._changed_catalog,
             self.base,
             self.strict,
-            now,
+            self._commit_time(),
             self.tip.seq - self.base,
             self.tip.dk - FRESH,
             checked,
