@@ -289,6 +289,75 @@ async def test_an_owner_manages_a_block_whose_content_it_may_not_change(
     assert await (await lib.restore("law")).text() == "one\n"
 
 
+# Every way in which an owner could change what the prompt, or somebody else, sees of its block.
+PRESENTING: dict[str, Call] = {
+    **{name: call for name, call in OF_A_BLOCK.items() if name != "retain"},
+    "describe as archival": lambda lib: lib.describe("shared", kind="archival"),
+    "describe with another limit": lambda lib: lib.describe("shared", limit=10**9),
+    "describe with less": lambda lib: lib.describe("shared", permission="read_only"),
+    "view nothing": lambda lib: lib.view("shared", 100, 1),
+    "unpin": lambda lib: lib.pin("shared", False),
+    "restore": lambda lib: lib.restore("gone"),
+    "restore elsewhere": lambda lib: lib.restore("gone", to="new"),
+}
+
+
+async def protected(library: Open, permission: str) -> Library:
+    """An owner, the partner's, with a block that it may not rewrite, and one that was deleted."""
+    owner = library()
+    for label in ("shared", "gone"):
+        await owner.create(label, kind="core", text="one\n", permission=permission)
+    await owner.delete("gone")
+    await owner.agents.create("other")
+    await owner.agents.create("scribe")
+    await owner.share("shared", with_agent="scribe", permission="read_only")
+    return owner
+
+
+@pytest.mark.parametrize("permission", ["read_only", "partner", "human", "append"])
+@pytest.mark.parametrize("what", PRESENTING)
+async def test_a_friend_does_not_get_around_what_protects_a_block(
+    u: dgent.Universe, library: Open, what: str, permission: str
+) -> None:
+    owner = await protected(library, permission)
+    before, shown = await state(u), await owner.render()
+    asked: list[Request] = []
+
+    def answer(request: Request) -> bool:
+        asked.append(request)
+        return len(asked) > 1
+
+    friend = library(trust="friend", consent=answer)
+    with pytest.raises(ConsentRefused, match="must agree to manage"):
+        await PRESENTING[what](friend)
+    assert await state(u) == before and await owner.render() == shown
+    assert [each.verdict for each in await owner.refusals()] == ["consent"]
+    await PRESENTING[what](friend)  # and when somebody agrees, it is asked for once
+    assert len(asked) == 2 and asked[0].operation == "manage"
+    assert ("a human" if permission == "human" else "the partner") in asked[0].reason
+
+
+@pytest.mark.parametrize("trust, permission", [("friend", "read_write"), ("partner", "read_only")])
+@pytest.mark.parametrize("what", PRESENTING)
+async def test_what_is_not_protected_is_managed_without_asking(
+    library: Open, what: str, trust: str, permission: str
+) -> None:
+    await protected(library, permission)
+    await PRESENTING[what](library(trust=trust))
+
+
+@pytest.mark.parametrize("kind", ["core", "working", "archival"])
+async def test_only_the_partner_makes_a_block_that_belongs_to_all(
+    u: dgent.Universe, library: Open, kind: str
+) -> None:
+    with pytest.raises(PermissionDenied, match="only the partner"):
+        await library(trust="friend").create("news", kind=kind, owner="_constellation_")
+    assert await state(u) == {}
+    await library().create("news", kind=kind, owner="_constellation_")
+    with pytest.raises(PermissionDenied):
+        await library(trust="friend").describe("news", kind="core")
+
+
 async def test_nobody_gives_itself_leave(library: Open) -> None:
     lib = library()
     block = await lib.create("rules", text="one", permission="read_only")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgent import clock, ids
 from dgent.blocks import audit, errors, gate
-from dgent.blocks.access import Caller
+from dgent.blocks.access import Caller, Card
 from dgent.blocks.kind import CONSTELLATION
 from dgent.blocks.permit import Consent, Permit, Request, agreed
 from dgent.blocks.record import ROOM, SCHEMAS, AuditRecord
@@ -54,11 +54,16 @@ class Authority:
         """Have somebody agree to more being allowed than the permission of before."""
         who = "a human" if before == "human" else "the partner"
         judgement = gate.Judgement("consent", f"{who} must agree to allow {what}")
-        if await self._agreed(block.label, "manage", "describe", judgement.reason):
+        await self._ask(judgement, "describe", block._card)
+
+    async def _ask(self, judgement: gate.Judgement, what: str, card: Card) -> None:
+        """Have somebody agree to a change of a block's card, or refuse it."""
+        block = card.value
+        if await self._agreed(block.label, "manage", what, judgement.reason):
             return
-        message = f"describe of {block.label!r} is denied: {judgement.reason}, and nobody did"
+        message = f"{what} of {block.label!r} is denied: {judgement.reason}, and nobody did"
         error = errors.ConsentRefused(message, label=block.label, operation="manage")
-        raise await self._refused(error, judgement, "manage", "describe", block.label, block.owner, block.id)
+        raise await self._refused(error, judgement, "manage", what, block.label, block.owner, card.id)
 
     async def _may(self, operation: str, label: str, what: str = "") -> None:
         """The gate for what is not about one block: the caller's trust alone decides."""

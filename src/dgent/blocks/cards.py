@@ -56,6 +56,10 @@ class Cards(Authority):
         whose = self.agent if owner is None else owner
         if whose not in (self.agent, CONSTELLATION):
             raise InputError(f"{self.agent} makes no blocks of {whose!r}", field="owner")
+        if whose == CONSTELLATION and self.trust != "partner":  # it would be in the prompt of every agent
+            judgement = gate.Judgement("deny", "only the partner may make a block that belongs to all")
+            error = gate.denied(label, "create", judgement)
+            raise await self._refused(error, judgement, "manage", "create", label, whose)
         if text is not None and value is not None:
             raise InputError("text= and value= are the same thing", hint="give one of them")
         given = {"kind": kind, "limit": limit, "description": description, "permission": permission}
@@ -241,11 +245,16 @@ class Cards(Authority):
         """
         await self._may("manage", label)
         wanted = ids.check_name(label if to is None else to, "label")
+        agreed: set[str] = set()
 
         async def work(tx: Transaction) -> str:
             gone = await self._deleted(tx, ids.check_name(label, "label"))
             if not gone:
                 raise errors.BlockNotFound(f"{self.agent} has deleted no block {label!r}", label=label)
+            judgement = gate.judge_card(gone[0].value.permission, self.trust)
+            if judgement.verdict == "consent" and judgement.reason not in agreed:
+                await self._ask(judgement, "restore", gone[0])
+                agreed.add(judgement.reason)
             await self._check_free(tx, self.agent, wanted)
             await tx.store(gone[0].replace(value=replace(gone[0].value, label=wanted, active=True)))
             return gone[0].id

@@ -60,6 +60,17 @@ def judge(operation: str, permission: str, trust: str) -> Judgement:
     return Judgement("allow")
 
 
+def judge_card(permission: str, trust: str) -> Judgement:
+    """What the rules say about changing what others and the prompt see of a block, by whoever manages it.
+
+    A block that its owner may not rewrite must not be hidden, replaced or redescribed instead.
+    """
+    if trust == "partner" or permission in ("read_write", "admin"):
+        return Judgement("allow")
+    who = "a human" if permission == "human" else "the partner"
+    return Judgement("consent", f"{who} must agree to manage a block of the permission {permission}")
+
+
 def least(*permissions: str) -> str:
     """The most restrictive of some permissions."""
     return min(permissions, key=PERMISSIONS.index)

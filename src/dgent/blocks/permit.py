@@ -78,8 +78,11 @@ class Permit:
             self._agreed.add(judgement.reason)
 
     def _judged(self) -> gate.Judgement:
-        permission = self.standing.for_operation(self._operation)
-        return gate.judge(self._operation, permission, self._library.trust)
+        standing, trust = self.standing, self._library.trust
+        judgement = gate.judge(self._operation, standing.for_operation(self._operation), trust)
+        if self._operation != "manage" or judgement.verdict != "allow":
+            return judgement
+        return gate.judge_card(standing.card.value.permission, trust)
 
     async def _gone(self, reader: Reader) -> DgentError:
         """The error for a block that was there, or was shared, when it was last looked at."""
