@@ -18,7 +18,8 @@ DIGITS = "9" * 5000
 
 def run(words: list[str | bytes], redirect: str = "", stdin: bytes = b"", **env: str) -> tuple[int, str, str]:
     """Run `dgent` as a process, maybe with a stream closed or full."""
-    command = ["sh", "-c", f'"$@" {redirect}', "sh", *COMMAND, *words] if redirect else [*COMMAND, *words]
+    given = [word.encode() if isinstance(word, str) else word for word in words]
+    command = ["sh", "-c", f'"$@" {redirect}', "sh", *COMMAND, *given] if redirect else [*COMMAND, *given]
     done = subprocess.run(command, input=stdin, capture_output=True, env=dict(os.environ, **env), timeout=60)
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
@@ -79,9 +80,10 @@ def test_bytes_that_are_no_text(dgent_: Terminal, words: list[str | bytes]) -> N
 
 def test_json_in_any_encoding(dgent_: Terminal) -> None:
     dgent_("remember", "ö", "--id", "ö")
-    code, _, err = run(["get", "nopeö", "--json"], PYTHONIOENCODING="ascii")
+    utf8 = {"LC_ALL": "C.UTF-8"}  # of the arguments; the streams' encoding is what this is about
+    code, _, err = run(["get", "nopeö", "--json"], PYTHONIOENCODING="ascii", **utf8)
     assert code == 4 and "nopeö" in msgspec.json.decode(err)["error"]
-    assert run(["get", "ö"], PYTHONIOENCODING="ascii")[0] == 0
+    assert run(["get", "ö"], PYTHONIOENCODING="ascii", **utf8)[0] == 0
     assert run(["remember", "-", "--json"], stdin="ü".encode(), PYTHONIOENCODING="ascii")[0] == 0
     code, _, err = run(["remember", "-", "--json"], stdin=b"\xff")
     assert code == 2 and "UTF-8" in msgspec.json.decode(err)["error"]

@@ -124,11 +124,6 @@ async def test_room(u: dgent.Universe, monkeypatch: pytest.MonkeyPatch) -> None:
         assert disk.level == level and disk.hint
 
 
-async def test_an_old_sqlite(u: dgent.Universe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.40.1")
-    assert (await inspect(u))["sqlite"][0].level == "warning"
-
-
 async def test_a_long_log(u: dgent.Universe, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "LOG_BYTES", 1000)
     assert (await inspect(u))["log"][0].fixable
@@ -363,10 +358,11 @@ async def test_while_others_write(u: dgent.Universe, path: Path) -> None:
     writers = [worker.start("write", path.parent, f"w{n}") for n in range(3)]
     try:
         before = await u.seq()
-        for _ in range(4):
+        rounds = 0
+        while rounds < 4 or await u.seq() == before:  # a busy machine lets nobody write for a while
             found = await inspect(u, deep=True, fix=True)
             assert [f for f in bad(found) if f.subject != "permissions"] == []
-        assert await u.seq() > before
+            rounds += 1
     finally:
         worker.end(*writers)
 

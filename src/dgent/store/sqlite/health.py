@@ -26,7 +26,6 @@ MIB = 1 << 20
 LOG_BYTES = 64 * MIB  # folding begins at a quarter of this; a log beyond it means that someone hinders it
 ROOM_BYTES = 1024 * MIB
 NO_ROOM_BYTES = 64 * MIB
-SAFE_SQLITE = 3_051_003  # before it, several processes could damage a file when the log started over
 
 Mend = Callable[[], Awaitable[str | None]]
 """Does something about a finding, and says what it did; None when it could not be done now."""
@@ -82,16 +81,7 @@ def _look(path: str, deep: bool, pace: Pace, stopped: Stopped) -> tuple[Seen, St
 
 
 def _library() -> Finding:
-    text = apsw.sqlite_lib_version()
-    major, minor, patch = (int(part) for part in text.split(".")[:3])
-    if major * 1_000_000 + minor * 1000 + patch < SAFE_SQLITE:
-        return Finding(
-            "warning",
-            "sqlite",
-            f"SQLite {text} can damage a file that several processes write",
-            "pip install --upgrade apsw",
-        )
-    return Finding("ok", "sqlite", f"SQLite {text}, apsw {apsw.apsw_version()}")
+    return Finding("ok", "sqlite", f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}")
 
 
 def _settings(mode: str, page_size: int) -> Finding:
