@@ -147,7 +147,8 @@ def test_what_is_erased_is_asked_for_and_told(notes: Terminal) -> None:
     rows = notes("block", "history", "notes", "--json").data["items"]
     assert [each["lost"] for each in rows if each["version"] == 2] == ["redacted"]
     assert "append, redacted" in notes("block", "history", "notes").out
-    assert notes("block", "at", "notes", "2").out == "one\ntwo\n" + "\N{REPLACEMENT CHARACTER}" * 6 + "\n"
+    blank = "\N{REPLACEMENT CHARACTER}" * 5
+    assert notes("block", "at", "notes", "2").out == f"one\ntwo\n{blank}\n\n", "lines stay lines"
     notes("block", "checkpoint", "notes", "now")
     assert "removed checkpoint now  version" in notes("block", "drop-checkpoint", "notes", "now", "-y").out
 
