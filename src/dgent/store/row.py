@@ -185,6 +185,10 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
     """
     (_, id, rev, seq, _, t, _, schema, sv, author, source, parent, tags, _, _, x, data, content) = row
     try:
+        if type(id) is not str or type(t + rev + seq + sv) is not int:
+            raise Corrupt("its id or one of its numbers is of another kind")
+        if not isinstance(parent, str | None) or not isinstance(content, bytes | None):
+            raise Corrupt("its parent or its content is of another kind")
         return Datum(
             id,
             clock.from_us(t),
@@ -215,7 +219,12 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
     names: dict[int | None, str] = {}
     for row in rows:
         _, id, rev, seq, t, schema, sv, author, source, parent, tags, x, data, content = row
-        if x is not None or type(data) is not bytes or not T_MIN <= t <= T_MAX:
+        try:
+            # One sum for all numbers: of anything else it is not a whole number, or a TypeError.
+            sound = type(data) is bytes and type(id) is str and type(t + rev + seq + sv) is int
+        except TypeError:
+            sound = False
+        if x is not None or not sound or not T_MIN <= t <= T_MAX:
             out.append(datum_of(whole_of(row), name))
             continue
         new = _make(Blank)
@@ -248,8 +257,10 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows
     first = rows[0][SCHEMA]
     try:
         names = {first: name(first)}
-        for _, _, _, _, t, schema, _, author, source, _, tags, x, _, _ in rows:
+        for _, id, rev, seq, t, schema, sv, author, source, _, tags, x, _, _ in rows:
             if x is not None or schema != first or not T_MIN <= t <= T_MAX:
+                return None
+            if type(id) is not str or type(t + rev + seq + sv) is not int:
                 return None
             if author not in names:
                 names[author] = name(author)
@@ -281,27 +292,36 @@ def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
         except DAMAGE:
             return instead
 
+    def number(value: Any) -> int | None:
+        return value if type(value) is int else None
+
     reason = error.message if isinstance(error, Corrupt) else error
+    id = row.id if isinstance(row.id, str) else _text(row.id)
     return Datum(
-        row.id,
+        id,
         told(lambda: clock.from_us(row.t), clock.EPOCH),
         told(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
         row.content if isinstance(row.content, bytes) else b"",
         told(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
         told(lambda: name(row.author), None),
         told(lambda: None if row.source is None else name(row.source), None),
-        row.parent,
+        row.parent if isinstance(row.parent, str) else None,
         told(lambda: name(row.schema) or None, None),
-        row.sv or None,
-        row.rev,
-        row.seq,
-        f"{row.id!r} is damaged: {reason}",
+        number(row.sv) or None,
+        number(row.rev),
+        number(row.seq),
+        f"{id!r} is damaged: {reason}",
     )
+
+
+def _text(value: Any) -> str:
+    """An id that is no text, as one: nobody can ask for it, but it is named."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def packed(row: Row, newer: Row) -> Row:
     """The row as history keeps it: small, given the version that replaces it."""
-    if not isinstance(row.data, bytes | None):
+    if not isinstance(row.data, bytes | None) or not isinstance(row.content, bytes | None):
         return row  # damaged, and kept as it is
     enc, data, content = body.pack(row.rev, row.data, row.content, newer.data, newer.content)
     return row._replace(enc=enc, data=data, content=content)

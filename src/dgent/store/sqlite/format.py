@@ -21,7 +21,7 @@ APPLICATION_ID = 0x6467656E  # "dgen"
 _ON = re.compile(r"\bon\s+[\"'`\[]?(\w+)")
 
 # `trail` is 0 in every row of today; it leaves room for whole-memory trails without a format change.
-_TABLES = """
+TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE trail (
     trail INTEGER PRIMARY KEY, id TEXT UNIQUE, parent INT, base_seq INT, state INT, ended_seq INT
@@ -127,7 +127,7 @@ def _foreign(place: str) -> Corrupt:
 
 
 def _create(connection: apsw.Connection) -> None:
-    connection.execute(_TABLES)
+    connection.execute(TABLES)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     first: dict[str, Any] = {
         "format": FORMAT,
@@ -174,7 +174,7 @@ Objects = Mapping[tuple[str, str], str]
 @cache
 def _own_objects() -> Objects:
     with closing(apsw.Connection(":memory:")) as made:
-        made.execute(_TABLES)
+        made.execute(TABLES)
         return _objects(made)
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import msgspec
 
+from dgent.errors import DgentError
 from dgent.model.datum import Datum
 from dgent.store import file, retention
 from dgent.store.catalog import SchemaState
 from dgent.store.ledger import Ledger
 from dgent.store.sqlite import format as storage
+from dgent.store.sqlite.bad_row import find_bad_row
 from dgent.store.sqlite.deep import Strays, find_strays, mend_strays
 from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.sqlite.upkeep import Stopped, in_thread, looking
@@ -75,9 +77,23 @@ def _look(path: str, deep: bool, pace: Pace, stopped: Stopped) -> tuple[Seen, St
         whole = _integrity(connection, deep)
         seen.append(whole)
         if deep and whole.level == "ok":
-            strays, more = find_strays(connection, pace)
+            strays, more = _strays(connection, pace)
             seen += more
     return [(finding, None) for finding in seen], strays
+
+
+def _strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[Finding]]:
+    """What does not fit together; a row that no dgent has written ends the search, and is named."""
+    try:
+        return find_strays(connection, pace)
+    except (DgentError, apsw.Error):
+        raise
+    except Exception:
+        bad = find_bad_row(connection)
+        if bad is None:
+            raise
+        hint = "write the record anew, delete it, or restore a backup; then look again"
+        return Strays(), [Finding("problem", "rows", bad, hint)]
 
 
 def _library() -> Finding:

@@ -28,6 +28,7 @@ from dgent.store import select
 from dgent.store.kernel import Reading, Wrap
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
+from dgent.store.sqlite.bad_row import explain
 from dgent.store.sqlite.connection import connect, translate, translated, use_wal
 from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
 from dgent.store.sqlite.writer import Writer
@@ -92,8 +93,9 @@ class Shared:
                 return select.get(reader.reading, id, None)
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise translate(error, self.path) from error
-            except Corrupt:
-                # Two statements are two moments: a name may have been forgotten between them.
+            except Exception:
+                # Two statements are two moments: a name may have been forgotten between them. If it is
+                # something else, the same shows again below.
                 pass
         return self.read(lambda reading: select.get(reading, id, None))
 
@@ -110,6 +112,10 @@ class Shared:
                     own.end_read()
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise translate(error, self.path) from error
+            except DgentError:
+                raise
+            except Exception as error:
+                raise explain(error, self.path) from error
 
     def scrub(self) -> bool:
         """Leave forgotten bytes in no file; False when readers or writers prevented it for five seconds."""

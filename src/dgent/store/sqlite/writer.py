@@ -16,6 +16,7 @@ from dgent.errors import Closed, DgentError, OutcomeUnknown
 from dgent.store.backend import View
 from dgent.store.kernel import Wrap
 from dgent.store.ledger import Ledger, Prepared
+from dgent.store.sqlite.bad_row import explain
 from dgent.store.sqlite.checkpoint import Checkpointer, fold
 from dgent.store.sqlite.connection import Patience, connect, translate
 from dgent.store.sqlite.kernel import SQLiteKernel
@@ -254,7 +255,7 @@ class Writer:
 
     def _translated(self, error: BaseException) -> BaseException:
         if not isinstance(error, apsw.Error | UnicodeDecodeError):
-            return error
+            return explain(error, self.path)
         return translate(error, self.path, self.connection.system_errno)
 
     # -- the end --------------------------------------------------------------------------
