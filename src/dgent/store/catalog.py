@@ -77,8 +77,15 @@ def state_of(raw: bytes) -> SchemaState:
     """A schema from its stored declaration."""
     try:
         return _states.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"a stored schema declaration is damaged: {error}") from None
+
+
+def known(state: SchemaState | None) -> SchemaState:
+    """The state of a stored row's schema; Corrupt when the store does not know it."""
+    if state is None:
+        raise Corrupt("a stored row is of a schema that the store does not know", hint="restore a backup")
+    return state
 
 
 class Catalog:

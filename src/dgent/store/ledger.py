@@ -49,6 +49,7 @@ from dgent.store.catalog import (
     StreamName,
     declared,
     field_keys,
+    known,
     number_key,
     pack_keys,
     unpack_keys,
@@ -421,8 +422,7 @@ class Ledger:
     def entries_of(self, row: Row) -> list[Entry]:
         """The entries a live stored row has now."""
         self._notice_changes()
-        state = self.kernel.state(self.kernel.name(row.schema))
-        assert state is not None, "a stored row has a known schema"
+        state = known(self.kernel.state(self.kernel.name(row.schema)))
         try:
             if row.fk is not None:
                 keys = unpack_keys(row.fk)

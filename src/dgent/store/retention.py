@@ -17,6 +17,7 @@ from dgent.store.catalog import (
     StreamName,
     field_keys,
     high,
+    known,
     pack_keys,
 )
 from dgent.store.kernel import FORGET, Logged, Scan, Writing
@@ -82,8 +83,7 @@ def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
 
 def _drop_traces(kernel: Writing, schema: int) -> None:
     """Drop what may hold texts of forgotten records: tags that no record has, and replaced indexes."""
-    state = kernel.state(kernel.name(schema))
-    assert state is not None, "a stored row has a known schema"
+    state = known(kernel.state(kernel.name(schema)))
 
     def wanted(name: StreamName) -> bool:
         if name.iv not in (0, state.iv):

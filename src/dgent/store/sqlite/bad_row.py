@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 
 from dgent.errors import Corrupt, DgentError
+from dgent.store.backend import KINDS
 from dgent.store.row import T_FIRST, T_LAST
 from dgent.store.sqlite import format as storage
 
@@ -22,16 +23,6 @@ _NUMBERS = ("dk", "rev", "seq", "schema", "sv", "author", "source", "ix", "n", "
 _TIMES = ("t", "at")
 _NAMES = ("schema", "author", "source")
 _MOST = 2**47  # of numbers that count something; keys of names have six bytes
-_META = {
-    "format": "integer",
-    "floor": "integer",
-    "dk_floor": "integer",
-    "catalog": "integer",
-    "forgot": "integer",
-    "universe_id": "text",
-    "epoch": "blob",
-    "forget_salt": "blob",
-}
 
 
 def explain(error: BaseException, path: str) -> BaseException:
@@ -55,11 +46,6 @@ def find_bad_row(connection: apsw.Connection) -> str | None:
             named = bytes(key or b"").decode("utf-8", "backslashreplace")
             wrong = ", ".join(name for name in str(columns).split() if name) or "a name that is not there"
             return f"the row {named!r:.80} of {table} is damaged: {wrong}"
-    meta: Any = connection.execute("SELECT CAST(name AS BLOB), typeof(value) FROM meta").fetchall()
-    kinds = {bytes(name or b"").decode("utf-8", "replace"): kind for name, kind in meta}
-    for name, kind in _META.items():
-        if kinds.get(name) != kind:
-            return f"the row {name!r} of meta is damaged: {kinds.get(name, 'nothing')} instead of {kind}"
     return None
 
 
@@ -80,6 +66,8 @@ def _columns(connection: apsw.Connection, table: str) -> Iterator[tuple[str, str
         wrong = f"typeof({name}) <> '{_KINDS[declared]}'"
         if name in _NUMBERS and (table, name) != ("trail", "seq"):
             wrong += f" OR {name} NOT BETWEEN 0 AND {_MOST}"
+        if (table, name) == ("commits", "kind"):
+            wrong += f" OR kind NOT BETWEEN 0 AND {len(KINDS) - 1}"
         if name in _TIMES:
             wrong += f" OR {name} NOT BETWEEN {T_FIRST} AND {T_LAST}"
         if name in _NAMES and table in ("datum", "past", "commits"):

@@ -21,6 +21,17 @@ APPLICATION_ID = 0x6467656E  # "dgen"
 _ON = re.compile(r"\bon\s+[\"'`\[]?(\w+)")
 
 # `trail` is 0 in every row of today; it leaves room for whole-memory trails without a format change.
+_META = {
+    "format": int,
+    "floor": int,
+    "dk_floor": int,
+    "catalog": int,
+    "forgot": int,
+    "universe_id": str,
+    "epoch": bytes,
+    "forget_salt": bytes,
+}
+
 TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE trail (
@@ -118,6 +129,20 @@ def prepare(connection: apsw.Connection, place: str) -> None:
         if not connection.get_autocommit():
             connection.execute("ROLLBACK")
         raise
+
+
+def check_meta(connection: apsw.Connection, place: str) -> bytes:
+    """Refuse a store that does not say of itself what it must, in the kind of value it must; its epoch."""
+    rows: Any = connection.execute("SELECT CAST(name AS BLOB), value FROM meta").fetchall()
+    found = {bytes(name or b"").decode("utf-8", "replace"): value for name, value in rows}
+    for name, kind in _META.items():
+        value: Any = found.get(name)
+        if type(value) is not kind or (kind is int and not 0 <= value < 2**62):
+            raise Corrupt(f"{place} has no valid {name}", hint="restore a backup; it was not changed")
+    epoch, salt = found["epoch"], found["forget_salt"]
+    if len(epoch) != 8 or not 0 < len(salt) <= 64:
+        raise Corrupt(f"{place} has no valid epoch or salt", hint="restore a backup; it was not changed")
+    return bytes(epoch)
 
 
 def _foreign(place: str) -> Corrupt:

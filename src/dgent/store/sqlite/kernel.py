@@ -115,7 +115,8 @@ class SQLiteReading:
         meta = dict(self._all("SELECT name, value FROM meta"))
         for number, raw in self._all("SELECT schema, decl FROM schema"):
             state = state_of(raw)
-            assert state.number == number
+            if state.number != number:
+                raise Corrupt(f"the schema {state.name!r:.80} is stored under another number")
             catalog.states[state.name] = state
         catalog.floor, catalog.forgot, catalog.salt = meta["floor"], meta["forgot"], meta["forget_salt"]
         catalog.floor_at = meta.get("floor_at", 0)

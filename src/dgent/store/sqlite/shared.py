@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 from weakref import WeakSet
 
 import apsw
@@ -190,8 +190,7 @@ def _prepared(connection: apsw.Connection, path: str) -> bytes:
     storage.check(connection, path)
     use_wal(connection, path)
     storage.prepare(connection, path)
-    found: Any = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchall()
-    return bytes(found[0][0])
+    return storage.check_meta(connection, path)
 
 
 # -- opening and closing ------------------------------------------------------------------

@@ -226,6 +226,7 @@ def check_copy(path: str) -> Contents:
     """What a file that nobody writes holds; Corrupt when SQLite finds it damaged. Changes nothing."""
     with translated(path), _still(path) as peek:
         storage.check(peek, path)
+        storage.check_meta(peek, path)
         said = one(peek, "PRAGMA quick_check(1)")
         if said != "ok":
             raise Corrupt(f"{path} is damaged: {said}")
