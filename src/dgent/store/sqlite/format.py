@@ -137,7 +137,7 @@ def check_meta(connection: apsw.Connection, place: str) -> bytes:
     found = {bytes(name or b"").decode("utf-8", "replace"): value for name, value in rows}
     for name, kind in _META.items():
         value: Any = found.get(name)
-        if type(value) is not kind or (kind is int and not 0 <= value < 2**62):
+        if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 2**62):
             raise Corrupt(f"{place} has no valid {name}", hint="restore a backup; it was not changed")
     epoch, salt = found["epoch"], found["forget_salt"]
     if len(epoch) != 8 or not 0 < len(salt) <= 64:
