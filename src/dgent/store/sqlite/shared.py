@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 import apsw
 
-from dgent.errors import Closed, Corrupt, DgentError, NoBackendAvailable
+from dgent.errors import Closed, DgentError, NoBackendAvailable
 from dgent.model.datum import Datum
 from dgent.store import select
 from dgent.store.kernel import Reading, Wrap
