@@ -1,9 +1,16 @@
-"""Time as dgent stores it: microseconds since 1970 in UTC, as an integer."""
+"""Time as dgent stores it: microseconds since 1970 in UTC, as an integer.
+
+The wall clock may be set, and differs between machines. The time since the boot only goes forward, and is the
+same for all programs of one boot of one machine; it says nothing to other machines.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from dgent.errors import InputError
 
@@ -19,6 +26,23 @@ def now_us() -> int:
 def now() -> datetime:
     """The wall clock as an aware UTC datetime."""
     return datetime.now(UTC)
+
+
+@functools.cache
+def boot() -> str:
+    """Name this boot of this machine; where the system has no name for it, this process alone."""
+    try:
+        named = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # Containers share the boot, but may count its time from another start.
+        return f"{named} {Path('/proc/self/ns/time').readlink()}"
+    except OSError:
+        return f"process {uuid.uuid4()}"
+
+
+def since_boot_us() -> int:
+    """Microseconds since the boot, sleep included where the system counts it; nobody can set this clock."""
+    source = getattr(time, "CLOCK_BOOTTIME", None)
+    return (time.monotonic_ns() if source is None else time.clock_gettime_ns(source)) // 1000
 
 
 def to_us(moment: datetime) -> int:

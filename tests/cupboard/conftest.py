@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,17 +66,24 @@ async def quick(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 class Hours:
-    """The wall clock of this process, moved on by the test instead of waited for."""
+    """The clocks of this process, moved on by the test instead of waited for."""
 
     def __init__(self) -> None:
-        self.shift = timedelta(0)
+        self.passed = self.set = timedelta(0)
 
     def now(self) -> datetime:
-        return datetime.now(UTC) + self.shift
+        return datetime.now(UTC) + self.passed + self.set
+
+    def since_boot_us(self) -> int:
+        return time.monotonic_ns() // 1000 + self.passed // timedelta(microseconds=1)
 
     def pass_by(self, seconds: float) -> None:
         """So much time is over now."""
-        self.shift += timedelta(seconds=seconds)
+        self.passed += timedelta(seconds=seconds)
+
+    def set_clock(self, seconds: float) -> None:
+        """Somebody sets the wall clock by so much; no time passes."""
+        self.set += timedelta(seconds=seconds)
 
 
 @pytest.fixture
@@ -83,4 +91,5 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
     """Time passes as the test says: leases and dates come to their ends on a machine of any speed."""
     made = Hours()
     monkeypatch.setattr(clock, "now", made.now)
+    monkeypatch.setattr(clock, "since_boot_us", made.since_boot_us)
     return made

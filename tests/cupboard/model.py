@@ -32,6 +32,7 @@ class ModelCrumb:
     lease: datetime | None = None
     token: int = 0
     values: dict[str, int] = field(default_factory=dict)
+    holder: str | None = None
 
 
 @dataclass
@@ -131,7 +132,7 @@ class Model:
     def set_state(self, id: str, state: str) -> None:
         crumb = self.crumbs[id]
         if crumb.state == "taken" and state != "taken":
-            crumb.lease = None
+            crumb.lease = crumb.holder = None
         crumb.state = state
 
     def set_trail(self, id: str, state: str) -> None:

@@ -91,7 +91,7 @@ async def test_a_stash_of_a_trail_is_one_commit_and_its_name_is_free_elsewhere(c
 async def test_versions_tell_what_an_entity_was(cupboard: Cupboard) -> None:
     crumb = await cupboard.add("a", state="ready")
     await cupboard.take("scout")
-    await cupboard.done(crumb.id)
+    await cupboard.done(crumb.id, agent="scout")
     versions = await cupboard.crumbs.versions(crumb.id)
     assert [each.entity.state for each in versions if each.entity] == ["ready", "taken", "pebble"]
     assert versions[1].entity is not None and versions[1].entity.holder == "scout"

@@ -50,9 +50,9 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
-        real = clock.now
-        clock.now = self.now  # type: ignore[assignment]
-        self.stack.callback(setattr, clock, "now", real)
+        for name in ("now", "since_boot_us"):
+            self.stack.callback(setattr, clock, name, getattr(clock, name))
+            setattr(clock, name, getattr(self, name))
         self.runner = self.stack.enter_context(asyncio.Runner())
         self.folder = Path(tempfile.mkdtemp())
         self.stack.callback(shutil.rmtree, self.folder)
@@ -75,6 +75,9 @@ class Machine(RuleBasedStateMachine):
         """Every look at the clock is a microsecond later: ages are told apart."""
         self.time += timedelta(microseconds=1)
         return self.time
+
+    def since_boot_us(self) -> int:
+        return clock.to_us(self.time)
 
     def teardown(self) -> None:
         self.runner.run(self.universe.close())
@@ -140,27 +143,41 @@ class Machine(RuleBasedStateMachine):
         id = data.draw(st.sampled_from(sorted(self.model.crumbs)))
         self.both(lambda model: model.remove_crumb(id), lambda: self.cupboard.crumbs.delete(id))
 
-    @rule(agent=st.sampled_from(["ann", "bob"]))
-    def take(self, agent: str) -> None:
+    @rule(agent=st.sampled_from(["ann", "bob"]), leased=st.booleans())
+    def take(self, agent: str, leased: bool) -> None:
         ready = self.model.ready(self.time)
-        taken = self.runner.run(self.cupboard.take(agent, lease_s=LEASE_S))
+        taken = self.runner.run(self.cupboard.take(agent, lease_s=LEASE_S if leased else None))
         if not ready:
             assert taken is None
             return
         assert taken is not None and taken.id == ready[0]
         crumb = self.model.crumbs[taken.id]
         crumb.state, crumb.token, crumb.lease = "taken", crumb.token + 1, taken.lease_until
+        crumb.holder = agent
         assert (taken.holder, taken.token) == (agent, crumb.token)
 
     @precondition(lambda self: any(c.state == "taken" for c in self.model.crumbs.values()))
-    @rule(data=st.data(), how=st.sampled_from(["done", "drop", "release"]))
-    def finish(self, data: st.DataObject, how: str) -> None:
+    @rule(
+        data=st.data(),
+        how=st.sampled_from(["done", "drop", "release"]),
+        agent=st.sampled_from([None, "ann", "bob"]),
+        force=st.booleans(),
+    )
+    def finish(self, data: st.DataObject, how: str, agent: str | None, force: bool) -> None:
+        """By the token, or in the name of an agent: only the holder's is enough."""
         taken = sorted(id for id, crumb in self.model.crumbs.items() if crumb.state == "taken")
         id = data.draw(st.sampled_from(taken))
-        token = self.model.crumbs[id].token
+        crumb = self.model.crumbs[id]
+        token = crumb.token if agent is None else None
         state = {"done": "pebble", "drop": "dust", "release": "ready"}[how]
         call = getattr(self.cupboard, how)
-        self.both(lambda model: model.set_state(id, state), lambda: call(id, token=token))
+
+        def change(model: Model) -> None:
+            if agent is not None and crumb.holder not in (None, agent) and not force:
+                raise Refused("NotLockHolder")
+            model.set_state(id, state)
+
+        self.both(change, lambda: call(id, token=token, agent=agent, force=force))
 
     @rule(seconds=st.sampled_from([1.0, LEASE_S / 2, LEASE_S + 1]))
     def wait(self, seconds: float) -> None:
@@ -367,6 +384,7 @@ class Machine(RuleBasedStateMachine):
                 each.lease_until,
                 each.token,
                 {name: each.get_property(name) for name in model.properties},
+                each.holder,
             )
             for each in crumbs
         }

@@ -132,7 +132,7 @@ async def test_filters(cupboard: Cupboard) -> None:
 
 async def test_taking(cupboard: Cupboard) -> None:
     made = await cupboard.add("x", state="ready")
-    taken = await cupboard.take("scout")
+    taken = await cupboard.take("scout", lease_s=300)
     assert taken is not None
     assert (taken.id, taken.state, taken.holder, taken.token) == (made.id, "taken", "scout", 1)
     assert taken.lease_until > datetime.now(UTC) and taken == await cupboard.crumbs.get(made.id)

@@ -17,7 +17,8 @@ class Crumb(Propertied):
     """A work item: draft, pending, ready, taken, and in the end pebble (done) or dust (dropped).
 
     `holder`, `lease_until` and `token` say who has taken it, until when, and for which time; they are set by
-    `cupboard.take`. An empty state means draft when it is new.
+    `cupboard.take`. Without a lease, `lease_until` is None: it is held until it is released or finished. An
+    empty state means draft when it is new.
     """
 
     name: str = ""
@@ -27,6 +28,7 @@ class Crumb(Propertied):
     holder: str | None = field(default=None, init=False)
     lease_until: datetime | None = field(default=None, init=False)
     token: int = field(default=0, init=False)
+    _taken_by: str | None = field(default=None, init=False, repr=False, compare=False)
 
     SCOPE: ClassVar[str] = "crumb"
     OWN: ClassVar[tuple[str, ...]] = ("name", "state", "defer_until", "properties", "extra")

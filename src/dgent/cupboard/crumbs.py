@@ -57,6 +57,10 @@ class Crumbs(Table[Crumb]):
             draft.put(id, made, created_at=made_at)
             draft.place(id, made)
             return
+        if fields["state"] != was and entity.token != old.token and self._base(draft, id, entity) is not None:
+            raise errors.NotLockHolder(
+                f"{id!r} was taken by {old.holder!r} since it was read; its token is {old.token}", id=id
+            )
         crumb = replace(old, **fields, updated_at=max(draft.now, old.updated_at))
         if fields["state"] != "taken" and was == "taken":
             crumb = replace(crumb, holder=None, lease_until=None)
@@ -108,6 +112,21 @@ class Crumbs(Table[Crumb]):
                 query = Query(schema=LINK.name, tags={link_type}, where=where, limit=None)
                 named.append({link.value.from_id for link in await universe.recall(query)})
         return set.intersection(*named) if named else None
+
+
+def check_claim(id: str, crumb: CrumbRecord, token: int | None, agent: str) -> None:
+    """Raise NotLockHolder unless a crumb is held with this token, by this agent, or by nobody."""
+    if token is not None and (crumb.token != token or crumb.state != "taken"):
+        raise errors.NotLockHolder(
+            f"{id!r} is {crumb.state} with token {crumb.token}, not taken with {token}", id=id
+        )
+    if token is None and crumb.state == "taken" and crumb.holder not in (None, agent):
+        raise errors.NotLockHolder(
+            f"{id!r} is taken by {crumb.holder!r}, not by {agent!r}",
+            hint="give the token of the claim, or the holder as the agent; force overrides",
+            id=id,
+            holder=crumb.holder,
+        )
 
 
 async def loaded(universe: Any, wanted: Iterable[str]) -> list[Crystal[Any]]:

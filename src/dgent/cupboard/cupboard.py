@@ -16,7 +16,7 @@ from dgent.cupboard.audit import Audit, Finding, audit, repair
 from dgent.cupboard.compare import Comparison, side
 from dgent.cupboard.config import Config
 from dgent.cupboard.crumb import Crumb
-from dgent.cupboard.crumbs import Crumbs
+from dgent.cupboard.crumbs import Crumbs, check_claim
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.draft import Draft, check_entity_id
 from dgent.cupboard.graph import Graph, graph
@@ -376,40 +376,62 @@ class Cupboard:
         """The unfinished crumbs that wait for others, with what they wait for."""
         return await readiness.blocked(self, limit)
 
-    async def take(self, agent: str, *, lease_s: float = LEASE_S, **filters: Any) -> Crumb | None:
+    async def take(self, agent: str, *, lease_s: float | None = None, **filters: Any) -> Crumb | None:
         """Claim the next ready crumb for an agent; None when there is none. No two agents get the same.
 
-        The agent keeps it for a lease, and by `heartbeat` for longer; when it is not heard of any more,
-        the crumb can be taken again. `crumb.token` grows each time.
+        The agent holds it until it is finished or released. With `lease_s`, only for so many seconds, and by
+        `heartbeat` for longer; then it can be taken again. `crumb.token` grows each time.
         """
         await self._ready()
         return await readiness.take(self, agent, lease_s, filters)
 
-    async def heartbeat(self, crumb: Crumb | str, agent: str, *, lease_s: float = LEASE_S) -> datetime:
-        """Keep a crumb for another lease from now on; NotLockHolder when it was lost. Returns its end."""
+    async def heartbeat(self, crumb: Crumb | str, agent: str, *, lease_s: float = LEASE_S) -> datetime | None:
+        """Keep a crumb for another lease from now on; NotLockHolder when it was lost.
+
+        Returns the end of the lease; None for a crumb that was taken without one.
+        """
         return await readiness.heartbeat(self, _id(crumb), agent, lease_s)
 
-    async def done(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
-        """A crumb is done: it becomes a pebble. With a token, only if nobody else took it since."""
-        return await self._finish(_id(crumb), "pebble", token)
+    async def done(
+        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
+    ) -> Crumb:
+        """Mark a crumb as done: it becomes a pebble.
 
-    async def drop(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
-        """A crumb is given up: it becomes dust."""
-        return await self._finish(_id(crumb), "dust", token)
+        NotLockHolder when another agent holds it, unless forced. The caller is the agent named, the one for
+        whom `take` gave this crumb, or else the author of the universe; a token alone says it as well.
+        """
+        return await self._finish(crumb, "pebble", token, agent, force)
 
-    async def release(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
-        """Give a crumb that was taken back to whoever wants it."""
-        return await self._finish(_id(crumb), "ready", token)
+    async def drop(
+        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
+    ) -> Crumb:
+        """Give a crumb up: it becomes dust; `waiting_for` says what still waits for it. Refused as `done`."""
+        return await self._finish(crumb, "dust", token, agent, force)
 
-    async def _finish(self, id: str, state: str, token: int | None) -> Crumb:
-        wanted = check_entity_id(id)
+    async def release(
+        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
+    ) -> Crumb:
+        """Give a crumb that was taken back to the queue. Refused as `done`."""
+        return await self._finish(crumb, "ready", token, agent, force)
+
+    async def waiting_for(self, crumb: Crumb | str) -> list[Crumb]:
+        """The unfinished crumbs that wait for a crumb, oldest first."""
+        children = await self.crumbs.fetch(parent_id=check_entity_id(_id(crumb)))
+        return [child for child in reversed(children) if child.state not in ("pebble", "dust")]
+
+    async def _finish(
+        self, given: Crumb | str, state: str, token: int | None, agent: str | None, force: bool
+    ) -> Crumb:
+        wanted = check_entity_id(_id(given))
+        taken_by = given._taken_by if isinstance(given, Crumb) else None
+        if token is None and taken_by is not None and agent in (None, taken_by):
+            token = cast(Crumb, given).token  # as `take` gave it
+        who = agent or taken_by or self._universe.author
 
         async def work(draft: Draft) -> None:
             crumb = await draft.get(CrumbRecord, wanted, "crumb")
-            if token is not None and (crumb.token != token or crumb.state != "taken"):
-                raise errors.NotLockHolder(
-                    f"{wanted!r} is {crumb.state} with token {crumb.token}, not taken with {token}", id=wanted
-                )
+            if not force:
+                check_claim(wanted, crumb, token, who)
             if state == "ready" and crumb.state not in ("taken", "ready"):
                 raise errors.InvalidTransition(
                     f"{wanted!r} is {crumb.state}, and only what is taken is given back",

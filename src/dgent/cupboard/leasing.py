@@ -1,8 +1,13 @@
-"""Leases: how long whoever took something may keep it without a sign of life.
+"""Leases: how long the holder of something may keep it without a sign of life.
 
-The first lease is written with what was taken. Signs of life go to a record of their own that has no
-history, so that they neither fill the history nor the feed; it counts for one token, and so never for
-whoever comes later.
+A lease is written with what was taken, and as a record of its own that has no history: heartbeats write that
+one again, so that they neither fill the history nor the feed. It counts for one token, and so never for a
+later holder.
+
+Programs of one boot of one machine measure a lease by the time since the boot, which nobody can set. Others
+have only the wall clocks, of the holder's machine and their own, and cannot know how far those are apart: for
+them a lease is over when their own clock has passed its end, and at the latest when they have seen it for its
+whole length without another sign of life.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
+from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.draft import Draft
 from dgent.cupboard.record import LeaseRecord
@@ -20,38 +26,76 @@ from dgent.cupboard.record import LeaseRecord
 LEASE_S = 300.0
 """How long a lease lasts unless the caller says otherwise."""
 
+SHORTEST = timedelta(microseconds=1)
+MAX_SEEN = 10_000  # leases of other boots that a process remembers to have seen
+
+_seen: dict[tuple[str, int, datetime], int] = {}  # when each was first seen, in time since the boot
+
 
 def lease_id(target: str) -> str:
-    """The id of the signs of life of whoever has something."""
+    """The id of the signs of life of the holder of something."""
     return f"cupboard/lease/{target}"
 
 
 def check_lease(lease_s: object) -> timedelta:
-    """The length of a lease, or what is wrong with it."""
+    """The length of a lease; InvalidData when it is not a number of seconds."""
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not 0 < lease_s <= 10**8:
         raise errors.InvalidData(f"a lease is a number of seconds above 0, not {lease_s!r}", field="lease_s")
     return timedelta(seconds=lease_s)
 
 
 def moved(first: datetime | None, lease: LeaseRecord | None, token: int) -> datetime | None:
-    """When a lease ends: its first end, or a later one by a sign of life of the same holder."""
+    """When a lease ends by the wall clock: its first end, or a later one by a sign of life of its holder."""
     if lease is None or lease.token != token or first is None:
         return first
     return max(first, lease.until)
 
 
-async def end(draft: Draft, target: str, token: int, first: datetime | None) -> datetime | None:
-    """When the lease on something ends; None when it has no end."""
+def is_over(target: str, first: datetime | None, lease: LeaseRecord | None, token: int) -> bool:
+    """Whether a lease has ended; `first` is its end as it was taken, None for a claim without one."""
     if first is None:
-        return None
-    return moved(first, await draft.find(LeaseRecord, lease_id(target)), token)
+        return False
+    if lease is None or lease.token != token or not lease.boot:
+        until = moved(first, lease, token)
+        return until is not None and until <= clock.now()
+    if lease.boot == clock.boot():
+        return lease.ends_us <= clock.since_boot_us()
+    if max(first, lease.until) <= clock.now():
+        return True
+    return _seen_for(target, lease) >= timedelta(seconds=lease.lease_s)
 
 
-def extend(draft: Draft, target: str, holder: str, token: int, lease_s: float) -> datetime:
+def _seen_for(target: str, lease: LeaseRecord) -> timedelta:
+    """For how long this process has seen a lease without another sign of life."""
+    if len(_seen) >= MAX_SEEN:
+        _seen.clear()
+    now = clock.since_boot_us()
+    return timedelta(microseconds=now - _seen.setdefault((target, lease.token, lease.until), now))
+
+
+async def has_ended(draft: Draft, target: str, token: int, first: datetime | None) -> bool:
+    """Whether the lease on something has ended, as a change sees it."""
+    if first is None:
+        return False
+    return is_over(target, first, await draft.find(LeaseRecord, lease_id(target)), token)
+
+
+def sign_of_life(target: str, holder: str, token: int, length: timedelta) -> LeaseRecord:
+    """A lease that begins now."""
+    ends = clock.since_boot_us() + length // timedelta(microseconds=1)
+    return LeaseRecord(
+        target, holder, token, clock.now() + length, clock.boot(), ends, length.total_seconds()
+    )
+
+
+async def extend(draft: Draft, target: str, holder: str, token: int, length: timedelta) -> datetime:
     """Write a sign of life, and return until when it counts."""
-    until = draft.now + check_lease(lease_s)
-    draft.put(lease_id(target), LeaseRecord(target, holder, token, until))
-    return until
+    made = sign_of_life(target, holder, token, length)
+    old = await draft.find(LeaseRecord, lease_id(target))
+    if old is not None and old.token == token and old.boot == made.boot and old.ends_us > made.ends_us:
+        return old.until  # a longer lease is not cut short
+    draft.put(lease_id(target), made)
+    return made.until
 
 
 async def forget(draft: Draft, targets: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from dgent.cupboard.definition import UNRANKED
 from dgent.cupboard.draft import CHUNK, Draft, check_entity_id
 from dgent.cupboard.filter import page as page_of
 from dgent.cupboard.filter import read
-from dgent.cupboard.leasing import lease_id, moved
+from dgent.cupboard.leasing import is_over, lease_id, moved
 from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
 from dgent.cupboard.turn import remark
 from dgent.errors import TransactionConflict, VersionConflict
@@ -50,7 +50,7 @@ async def ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[C
     part = read({"limit": limit}, filters, {})
     test = await cupboard.crumbs._condition(universe, filters)
     now = clock.now()
-    found = [each for each in await expired(cupboard, now) if test(each)]
+    found = [each for each in await expired(cupboard) if test(each)]
     enough = None if part.limit is None else part.offset + part.limit + len(found)
     query = _queue(PAGE if enough is None else max(1, min(enough, PAGE)))
     while enough is None or len(found) < enough:
@@ -80,34 +80,36 @@ def _deferred(crumb: CrumbRecord, now: datetime) -> bool:
     return crumb.defer_until is not None and crumb.defer_until > now
 
 
-async def expired(cupboard: Cupboard, now: datetime) -> list[Crystal[CrumbRecord]]:
-    """The crumbs that were taken by somebody who has not been heard of since the lease ended."""
+async def expired(cupboard: Cupboard) -> list[Crystal[CrumbRecord]]:
+    """The crumbs that can be taken from their holders, whose leases ended."""
     universe = await cupboard._ready()
-    where = {"lease_until": {"$lte": clock.text(now)}}
+    # All that are leased, whatever their ends: those are by a clock that may have been set since.
+    where = {"lease_until": {"$gte": clock.text(clock.EPOCH)}}
     query = Query(schema=CRUMB.name, where=where, order_by="lease_until", descending=False, limit=None)
-    old = [each for each in await universe.recall(query) if each.value.state == "taken"]
-    if not old:
+    leased = [each for each in await universe.recall(query) if each.value.state == "taken"]
+    if not leased:
         return []
-    leases = await universe.get_many([lease_id(each.id) for each in old])
+    leases = await universe.get_many([lease_id(each.id) for each in leased])
+    now = clock.now()
     return [
         each
-        for each, lease in zip(old, leases, strict=True)
-        if not _alive(each.value, getattr(lease, "value", None), now)
-        and not each.value.open_parents
-        and not _deferred(each.value, now)
+        for each, lease in zip(leased, leases, strict=True)
+        if _is_expired(each, lease) and not each.value.open_parents and not _deferred(each.value, now)
     ]
 
 
-def _alive(crumb: CrumbRecord, lease: Any, now: datetime) -> bool:
-    until = moved(crumb.lease_until, lease, crumb.token)
-    return until is None or until > now
+def _is_expired(found: Crystal[CrumbRecord], lease: Any) -> bool:
+    crumb = found.value
+    return is_over(found.id, crumb.lease_until, getattr(lease, "value", None), crumb.token)
 
 
-async def take(cupboard: Cupboard, agent: str, lease_s: float, filters: dict[str, Any]) -> Crumb | None:
+async def take(
+    cupboard: Cupboard, agent: str, lease_s: float | None, filters: dict[str, Any]
+) -> Crumb | None:
     """Claim the next ready crumb; None when there is none."""
     if not isinstance(agent, str) or not agent:
-        raise errors.InvalidHolder("whoever takes a crumb needs a name", field="agent")
-    length = leasing.check_lease(lease_s)
+        raise errors.InvalidHolder("a crumb is taken in a name, and this one is empty", field="agent")
+    length = None if lease_s is None else leasing.check_lease(lease_s)
     among = FIRST
     while True:
         # The first one; whoever is beaten to it spreads out over the next ones instead of queueing.
@@ -126,49 +128,60 @@ async def take(cupboard: Cupboard, agent: str, lease_s: float, filters: dict[str
                 continue
 
 
-async def _claim(cupboard: Cupboard, found: Crystal[CrumbRecord], agent: str, length: timedelta) -> Crumb:
+async def _claim(
+    cupboard: Cupboard, found: Crystal[CrumbRecord], agent: str, length: timedelta | None
+) -> Crumb:
     """Take a crumb that is still as it was found; VersionConflict when somebody was faster."""
     crumb, now = found.value, clock.now()
     claimed = replace(
         crumb,
         state="taken",
         holder=agent,
-        lease_until=now + length,
+        lease_until=None if length is None else now + length,
         token=crumb.token + 1,
         queue=None,
         updated_at=max(now, crumb.updated_at),
     )
     changed, note = found.replace(value=claimed), remark(f"{agent} takes {crumb.name}")
-    if crumb.state != "taken":
-        stored = await cupboard._universe.store(changed, expect=found.rev, note=note)
-        return cupboard.crumbs._made(stored)
-    # Whoever had it may give a sign of life at this very moment, which does not touch the crumb.
+    if crumb.state != "taken" and length is None:
+        made = cupboard.crumbs._made(await cupboard._universe.store(changed, expect=found.rev, note=note))
+        made._taken_by = agent
+        return made
+    # The last holder may give a sign of life at this very moment, which does not touch the crumb.
     try:
         async with cupboard._universe.transaction(note=note) as tx:
             lease = await tx.get(lease_id(found.id))
-            if _alive(crumb, getattr(lease, "value", None), now):
-                raise VersionConflict(f"{crumb.holder!r} is alive", id=found.id)
+            if crumb.state == "taken" and not _is_expired(found, lease):
+                raise VersionConflict(f"the lease of {crumb.holder!r} has not ended", id=found.id)
             stored = await tx.store(changed, expect=found.rev)
+            if length is not None:
+                sign = leasing.sign_of_life(found.id, agent, claimed.token, length)
+                if lease is None:
+                    await tx.remember(sign, id=lease_id(found.id))
+                else:
+                    await tx.store(lease.replace(value=sign))
     except TransactionConflict as error:
         raise VersionConflict(error.message, id=found.id) from None
     made = cupboard.crumbs._made(stored)
+    made._taken_by = agent
     made.seq = None if tx.committed is None else tx.committed.seq
     return made
 
 
-async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> datetime:
+async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> datetime | None:
     """Keep a crumb for another lease from now on."""
-    wanted = check_entity_id(id)
+    wanted, length = check_entity_id(id), leasing.check_lease(lease_s)
 
-    async def work(draft: Draft) -> datetime:
+    async def work(draft: Draft) -> datetime | None:
         crumb = await draft.get(CrumbRecord, wanted, "crumb")
         if crumb.state != "taken" or crumb.holder != agent:
             who = f"{crumb.state}" + (f" by {crumb.holder!r}" if crumb.holder else "")
-            raise errors.NotLockHolder(f"{agent!r} has not got {wanted!r}, which is {who}")
-        end = await leasing.end(draft, wanted, crumb.token, crumb.lease_until)
-        if end is not None and end <= draft.now:
-            raise errors.NotLockHolder(f"the lease of {agent!r} on {wanted!r} is over")
-        return leasing.extend(draft, wanted, agent, crumb.token, lease_s)
+            raise errors.NotLockHolder(f"{agent!r} does not hold {wanted!r}, which is {who}")
+        if crumb.lease_until is None:
+            return None
+        if await leasing.has_ended(draft, wanted, crumb.token, crumb.lease_until):
+            raise errors.NotLockHolder(f"the lease of {agent!r} on {wanted!r} has ended")
+        return await leasing.extend(draft, wanted, agent, crumb.token, length)
 
     until, _ = await cupboard._change(work, None)
     return until
@@ -197,7 +210,7 @@ def _explained(
     crumb = found.value
     against, reasons = [], []
     until = moved(crumb.lease_until, lease, crumb.token) if crumb.state == "taken" else None
-    given_up = until is not None and until <= now
+    given_up = crumb.state == "taken" and is_over(found.id, crumb.lease_until, lease, crumb.token)
     if given_up:
         reasons.append(f"the lease of {crumb.holder} ended at {clock.text(until)}")  # type: ignore[arg-type]
     elif crumb.state != "ready":

@@ -139,12 +139,19 @@ class LineRecord:
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """A sign of life: how long the holder of a crumb or a lock still wants it. It has no history."""
+    """A sign of life: how long the holder of a crumb or a lock still wants it. It has no history.
+
+    `until` is by the wall clock of the holder's machine. For programs of the same `boot` it ends when the
+    time since the boot is `ends_us`. `lease_s` is its whole length.
+    """
 
     target_id: str
     holder: str
     token: int
     until: datetime
+    boot: str = ""
+    ends_us: int = 0
+    lease_s: float = 0.0
 
 
 @dataclass(frozen=True)

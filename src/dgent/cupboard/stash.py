@@ -115,10 +115,10 @@ def incremented(stash: Any, delta: int) -> int:
     return total
 
 
-def acquired(stash: Any, holder: str, lease_s: float | None, until: datetime | None = None) -> Any:
+def acquired(stash: Any, holder: str, lease_s: float | None, ended: bool | None = None) -> Any:
     """The value of a lock for a new holder; None when that is who holds it. Refused while another does.
 
-    `until` is the end of the present lease where signs of life have moved it.
+    `ended` says whether the present lease has ended, where the caller knows of signs of life.
     """
     check_type(stash, "lock", "acquire")
     if not isinstance(holder, str) or not holder:
@@ -126,8 +126,10 @@ def acquired(stash: Any, holder: str, lease_s: float | None, until: datetime | N
     length = None if lease_s is None else check_lease(lease_s)
     now = clock.now()
     held = stash.value if isinstance(stash.value, dict) else {}
-    until = until or lease_end(held)
-    if held.get("holder") and (until is None or until > now):
+    until = lease_end(held)
+    if ended is None:
+        ended = until is not None and until <= now
+    if held.get("holder") and not ended:
         if held["holder"] == holder:
             return None
         raise errors.LockHeld(

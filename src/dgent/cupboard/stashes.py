@@ -115,8 +115,7 @@ class Stashes(Table[Stash]):
         """
 
         async def step(draft: Draft, stash: StashRecord) -> StashRecord:
-            until = await leasing.end(draft, id, _token(stash), lease_end(_held(stash)))
-            value = acquired(stash, holder, lease_s, until)
+            value = acquired(stash, holder, lease_s, await _has_ended(draft, id, stash))
             return stash if value is None else replace(stash, value=value)
 
         done = await self._operate(id, "acquire", step, changed_by, expected_version)
@@ -124,16 +123,14 @@ class Stashes(Table[Stash]):
 
     async def heartbeat(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> datetime:
         """Hold a lock for another lease from now on; NotLockHolder when it was lost. Returns its end."""
-        wanted = check_entity_id(id)
+        wanted, length = check_entity_id(id), leasing.check_lease(lease_s)
 
         async def work(draft: Draft) -> datetime:
             stash = await draft.get(StashRecord, wanted, self.noun)
             check_holder(stash, holder)
-            token = _token(stash)
-            end = await leasing.end(draft, wanted, token, lease_end(_held(stash)))
-            if end is not None and end <= draft.now:
-                raise errors.NotLockHolder(f"the lease of {holder!r} on {stash.name!r} is over")
-            return leasing.extend(draft, wanted, holder, token, lease_s)
+            if await _has_ended(draft, wanted, stash):
+                raise errors.NotLockHolder(f"the lease of {holder!r} on {stash.name!r} has ended")
+            return await leasing.extend(draft, wanted, holder, _token(stash), length)
 
         until, _ = await self._cupboard._change(work, None)
         return until
@@ -200,14 +197,14 @@ class Stashes(Table[Stash]):
             self._check_version(draft, wanted, stash, expected)
             changed = await step(draft, stash)
             if changed is not stash:
-                self._put(draft, wanted, changed, operation, changed_by, stash.version + 1)
+                await self._put(draft, wanted, changed, operation, changed_by, stash.version + 1)
 
         _, draft = await self._cupboard._change(work, f"{operation} stash {wanted}")
         stash = self.entity()
         self._write_back(stash, wanted, draft)
         return stash
 
-    def _put(
+    async def _put(
         self, draft: Draft, id: str, stash: StashRecord, operation: str, changed_by: str | None, version: int
     ) -> None:
         done = replace(
@@ -219,6 +216,10 @@ class Stashes(Table[Stash]):
             history_id=ids.new_id(),
         )
         draft.put(id, done)
+        held = _held(done)
+        if operation == "acquire" and (until := lease_end(held)) is not None:
+            length = max(until - draft.now, leasing.SHORTEST)
+            await leasing.extend(draft, id, held["holder"], _token(done), length)
 
     async def _write(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> None:
         if await self._judge(draft, id, entity, old):
@@ -259,7 +260,7 @@ class Stashes(Table[Stash]):
             return False
         await _check_lock(draft, id, old, changed)
         operation = entity.last_operation if operated and entity.last_operation else "set"
-        self._put(draft, id, changed, operation, fields["changed_by"], max(version, old.version + 1))
+        await self._put(draft, id, changed, operation, fields["changed_by"], max(version, old.version + 1))
         return bool(changed.name != old.name)
 
     def _check_version(self, draft: Draft, id: str, old: Any, expected: int | None) -> None:
@@ -276,10 +277,8 @@ class Stashes(Table[Stash]):
         """Refused while it is a lock that somebody holds."""
         stash = draft.record(id)
         held = _held(stash)
-        if stash.stash_type == "lock" and held.get("holder"):
-            until = await leasing.end(draft, id, _token(stash), lease_end(held))
-            if until is None or until > draft.now:
-                raise errors.LockHeld(f"{stash.name!r} is held by {held['holder']!r}", holder=held["holder"])
+        if stash.stash_type == "lock" and held.get("holder") and not await _has_ended(draft, id, stash):
+            raise errors.LockHeld(f"{stash.name!r} is held by {held['holder']!r}", holder=held["holder"])
         for link_id in await draft.links("from_id", id):
             draft.drop(link_id)
         await leasing.forget(draft, [id] if _token(stash) else [])
@@ -291,9 +290,12 @@ async def _check_lock(draft: Draft, id: str, old: StashRecord, new: StashRecord)
     holder = _held(old).get("holder") if old.stash_type == "lock" else None
     if not holder or _held(new).get("holder") in (None, holder):
         return
-    until = await leasing.end(draft, id, _token(old), lease_end(_held(old)))
-    if until is None or until > draft.now:
+    if not await _has_ended(draft, id, old):
         raise errors.LockHeld(f"{old.name!r} is held by {holder!r}", holder=holder)
+
+
+async def _has_ended(draft: Draft, id: str, lock: Any) -> bool:
+    return await leasing.has_ended(draft, id, _token(lock), lease_end(_held(lock)))
 
 
 def _held(stash: Any) -> dict[str, Any]:

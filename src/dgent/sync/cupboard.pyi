@@ -315,24 +315,40 @@ class Cupboard:
     def blocked(self, limit: int | None = None) -> list[Readiness]:
         """The unfinished crumbs that wait for others, with what they wait for."""
 
-    def take(self, agent: str, *, lease_s: float = LEASE_S, **filters: Any) -> Crumb | None:
+    def take(self, agent: str, *, lease_s: float | None = None, **filters: Any) -> Crumb | None:
         """Claim the next ready crumb for an agent; None when there is none. No two agents get the same.
 
-        The agent keeps it for a lease, and by `heartbeat` for longer; when it is not heard of any more,
-        the crumb can be taken again. `crumb.token` grows each time.
+        The agent holds it until it is finished or released. With `lease_s`, only for so many seconds, and by
+        `heartbeat` for longer; then it can be taken again. `crumb.token` grows each time.
         """
 
-    def heartbeat(self, crumb: Crumb | str, agent: str, *, lease_s: float = LEASE_S) -> datetime:
-        """Keep a crumb for another lease from now on; NotLockHolder when it was lost. Returns its end."""
+    def heartbeat(self, crumb: Crumb | str, agent: str, *, lease_s: float = LEASE_S) -> datetime | None:
+        """Keep a crumb for another lease from now on; NotLockHolder when it was lost.
 
-    def done(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
-        """A crumb is done: it becomes a pebble. With a token, only if nobody else took it since."""
+        Returns the end of the lease; None for a crumb that was taken without one.
+        """
 
-    def drop(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
-        """A crumb is given up: it becomes dust."""
+    def done(
+        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
+    ) -> Crumb:
+        """Mark a crumb as done: it becomes a pebble.
 
-    def release(self, crumb: Crumb | str, *, token: int | None = None) -> Crumb:
-        """Give a crumb that was taken back to whoever wants it."""
+        NotLockHolder when another agent holds it, unless forced. The caller is the agent named, the one for
+        whom `take` gave this crumb, or else the author of the universe; a token alone says it as well.
+        """
+
+    def drop(
+        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
+    ) -> Crumb:
+        """Give a crumb up: it becomes dust; `waiting_for` says what still waits for it. Refused as `done`."""
+
+    def release(
+        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
+    ) -> Crumb:
+        """Give a crumb that was taken back to the queue. Refused as `done`."""
+
+    def waiting_for(self, crumb: Crumb | str) -> list[Crumb]:
+        """The unfinished crumbs that wait for a crumb, oldest first."""
 
     def start(
         self,

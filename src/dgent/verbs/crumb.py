@@ -190,6 +190,7 @@ class Set(One):
         str | None, option("keep it out of the ready work: a time, 2h for in two hours, or never")
     ] = None
     expect: Annotated[int | None, option("the rev it must have now")] = None
+    force: shelf.Force = False
 
 
 @verb("crumb.set", effect="write", errors=(InputError, NotFound, Conflict))
@@ -207,10 +208,11 @@ async def set_(desk: Desk, ask: Set) -> Crumb:
         owner=ask.owner,
         labels=ask.label,
     )
-    if ask == Set(id=ask.id, expect=ask.expect):
+    if ask == Set(id=ask.id, expect=ask.expect, force=ask.force):
         raise InputError("there is nothing to change", hint="give --name, --state, --property …")
     crumb.name = crumb.name if ask.name is None else ask.name
     if ask.state is not None:
+        shelf.check_holder(desk, cupboard, crumb, shelf.state_of(ask.state), ask.force)
         crumb.set_state(shelf.state_of(ask.state))
     for name in ask.clear:
         crumb.clear_property(name)
@@ -230,6 +232,7 @@ class State(Ask):
     state: Annotated[
         str, argument("draft, pending, ready, taken, pebble, dust, or open, in_progress, closed")
     ]
+    force: shelf.Force = False
 
 
 @verb("crumb.state", effect="write", errors=(InputError, NotFound, Conflict))
@@ -237,6 +240,7 @@ async def state(desk: Desk, ask: State) -> Crumb:
     """Put a crumb into another state; any may follow any other."""
     cupboard = await shelf.cupboard_of(desk)
     crumb: CrumbEntity = await shelf.found(cupboard, "crumbs", ask.id)
+    shelf.check_holder(desk, cupboard, crumb, shelf.state_of(ask.state), ask.force)
     crumb.set_state(shelf.state_of(ask.state))
     await cupboard.crumbs.set(crumb.id, crumb)
     return crumb_of(crumb)

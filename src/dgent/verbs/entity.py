@@ -47,19 +47,25 @@ class Queued(Crumb, frozen=True, kw_only=True):
     waits_for: list[str] = []
 
 
-class Queue(msgspec.Struct, frozen=True):
-    """Work items in the order in which they are taken; `explain` says why there are none."""
-
-    items: list[Queued]
-    explain: str = ""
-
-
 class Neighbour(msgspec.Struct, frozen=True):
     """Something that hangs together with what was asked for."""
 
     id: str
     name: str
     state: str
+
+
+class Dropped(Crumb, frozen=True, kw_only=True):
+    """A work item that was given up, and the unfinished ones that wait for it until somebody decides."""
+
+    waiting: list[Neighbour] = []
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """Work items in the order in which they are taken; `explain` says why there are none."""
+
+    items: list[Queued]
+    explain: str = ""
 
 
 class MetadataEntry(msgspec.Struct, frozen=True):

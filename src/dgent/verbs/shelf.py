@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from dgent.cupboard import Cupboard, errors
+from dgent.cupboard import Crumb, Cupboard, errors
 from dgent.cupboard.definition import Defined, Definitions
 from dgent.cupboard.draft import CHUNK
 from dgent.cupboard.entity import Entity
@@ -29,6 +29,7 @@ Type = Annotated[str | None, option("task, epic, bug or chore, or another catego
 Priority = Annotated[str | None, option("highest, high, medium, low or lowest")]
 Owner = Annotated[str | None, option("who does it")]
 Label = Annotated[tuple[str, ...], option("a label; may be given more than once", short="l")]
+Force = Annotated[bool, option("also when another agent holds it")]
 Limit = Annotated[int, option("at most so many", short="n")]
 
 # The words of other trackers, and the states that they mean here.
@@ -50,6 +51,26 @@ def actor(desk: Desk, author: str, given: str | None = None) -> str:
     if given not in (None, stamp):
         raise Denied(f"{stamp} is {caller.trust} and may not act as {given!r}", hint="leave it out")
     return stamp
+
+
+def forcing(desk: Desk, cupboard: Cupboard, force: bool) -> str:
+    """Whose name a call finishes a crumb in; only a partner may force what another holds."""
+    if force and desk.caller.trust != "partner":
+        who = desk.caller.agent or desk.caller.id
+        raise Denied(f"{who} is {desk.caller.trust} and may not force", hint="it takes partner")
+    return actor(desk, cupboard.universe.author)
+
+
+def check_holder(desk: Desk, cupboard: Cupboard, crumb: Crumb, state: str, force: bool) -> None:
+    """Raise NotLockHolder where a new state would take a crumb from another agent, unless forced."""
+    who = forcing(desk, cupboard, force)
+    if not force and crumb.state == "taken" and state != "taken" and crumb.holder not in (None, who):
+        raise errors.NotLockHolder(
+            f"{crumb.id!r} is taken by {crumb.holder!r}, not by {who!r}",
+            hint="force overrides",
+            id=crumb.id,
+            holder=crumb.holder,
+        )
 
 
 # -- things by their ids or names -------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from dgent.cupboard import Crumb as CrumbEntity
 from dgent.cupboard import Cupboard
@@ -18,16 +18,21 @@ from dgent.verbs.entity import (
     Board,
     Column,
     Crumb,
+    Dropped,
     Held,
     Queue,
     Queued,
     crumb_fields,
     crumb_of,
+    neighbour_of,
     queued_of,
 )
 from dgent.verbs.registry import Ask, argument, option, verb
 
-Lease = Annotated[float, option("keep it for so many seconds without a heartbeat")]
+Lease = Annotated[
+    float | None,
+    option("hold it for so many seconds without a heartbeat; without this, until it is released"),
+]
 
 
 class Ready(Find):
@@ -90,7 +95,7 @@ async def explain(desk: Desk, ask: One) -> Queue:
 class Take(Find):
     """What `crumb.take` takes."""
 
-    lease: Lease = LEASE_S
+    lease: Lease = None
 
 
 @verb("crumb.take", effect="write", errors=(InputError, NotFound))
@@ -111,38 +116,45 @@ class Finish(Ask):
 
     id: Annotated[str, argument(shelf.CrumbId, complete="crumb")]
     token: Annotated[int | None, option("the token of `take`: only if nobody else took it since")] = None
+    force: shelf.Force = False
 
 
 @verb("crumb.done", effect="write", errors=(NotFound, Conflict))
 async def done(desk: Desk, ask: Finish) -> Crumb:
-    """A crumb is done: it becomes a pebble."""
+    """Mark a crumb as done: it becomes a pebble."""
     cupboard = await shelf.cupboard_of(desk)
-    return crumb_of(await cupboard.done(await _crumb(cupboard, ask), token=ask.token))
+    return crumb_of(await cupboard.done(**await _claim(desk, cupboard, ask)))
 
 
 @verb("crumb.drop", effect="write", errors=(NotFound, Conflict))
-async def drop(desk: Desk, ask: Finish) -> Crumb:
-    """A crumb failed, or nobody wants it any more: it becomes dust."""
+async def drop(desk: Desk, ask: Finish) -> Dropped:
+    """Give a crumb up: it becomes dust. Says what still waits for it."""
     cupboard = await shelf.cupboard_of(desk)
-    return crumb_of(await cupboard.drop(await _crumb(cupboard, ask), token=ask.token))
+    dropped = await cupboard.drop(**await _claim(desk, cupboard, ask))
+    waiting = [neighbour_of(each) for each in await cupboard.waiting_for(dropped)]
+    return Dropped(**crumb_fields(dropped), waiting=waiting)
 
 
 @verb("crumb.release", effect="write", errors=(NotFound, Conflict))
 async def release(desk: Desk, ask: Finish) -> Crumb:
-    """Give a crumb that was taken back to whoever wants it."""
+    """Give a crumb that was taken back to the queue."""
     cupboard = await shelf.cupboard_of(desk)
-    return crumb_of(await cupboard.release(await _crumb(cupboard, ask), token=ask.token))
+    return crumb_of(await cupboard.release(**await _claim(desk, cupboard, ask)))
 
 
-async def _crumb(cupboard: Cupboard, ask: Finish) -> CrumbEntity:
-    found: CrumbEntity = await shelf.found(cupboard, "crumbs", ask.id)
-    return found
+async def _claim(desk: Desk, cupboard: Cupboard, ask: Finish) -> dict[str, Any]:
+    """The crumb to finish, and by what right."""
+    who = shelf.forcing(desk, cupboard, ask.force)
+    id = await shelf.id_of(cupboard, "crumbs", ask.id)
+    return {"crumb": id, "token": ask.token, "agent": who, "force": ask.force}
 
 
 class Heartbeat(One):
     """What `crumb.heartbeat` takes."""
 
-    lease: Lease = LEASE_S
+    lease: Annotated[float, option("keep it for so many seconds more, if it was taken with a lease")] = (
+        LEASE_S
+    )
 
 
 @verb("crumb.heartbeat", effect="write", errors=(NotFound, Conflict))

@@ -89,7 +89,7 @@ def test_comments(shelf: Shelf) -> None:
 def test_agents_take_turns(shelf: Shelf) -> None:
     for name in ("a", "b"):
         add(shelf, name, "-s", "ready")
-    taken = shelf.ask("take", "--agent", "scout")
+    taken = shelf.ask("take", "--agent", "scout", "--lease", "300")
     assert (taken["name"], taken["holder"], taken["state"], taken["token"]) == ("a", "scout", "taken", 1)
     assert shelf.ask("take", "--agent", "other")["name"] == "b"
     assert shelf.fails("take", "--agent", "third") == (4, "not_found")
@@ -101,10 +101,36 @@ def test_agents_take_turns(shelf: Shelf) -> None:
     assert shelf.ask("take", "--agent", "other")["token"] == 2
     assert shelf.fails("done", "a", "--token", "1") == (5, "not_lock_holder")
     assert shelf.ask("done", "a", "--token", "2")["holder"] is None
-    assert shelf.ask("drop", "b")["state"] == "dust"
+    assert shelf.fails("drop", "b") == (5, "not_lock_holder")
+    assert shelf.ask("drop", "b", "--agent", "other")["state"] == "dust"
     versions = shelf.ask("crumb", "history", "a")["items"]
     assert [each["crumb"]["state"] for each in versions] == ["pebble", "taken", "ready", "taken", "ready"]
     assert versions[1]["author"] == "other"
+
+
+def test_another_agent_finishes_a_crumb_only_by_force(shelf: Shelf) -> None:
+    for name in ("a", "b", "c", "d"):
+        add(shelf, name, "-s", "ready")
+        assert shelf.ask("take", "--agent", "scout")["lease_until"] is None
+    ways = (("done", "a"), ("drop", "b"), ("crumb", "state", "c", "closed"), ("crumb", "set", "d", "-s", "open"))
+    for way in ways:
+        assert shelf.fails(*way, "--agent", "other") == (5, "not_lock_holder")
+        assert "scout" in shelf(*way, "--agent", "other").err
+        assert shelf.ask(*way, "--agent", "other", "--force")["holder"] is None
+
+
+def test_a_drop_says_who_waits_for_it(shelf: Shelf) -> None:
+    add(shelf, "first", "-s", "ready")
+    for name, state in (("second", "ready"), ("third", "draft"), ("fourth", "dust")):
+        add(shelf, name, "-s", state, "--parent", "first")
+    told = shelf.ask("drop", "first")
+    assert [(each["name"], each["state"]) for each in told["waiting"]] == [
+        ("second", "ready"),
+        ("third", "draft"),
+    ]
+    text = shelf("drop", "first").out
+    assert "still waits for it" in text and "second" in text and "link delete" in text
+    assert shelf.ask("crumb", "explain", "second")["items"][0]["waits_for"] == [told["id"]]
 
 
 def test_what_waits_and_what_is_put_off(shelf: Shelf) -> None:

@@ -111,6 +111,7 @@ _DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
     "Associations": record.associations,
     "Offers": record.offers,
     "Crumb": crumb.crumb,
+    "Dropped": crumb.dropped,
     "WholeCrumb": crumb.whole_crumb,
     "Crumbs": crumb.crumbs,
     "Queue": crumb.queue,

@@ -77,6 +77,16 @@ def crumb(found: entity.Crumb, paint: Paint) -> Lines:
     return lines
 
 
+def dropped(found: entity.Dropped, paint: Paint) -> Lines:
+    """A crumb that was given up, and what waits for it for ever if nobody looks."""
+    lines = crumb(found, paint)
+    for other in found.waiting:
+        lines.append(f"  {paint('still waits for it:', fg='yellow')} {neighbour(other, paint)}")
+    if found.waiting:
+        lines.append(paint.dim("  drop those too, or take the link away with `dgent link delete`"))
+    return lines
+
+
 def properties(properties: dict[str, Any], paint: Paint) -> Lines:
     texts = _texts(properties)
     most = max(map(len, texts), default=0)

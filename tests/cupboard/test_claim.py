@@ -1,0 +1,204 @@
+"""A claim: who holds a crumb, how long, and who may finish it."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from dgent import clock
+from dgent.cupboard import Crumb, Cupboard, errors, leasing
+from tests.cupboard.conftest import Hours, Rival
+
+HOUR = 3600.0
+
+
+async def taken_by(cupboard: Cupboard, agent: str, lease_s: float | None = None) -> Crumb:
+    found = await cupboard.take(agent, lease_s=lease_s)
+    assert found is not None
+    return found
+
+
+# -- who may finish it ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["done", "drop", "release"])
+async def test_only_the_holder_finishes_unless_forced(cupboard: Cupboard, rival: Rival, how: str) -> None:
+    """The author of the cupboard is ann, that of the rival is bob."""
+    other = await rival()
+    made = await cupboard.add("x", state="ready")
+    await taken_by(cupboard, "ann")
+    for crumb in (made.id, await other.crumbs.get(made.id)):
+        with pytest.raises(errors.NotLockHolder) as caught:
+            await getattr(other, how)(crumb)
+        assert "ann" in str(caught.value) and caught.value.hint
+    with pytest.raises(errors.NotLockHolder):
+        await getattr(cupboard, how)(made.id, agent="carl")
+    assert (await cupboard.crumbs.get(made.id)).holder == "ann"
+    finished = await getattr(other, how)(made.id, force=True)
+    assert (finished.state != "taken", finished.holder) == (True, None)
+
+
+@pytest.mark.parametrize("how", ["done", "drop", "release"])
+async def test_the_lost_lease_finishes_nothing(cupboard: Cupboard, hours: Hours, how: str) -> None:
+    await cupboard.add("x", state="ready")
+    lost = await taken_by(cupboard, "ada", 100)
+    hours.pass_by(101)
+    now = await taken_by(cupboard, "bea", 100)
+    for call in (
+        {"crumb": lost},
+        {"crumb": lost, "token": lost.token},
+        {"crumb": lost.id, "agent": "ada"},
+        {"crumb": lost, "agent": "ada"},
+        {"crumb": lost.id},
+    ):
+        with pytest.raises(errors.NotLockHolder):
+            await getattr(cupboard, how)(**call)
+    lost.set_state("pebble")
+    with pytest.raises(errors.NotLockHolder):  # nor by way of the table
+        await cupboard.crumbs.set(lost.id, lost)
+    assert (await cupboard.crumbs.get(lost.id)).holder == "bea"
+    await getattr(cupboard, how)(now)  # as `take` gave it
+
+
+async def test_the_holder_finishes_by_name_by_token_or_with_what_take_gave(quick: Cupboard) -> None:
+    for n in range(4):
+        await quick.add(f"c{n}", state="ready")
+    one, two, three = [await taken_by(quick, "ada") for _ in range(3)]
+    await quick.done(one)
+    await quick.done(two.id, token=two.token)
+    await quick.done(three.id, agent="ada")
+    four = await taken_by(quick, "ann")  # the author
+    await quick.done(four.id)
+    assert [c.state for c in await quick.crumbs.fetch()] == ["pebble"] * 4
+
+
+async def test_an_expired_lease_that_nobody_else_took_is_still_finished(
+    quick: Cupboard, hours: Hours
+) -> None:
+    await quick.add("x", state="ready")
+    mine = await taken_by(quick, "ada", 100)
+    hours.pass_by(500)
+    assert (await quick.done(mine)).state == "pebble"
+
+
+async def test_what_nobody_holds_is_finished_by_anybody(quick: Cupboard) -> None:
+    made = await quick.add("x", state="taken")  # set by hand, without a holder
+    assert (await quick.done(made.id, agent="bea")).state == "pebble"
+    other = await quick.add("y", state="ready")
+    assert (await quick.drop(other.id, agent="bea")).state == "dust"
+
+
+# -- how long it lasts ----------------------------------------------------------------------------
+
+
+async def test_a_claim_without_a_lease_lasts(cupboard: Cupboard, rival: Rival, hours: Hours) -> None:
+    other = await rival()
+    made = await cupboard.add("x", state="ready")
+    mine = await taken_by(cupboard, "ada")
+    assert mine.lease_until is None
+    hours.pass_by(10 * 365 * 24 * HOUR)
+    assert await other.take("bea") is None and await other.ready() == []
+    assert (await other.explain(made)).reasons == ("its state is taken by ada",)
+    assert await cupboard.heartbeat(mine, "ada") is None
+    with pytest.raises(errors.NotLockHolder):
+        await cupboard.heartbeat(mine, "bea")
+    await cupboard.release(mine)
+    assert (await taken_by(other, "bea")).id == made.id
+
+
+# -- clocks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jump", [-10 * 365 * 24 * HOUR, -HOUR, HOUR, 10 * 365 * 24 * HOUR])
+async def test_setting_the_clock_moves_no_lease(cupboard: Cupboard, hours: Hours, jump: float) -> None:
+    made = await cupboard.add("x", state="ready")
+    lock = await cupboard.stashes.create("l", "lock")
+    mine = await taken_by(cupboard, "ada", 100)
+    await cupboard.stashes.acquire(lock.id, "ada", lease_s=100)
+    hours.set_clock(jump)
+    hours.pass_by(50)
+    assert await cupboard.take("bea") is None and not (await cupboard.explain(made)).ready
+    with pytest.raises(errors.LockHeld):
+        await cupboard.stashes.acquire(lock.id, "bea")
+    await cupboard.heartbeat(mine, "ada", lease_s=100)
+    await cupboard.stashes.heartbeat(lock.id, "ada", lease_s=100)
+    hours.set_clock(-jump / 2)
+    hours.pass_by(99)
+    assert await cupboard.take("bea") is None
+    with pytest.raises(errors.LockHeld):
+        await cupboard.stashes.delete(lock.id)
+    hours.pass_by(2)
+    assert (await cupboard.explain(made)).ready
+    with pytest.raises(errors.NotLockHolder):
+        await cupboard.heartbeat(mine, "ada")
+    assert (await taken_by(cupboard, "bea", 100)).id == made.id
+    assert await cupboard.stashes.acquire(lock.id, "bea", lease_s=100) > 0
+
+
+async def test_a_lock_acquired_in_memory_has_such_a_lease_too(quick: Cupboard, hours: Hours) -> None:
+    lock = await quick.stashes.create("l", "lock")
+    lock.acquire("ada", lease_s=100)
+    await quick.stashes.set(lock.id, lock)
+    hours.set_clock(HOUR)
+    with pytest.raises(errors.LockHeld):
+        await quick.stashes.acquire(lock.id, "bea")
+    hours.pass_by(101)
+    await quick.stashes.acquire(lock.id, "bea")
+
+
+async def test_on_another_machine_the_wall_clock_counts(
+    quick: Cupboard, hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await quick.add("x", state="ready")
+    await taken_by(quick, "ada", 100)
+    monkeypatch.setattr(clock, "boot", lambda: "elsewhere")
+    hours.pass_by(99)
+    assert await quick.take("bea") is None
+    hours.pass_by(2)
+    assert (await taken_by(quick, "bea", 100)).id == made.id
+
+
+async def test_a_machine_whose_clock_is_behind_waits_one_lease_at_most(
+    quick: Cupboard, hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await quick.add("x", state="ready")
+    mine = await taken_by(quick, "ada", 100)
+    here = clock.boot()
+    monkeypatch.setattr(clock, "boot", lambda: "elsewhere")
+    hours.set_clock(-10 * HOUR)
+    assert await quick.take("bea") is None  # from here on it watches
+    hours.pass_by(99)
+    assert await quick.take("bea") is None
+    monkeypatch.setattr(clock, "boot", lambda: here)
+    await quick.heartbeat(mine, "ada", lease_s=100)
+    monkeypatch.setattr(clock, "boot", lambda: "elsewhere")
+    hours.pass_by(2)
+    assert await quick.take("bea") is None  # there was another sign of life
+    hours.pass_by(101)
+    assert (await taken_by(quick, "bea", 100)).id == made.id
+
+
+async def test_a_lease_of_an_older_program_goes_by_the_wall_clock(quick: Cupboard, hours: Hours) -> None:
+    """It was written without the time since the boot."""
+    await quick.add("x", state="ready")
+    mine = await taken_by(quick, "ada", 100)
+    room = quick._universe
+    [lease] = await room.get_many([leasing.lease_id(mine.id)])
+    old = leasing.LeaseRecord(mine.id, "ada", mine.token, lease.value.until)
+    await room.store(lease.replace(value=old))
+    assert await quick.take("bea") is None
+    await room.delete(lease.id)
+    assert await quick.take("bea") is None
+    hours.pass_by(101)
+    assert await quick.take("bea") is not None
+
+
+def test_the_time_since_the_boot() -> None:
+    assert clock.boot() == clock.boot() != ""
+    first, began = clock.since_boot_us(), time.monotonic_ns()
+    while clock.since_boot_us() == first:
+        pass
+    passed = timedelta(microseconds=clock.since_boot_us() - first)
+    assert timedelta(0) < passed <= timedelta(microseconds=(time.monotonic_ns() - began) / 1000 + 10_000)
