@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -321,3 +322,64 @@ async def test_an_expected_version(quick: Cupboard) -> None:
     await quick.crumbs.set(crumb.id, crumb, expected_version=1)
     await quick.crumbs.delete(crumb.id, expected_version=2)
     assert [c.name for c in await quick.crumbs.fetch()] == ["y"]
+
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"limit": 3},
+    {"limit": 2, "offset": 1},
+    {"limit": 0},
+    {"offset": 10**6},
+    {"id": ["none"]},
+]
+
+
+@every_table
+async def test_one_by_one_comes_what_fetch_gives(cupboard: Cupboard, name: str) -> None:
+    table = cupboard.table(name)
+    assert [each async for each in table.iterate()] == await table.fetch()  # also before anything is written
+    for n in range(5):
+        made = await MAKERS[name](cupboard)
+        if hasattr(made, "name"):
+            made.name += str(n)
+        await table.set(None, made)
+    for filters in FILTERS:
+        assert [each async for each in table.iterate(filters)] == await table.fetch(filters), filters
+
+
+async def test_one_by_one_by_links_and_states(quick: Cupboard) -> None:
+    trail = await quick.start("t")
+    parent = await quick.add("p", state="ready", trail=trail)
+    for n in range(4):
+        await quick.add(f"c{n}", state="draft" if n % 2 else "ready", trail=trail, parents=[parent])
+    for filters in ({"trail_id": trail.id}, {"parent_id": parent.id, "limit": 2}, {"states": ["ready"]}):
+        assert [each async for each in quick.crumbs.iterate(filters)] == await quick.crumbs.fetch(filters)
+
+
+async def test_one_by_one_as_of_one_moment(quick: Cupboard) -> None:
+    """What is stored while somebody goes through a table does not come up."""
+    await quick.add_many([Crumb(f"c{n}") for n in range(1_100)])
+    found = []
+    async for each in quick.crumbs.iterate():
+        if not found:
+            await quick.add_many([Crumb(f"late {n}") for n in range(5)])
+        found.append(each.name)
+    assert sorted(found) == sorted(f"c{n}" for n in range(1_100))
+
+
+async def test_large_tables_are_not_held_in_memory(quick: Cupboard) -> None:
+    """Going through a table, and an audit, keep a page of records at a time."""
+    text, many = "x" * 10_000, 4_000
+    for _ in range(4):
+        await quick.add_many([Crumb("c", properties={"description": text}) for _ in range(many // 4)])
+    tracemalloc.start()
+    try:
+        number = 0
+        async for _ in quick.crumbs.iterate():
+            number += 1
+        assert (await quick.audit()).ok
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert number == many
+    assert peak < many * len(text) * 0.6

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -63,6 +65,34 @@ async def test_abandoning_a_trail_is_undone_whole(cupboard: Cupboard) -> None:
     assert ended.seq is not None
     await cupboard.universe.undo(ended.seq)
     assert await picture(cupboard) == before
+
+
+async def test_the_undo_of_a_large_end_asks_as_often_as_that_of_a_small_one(
+    cupboard: Cupboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, calls = cupboard.universe.backend, Counter[str]()
+
+    def count(name: str) -> None:
+        real = getattr(backend, name)
+
+        async def counted(*given: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return await real(*given, **named)
+
+        monkeypatch.setattr(backend, name, counted)
+
+    for name in ("get", "get_many", "query", "history", "reverted"):
+        count(name)
+    asked = []
+    for many in (2, 60):
+        trail = await cupboard.start(f"of {many}")
+        crumbs = [Crumb(f"c{n}", "ready") for n in range(many)]
+        await cupboard.add_many(crumbs, [("child_of", n, n - 1) for n in range(1, many)], trail=trail)
+        ended = await cupboard.abandon(trail)
+        calls.clear()
+        await cupboard.universe.undo(ended.seq or 0)
+        asked.append(dict(calls))
+    assert asked[0] == asked[1]
 
 
 async def test_completing_a_trail_is_undone_whole(cupboard: Cupboard) -> None:

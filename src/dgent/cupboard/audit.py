@@ -7,9 +7,10 @@ import of a broken folder, a file that somebody edited.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from sys import intern
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import schema_id
@@ -18,24 +19,26 @@ from dgent.cupboard.draft import Draft
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.link import ENDS
 from dgent.cupboard.record import (
+    METADATA,
     SCHEMAS,
     CrumbRecord,
     LineRecord,
     LinkRecord,
     MetadataRecord,
     PropertyRecord,
+    SchemaRecord,
     StashRecord,
     TrailRecord,
 )
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.model.schema import Schema
 
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
 
 Act = Literal["delete", "recount", "default", "look"]
 
-_KINDS = {"crumb": CrumbRecord, "trail": TrailRecord, "stash": StashRecord}
 _SCOPES = {CrumbRecord: "crumb", TrailRecord: "trail", StashRecord: "stash"}
 
 
@@ -69,27 +72,74 @@ class Audit:
         return not self.findings
 
 
+class _Waits(NamedTuple):
+    """What a crumb says about its readiness, and the place in the queue that its priority gives it."""
+
+    state: str
+    open_parents: int
+    queue: int | None
+    rank: int
+
+
+class _Tie(NamedTuple):
+    """A link, without what it has beside its ends."""
+
+    link_type: str
+    from_id: str
+    to_id: str
+
+
 class _Everything:
-    """All records of the cupboard as of one moment."""
+    """What the rules need to know of all records of the cupboard as of one moment.
+
+    Each record is looked at once and not kept: only ids, states and links are, so that a large cupboard fits.
+    """
 
     def __init__(self, definitions: Definitions) -> None:
         self.definitions = definitions
-        self.records: dict[str, Any] = {}
-        self.unreadable: list[tuple[str, str]] = []
-        self.links: dict[str, LinkRecord] = {}
+        self.kinds: dict[str, str] = {}  # of crumbs, trails and stashes
+        self.crumbs: dict[str, _Waits] = {}
+        self.trails: dict[str, str] = {}  # and their states
+        self.kept: set[str] = set()  # crumbs of completed trails
+        self.links: dict[str, _Tie] = {}
+        self.properties: list[tuple[str, str]] = []  # ids and names
+        self.stashes: list[tuple[str, str]] = []
+        self.schemas: set[str] = set()
+        self.odd: dict[str, list[Finding]] = defaultdict(list)  # what one record alone shows, by rule
+        self._ids: dict[str, str] = {}
 
     def add(self, found: Any) -> None:
         """Take note of a record."""
         if not isinstance(found, Crystal):
-            self.unreadable.append((found.id, found.problem or "it cannot be read"))
+            text = f"{found.id!r}: {found.problem or 'it cannot be read'}"
+            suggestion = "upgrade this program, or undo what wrote it"
+            self.odd["readable"].append(Finding("readable", (found.id,), text, suggestion))
             return
-        self.records[found.id] = found.value
-        if isinstance(found.value, LinkRecord):
-            self.links[found.id] = found.value
+        id, record = self._one(found.id), found.value
+        if isinstance(record, CrumbRecord):
+            rank = self.definitions.rank(record.properties)
+            self.crumbs[id] = _Waits(intern(record.state), record.open_parents, record.queue, rank)
+        elif isinstance(record, TrailRecord):
+            self.trails[id] = intern(record.state)
+            self.kept.update(ref.id for ref in record.crumbs if record.state == "completed")
+        elif isinstance(record, LinkRecord):
+            ends = self._one(record.from_id), self._one(record.to_id)
+            self.links[id] = _Tie(intern(record.link_type), *ends)
+        elif isinstance(record, PropertyRecord):
+            self.properties.append((id, record.name))
+        elif isinstance(record, StashRecord):
+            self.stashes.append((id, record.name))
+        elif isinstance(record, SchemaRecord):
+            self.schemas.add(id)
+        if type(record) in _SCOPES:
+            self.kinds[id] = _SCOPES[type(record)]
+        for rule in (_value, _metadata, _line):
+            if (finding := rule(self, id, record)) is not None:
+                self.odd[finding.rule].append(finding)
 
-    def of(self, kind: type[Any]) -> Iterator[tuple[str, Any]]:
-        """The records of a kind, oldest first."""
-        return ((id, record) for id, record in self.records.items() if isinstance(record, kind))
+    def _one(self, id: str) -> str:
+        """The same text for the same id, which is stored once however many links lead to it."""
+        return self._ids.setdefault(id, id)
 
     def waits(self) -> Counter[str]:
         """For how many unfinished crumbs each one waits."""
@@ -97,7 +147,7 @@ class _Everything:
             link.from_id
             for link in self.links.values()
             if link.link_type == "child_of"
-            and isinstance(parent := self.records.get(link.to_id), CrumbRecord)
+            and (parent := self.crumbs.get(link.to_id)) is not None
             and parent.state != "pebble"
         )
 
@@ -107,7 +157,8 @@ async def audit(cupboard: Cupboard) -> Audit:
     universe = await cupboard._ready()
     everything = _Everything(cupboard._definitions)
     seq = await universe.seq()
-    for schema in SCHEMAS:
+    last: tuple[Schema[Any], ...] = (METADATA,)  # it is judged by what the others say
+    for schema in (*(each for each in SCHEMAS if each is not METADATA), *last):
         query = Query(schema=schema.name, descending=False, limit=None)
         async for found in universe.iterate(query, as_of=seq):
             everything.add(found)
@@ -117,24 +168,18 @@ async def audit(cupboard: Cupboard) -> Audit:
 
 def _standing(everything: _Everything) -> tuple[tuple[str, ...], ...]:
     on_trail = {link.from_id for link in everything.links.values() if link.link_type == "belongs_to"}
-    kept = {
-        ref.id
-        for _, trail in everything.of(TrailRecord)
-        if trail.state == "completed"
-        for ref in trail.crumbs
-    }
     groups: tuple[list[str], ...] = ([], [], [])
-    for id, _ in everything.of(CrumbRecord):
-        groups[0 if id in on_trail else 1 if id in kept else 2].append(id)
+    for id in everything.crumbs:
+        groups[0 if id in on_trail else 1 if id in everything.kept else 2].append(id)
     return tuple(tuple(group) for group in groups)
 
 
 # -- the rules ----------------------------------------------------------------------------------
 
 
-def _readable(everything: _Everything) -> Iterator[Finding]:
-    for id, problem in everything.unreadable:
-        yield Finding("readable", (id,), f"{id!r}: {problem}", "upgrade this program, or undo what wrote it")
+def _alone(rule: str) -> Callable[[_Everything], Iterable[Finding]]:
+    """A rule that is judged by each record alone, when it is read."""
+    return lambda everything: everything.odd[rule]
 
 
 def _references(everything: _Everything) -> Iterator[Finding]:
@@ -146,7 +191,7 @@ def _references(everything: _Everything) -> Iterator[Finding]:
             yield Finding("reference", (id,), text, "delete the link", "delete")
             continue
         for end, noun in ((link.from_id, ends.start), (link.to_id, ends.end)):
-            if not isinstance(everything.records.get(end), _KINDS[noun]):
+            if everything.kinds.get(end) != noun:
                 text = f"the {link.link_type} link {id!r} leads to {end!r}, which is no {noun}"
                 yield Finding("reference", (id,), text, "delete the link", "delete")
                 break
@@ -210,18 +255,18 @@ def _cycles_from(start: str, above: dict[str, list[tuple[str, str]]], done: set[
 def _ended(everything: _Everything) -> Iterator[Finding]:
     """A trail that has ended has no crumbs."""
     for id, link in everything.links.items():
-        trail = everything.records.get(link.to_id)
-        if link.link_type == "belongs_to" and isinstance(trail, TrailRecord) and trail.state in ENDED:
-            text = f"the crumb {link.from_id!r} is on the trail {link.to_id!r}, which is {trail.state}"
+        state = everything.trails.get(link.to_id)
+        if link.link_type == "belongs_to" and state in ENDED:
+            text = f"the crumb {link.from_id!r} is on the trail {link.to_id!r}, which is {state}"
             yield Finding("ended trail", (id,), text, "take the crumb off the trail", "delete")
 
 
 def _waiting(everything: _Everything) -> Iterator[Finding]:
     """What is kept about readiness is what follows from states and links."""
     waits = everything.waits()
-    for id, crumb in everything.of(CrumbRecord):
+    for id, crumb in everything.crumbs.items():
         free = crumb.state == "ready" and not waits[id]
-        queue = everything.definitions.rank(crumb.properties) if free else None
+        queue = crumb.rank if free else None
         if (crumb.open_parents, crumb.queue) != (waits[id], queue):
             text = f"the crumb {id!r} waits for {waits[id]} others, and says {crumb.open_parents}"
             if crumb.open_parents == waits[id]:
@@ -233,37 +278,35 @@ def _names(everything: _Everything) -> Iterator[Finding]:
     """Names that must be unique are."""
     scopes = {link.from_id: link.to_id for link in everything.links.values() if link.link_type == "scoped_to"}
     first: dict[tuple[str, str], str] = {}
-    for id, record in everything.records.items():
-        if isinstance(record, PropertyRecord):
-            key = ("property", record.name)
-        elif isinstance(record, StashRecord):
-            key = ("stash in " + scopes.get(id, "no trail"), record.name)
+    named = [("property", id, name) for id, name in everything.properties]
+    named += [("stash in " + scopes.get(id, "no trail"), id, name) for id, name in everything.stashes]
+    for kind, id, name in named:
+        if (kind, name) in first:
+            text = f"there are two of the name {name!r} ({kind}): {first[kind, name]!r} and {id!r}"
+            yield Finding("names", (first[kind, name], id), text, "rename or delete one of them")
         else:
-            continue
-        if key in first:
-            text = f"there are two of the name {record.name!r} ({key[0]}): {first[key]!r} and {id!r}"
-            yield Finding("names", (first[key], id), text, "rename or delete one of them")
-        else:
-            first[key] = id
+            first[kind, name] = id
 
 
-def _metadata(everything: _Everything) -> Iterator[Finding]:
+def _metadata(everything: _Everything, id: str, entry: Any) -> Finding | None:
     """Metadata belongs to a crumb and is of a registered schema."""
-    for id, entry in everything.of(MetadataRecord):
-        if not isinstance(everything.records.get(entry.crumb_id), CrumbRecord):
-            text = f"the entry {id!r} belongs to {entry.crumb_id!r}, which is no crumb"
-            yield Finding("metadata", (id,), text, "delete the entry", "delete")
-        elif schema_id(entry.table_name) not in everything.records:
-            text = f"the entry {id!r} is of the schema {entry.table_name!r}, which is not registered"
-            yield Finding("metadata", (id,), text, f"register {entry.table_name!r}")
+    if not isinstance(entry, MetadataRecord):
+        return None
+    if entry.crumb_id not in everything.crumbs:
+        text = f"the entry {id!r} belongs to {entry.crumb_id!r}, which is no crumb"
+        return Finding("metadata", (id,), text, "delete the entry", "delete")
+    if schema_id(entry.table_name) not in everything.schemas:
+        text = f"the entry {id!r} is of the schema {entry.table_name!r}, which is not registered"
+        return Finding("metadata", (id,), text, f"register {entry.table_name!r}")
+    return None
 
 
-def _values(everything: _Everything) -> Iterator[Finding]:
+def _value(everything: _Everything, id: str, record: Any) -> Finding | None:
     """Stored values are of their property's type."""
-    for id, record in everything.records.items():
-        if type(record) in _SCOPES and (bad := list(_bad_values(everything.definitions, record))):
-            text = f"{id!r} has bad values: {'; '.join(reason for _, reason in bad[:5])}"
-            yield Finding("values", (id,), text, "give them the default", "default")
+    if type(record) not in _SCOPES or not (bad := list(_bad_values(everything.definitions, record))):
+        return None
+    text = f"{id!r} has bad values: {'; '.join(reason for _, reason in bad[:5])}"
+    return Finding("values", (id,), text, "give them the default", "default")
 
 
 def _bad_values(definitions: Definitions, record: Any) -> Iterator[tuple[str, str]]:
@@ -277,27 +320,24 @@ def _bad_values(definitions: Definitions, record: Any) -> Iterator[tuple[str, st
             yield property_id, error.message
 
 
-def _lines(everything: _Everything) -> Iterator[Finding]:
-    """Lines of files that no record could hold."""
-    for id, line in everything.of(LineRecord):
-        yield Finding(
-            "lines",
-            (id,),
-            f"a line of {line.file} could not be taken in: {line.reason}",
-            "mend it where it came from, and import it again",
-        )
+def _line(_everything: _Everything, id: str, line: Any) -> Finding | None:
+    """A line of a file that no record could hold."""
+    if not isinstance(line, LineRecord):
+        return None
+    text = f"a line of {line.file} could not be taken in: {line.reason}"
+    return Finding("lines", (id,), text, "mend it where it came from, and import it again")
 
 
 _RULES = (
-    _readable,
-    _lines,
+    _alone("readable"),
+    _alone("lines"),
     _references,
     _numbers,
     _acyclic,
     _ended,
     _names,
-    _metadata,
-    _values,
+    _alone("metadata"),
+    _alone("values"),
     _waiting,
 )
 

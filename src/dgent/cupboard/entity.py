@@ -87,7 +87,7 @@ class Entity:
     created_at: datetime | None = field(default=None, kw_only=True)
     extra: dict[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
     seq: int | None = field(default=None, init=False, repr=False, compare=False)
-    _base: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+    _base: Any = field(default=None, init=False, repr=False, compare=False)  # the record that it was
     _home: str = field(default="", init=False, repr=False, compare=False)
     _born: datetime | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -98,10 +98,13 @@ class Entity:
         """When it was made: now, unless it comes from elsewhere with a time."""
         return now if self.created_at is None else moment("created_at", self.created_at)
 
-    def _remember(self, home: str) -> None:
+    def _remember(self, home: str, record: Any) -> None:
         """Note what it is now, and through which cupboard: `table.set` can tell what was changed since."""
-        self._home, self._born = home, self.created_at
-        self._base = {name: duplicate(getattr(self, name)) for name in self.OWN}
+        self._home, self._born, self._base = home, self.created_at, record
+
+    def _was(self) -> dict[str, Any]:
+        """The fields that the caller may change, as they were read."""
+        return {name: getattr(self._base, name) for name in self.OWN}
 
 
 @dataclass
@@ -144,6 +147,12 @@ class Propertied(Entity):
         elif self.properties.pop(name_or_id, self) is self:  # no value: it gets the default when stored
             raise errors.PropertyNotFound(f"this {self.SCOPE} has no property {name_or_id!r}")
         self._touched()
+
+    def _was(self) -> dict[str, Any]:
+        was = super()._was()
+        if self._definitions is not None:
+            was["properties"] = self._definitions.filled(self.SCOPE, was["properties"])
+        return was
 
     def readable(self) -> dict[str, Any]:
         """The values by the names of their properties, and categories by theirs."""

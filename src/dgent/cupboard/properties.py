@@ -131,6 +131,7 @@ class Categories(Table[Category]):
     """The values of categorical properties, lowest ordinal first."""
 
     name = "categories"
+    by_time = False
     noun = "category"
     alias = "category_id"
     entity = Category

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -29,6 +29,7 @@ E = TypeVar("E", bound=Entity)
 ORDERED = {"created_at": "created_at", "id": "id"}
 RESERVED = f"{ROOM}/"  # how the ids begin under which the room itself keeps things
 TEXTS = ("name", "goal", "reason", "lesson", "description", "changed_by")
+NAMING = {"id", "trail_id", "parent_id", "content_contains"}  # filters that are no query of the store
 MAPS = ("properties", "extra")  # fields of which every key is changed by itself
 
 
@@ -54,6 +55,7 @@ class Table(Generic[E]):
     columns: ClassVar[Mapping[str, str]]  # what `fetch` can filter by, and the kinds of the values
     alias: ClassVar[str]  # what the id is called among the columns, besides `id`
     newest_first: ClassVar[bool] = False
+    by_time: ClassVar[bool] = True  # whether `fetch` gives them in the order in which they were made
     built_in: ClassVar[Mapping[str, Any]] = {}  # what is there before anything was written
 
     def __init__(self, cupboard: Cupboard) -> None:
@@ -108,15 +110,36 @@ class Table(Generic[E]):
     async def fetch(self, filter: Mapping[str, Any] | None = None, **filters: Any) -> list[E]:
         """The entities that match all of a filter; all of them without one.
 
-        `fetch({"states": ["ready"]})` or `fetch(states=["ready"])`. Unknown keys are ignored.
+        `fetch({"states": ["ready"]})` or `fetch(states=["ready"])`. Unknown keys are ignored. `iterate` gives
+        the same one by one, for more than fit into memory.
         """
         self._cupboard._check()
+        wanted = self._wanted(filter, filters)
+        found = await self._select(await self._cupboard._ready(), wanted)
+        found.reverse()
+        return [self._made(found.pop()) for _ in range(len(found))]  # each makes room for the next
+
+    async def iterate(self, filter: Mapping[str, Any] | None = None, **filters: Any) -> AsyncIterator[E]:
+        """The entities that `fetch` gives, as of one moment, a page at a time."""
+        self._cupboard._check()
+        wanted = self._wanted(filter, filters)
+        universe = await self._cupboard._ready()
+        streams = self.by_time and wanted.offset <= MAX_OFFSET and wanted.limit != 0
+        if not streams or self._born() or wanted.values.keys() & NAMING:
+            for found in await self._select(universe, wanted):
+                yield self._made(found)
+            return
+        query = (await self._query(wanted)).replace(limit=wanted.limit, offset=wanted.offset)
+        async for found in universe.iterate(query):
+            if isinstance(found, Crystal):
+                yield self._made(found)
+
+    def _wanted(self, filter: Mapping[str, Any] | None, filters: dict[str, Any]) -> Filter:
         wanted = read(filter, filters, self.columns)
         if self.alias in wanted.values:
             named = wanted.values.pop(self.alias)
             wanted.values["id"] = tuple(id for id in named if id in wanted.values.get("id", named))
-        universe = await self._cupboard._ready()
-        return [self._made(found) for found in await self._select(universe, wanted)]
+        return wanted
 
     async def versions(self, id: str) -> list[Edition[E]]:
         """Every kept version of an entity, oldest first; none when there never was such an entity."""
@@ -256,7 +279,7 @@ class Table(Generic[E]):
                 hint="get it from this one, and change that",
                 id=id,
             )
-        return entity._base
+        return None if entity._base is None else entity._was()
 
     def _merged_map(self, entity: E, name: str, mine: Any, base: Any, theirs: Any) -> dict[str, Any]:
         out, base = dict(theirs), dict(base)
@@ -292,7 +315,7 @@ class Table(Generic[E]):
         entity: E = self.entity()
         self._fill(entity, found.value)
         entity.id, entity.created_at, entity.seq = found.id, found.created_at, found.seq
-        entity._remember(self._cupboard._home)
+        entity._remember(self._cupboard._home, found.value)
         return entity
 
     def _fill(self, entity: E, record: Any) -> None:
@@ -311,7 +334,7 @@ class Table(Generic[E]):
         """Give an entity its id, times and defaults, as they were stored."""
         self._fill(entity, draft.record(id))
         entity.id, entity.created_at, entity.seq = id, draft.created_at(id), draft.seq(id)
-        entity._remember(self._cupboard._home)
+        entity._remember(self._cupboard._home, draft.record(id))
 
     async def _select(self, universe: Any, wanted: Filter) -> list[Crystal[Any]]:
         """The records that match, in order."""

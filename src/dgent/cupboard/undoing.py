@@ -17,6 +17,7 @@ from dgent.cupboard.kind import ENDED
 from dgent.cupboard.links import add_links, remove_link
 from dgent.cupboard.record import (
     CATALOG,
+    CRUMB,
     LEASE,
     PROPERTY,
     CategoryRecord,
@@ -54,7 +55,7 @@ class Undoing:
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
         """Put back what a commit changed; UndoConflict where somebody built on it since."""
         await self._cupboard._ready()
-        records = [record for record in records if not await self._is_derived(record)]
+        records = await self._own_changes(records)
         changed = [record for record in records if record.now_rev != record.rev]
         if changed and not force:
             raise refusal(seq, changed)
@@ -80,23 +81,38 @@ class Undoing:
         assert isinstance(found, Crystal)
         return found.value, record.before
 
-    async def _is_derived(self, record: Reverted) -> bool:
-        """Whether a commit only changed what follows from other records."""
-        if record.before is None or record.before.schema in (CATALOG.name, LEASE.name):
-            datum = record.before or await self._cupboard._universe.get(record.id, raw=True)
-            return datum is not None and datum.schema in (CATALOG.name, LEASE.name)
-        before = self._before(record)
-        if before is None or not isinstance(before[0], CrumbRecord):
+    async def _own_changes(self, records: list[Reverted]) -> list[Reverted]:
+        """The records of a commit without those of which it only changed what follows from others."""
+        found = await self._cupboard._universe.get_many([record.id for record in records], raw=True)
+        own = []
+        for record, now in zip(records, found, strict=True):
+            datum = record.before or now
+            if datum is None or datum.schema not in (CATALOG.name, LEASE.name):
+                own += [] if await self._is_derived(record, now) else [record]
+        return own
+
+    async def _is_derived(self, record: Reverted, now: Datum | None) -> bool:
+        """Whether a commit only changed a crumb in what follows from other records."""
+        if record.before is None or record.before.schema != CRUMB.name:
             return False
-        after = await self._after(record)
-        return after is not None and _own(after) == _own(before[0])
+        if record.now_rev != record.rev:
+            after = await self._after(record)
+        else:
+            after = None if now is None else self._crumb(now)
+        if after is None:
+            return False
+        before = self._before(record)
+        return before is not None and _own(after) == _own(before[0])
 
     async def _after(self, record: Reverted) -> CrumbRecord | None:
         for version in await self._cupboard._universe.history(record.id):
             if version.rev == record.rev and version.datum is not None:
-                found = self._cupboard._universe.contracts.lenient(version.datum)
-                return found.value if isinstance(found, Crystal) else None
+                return self._crumb(version.datum)
         return None
+
+    def _crumb(self, datum: Datum) -> CrumbRecord | None:
+        found = self._cupboard._universe.contracts.lenient(datum)
+        return found.value if isinstance(found, Crystal) and isinstance(found.value, CrumbRecord) else None
 
 
 def _own(crumb: CrumbRecord) -> CrumbRecord:

@@ -35,6 +35,7 @@ from dgent.cupboard.record import StashRecord
 from dgent.cupboard.table import Edition
 from dgent.model.schema import Schema
 from dgent.sync import Universe
+from dgent.sync.stream import Stream
 
 __all__ = [
     "Audit",
@@ -79,6 +80,8 @@ class Table(Generic[E]):
 
     newest_first: ClassVar[bool]
 
+    by_time: ClassVar[bool]
+
     built_in: ClassVar[Mapping[str, Any]]
 
     def __init__(self, cupboard: Cupboard) -> None: ...
@@ -99,8 +102,12 @@ class Table(Generic[E]):
     def fetch(self, filter: Mapping[str, Any] | None = None, **filters: Any) -> list[E]:
         """The entities that match all of a filter; all of them without one.
 
-        `fetch({"states": ["ready"]})` or `fetch(states=["ready"])`. Unknown keys are ignored.
+        `fetch({"states": ["ready"]})` or `fetch(states=["ready"])`. Unknown keys are ignored. `iterate` gives
+        the same one by one, for more than fit into memory.
         """
+
+    def iterate(self, filter: Mapping[str, Any] | None = None, **filters: Any) -> Stream[E]:
+        """The entities that `fetch` gives, as of one moment, a page at a time."""
 
     def versions(self, id: str) -> list[Edition[E]]:
         """Every kept version of an entity, oldest first; none when there never was such an entity."""

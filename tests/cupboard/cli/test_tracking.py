@@ -112,7 +112,12 @@ def test_another_agent_finishes_a_crumb_only_by_force(shelf: Shelf) -> None:
     for name in ("a", "b", "c", "d"):
         add(shelf, name, "-s", "ready")
         assert shelf.ask("take", "--agent", "scout")["lease_until"] is None
-    ways = (("done", "a"), ("drop", "b"), ("crumb", "state", "c", "closed"), ("crumb", "set", "d", "-s", "open"))
+    ways = (
+        ("done", "a"),
+        ("drop", "b"),
+        ("crumb", "state", "c", "closed"),
+        ("crumb", "set", "d", "-s", "open"),
+    )
     for way in ways:
         assert shelf.fails(*way, "--agent", "other") == (5, "not_lock_holder")
         assert "scout" in shelf(*way, "--agent", "other").err
