@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from dgent import clock
 from dgent.errors import Unsupported
-from dgent.store.backend import Backend
+from dgent.store.backend import KINDS, Backend
 from dgent.store.kernel import Reading
 from dgent.store.kernel_backend import KernelBackend
 
@@ -89,6 +91,27 @@ async def forgotten_among(backend: Backend, ids: Sequence[str]) -> frozenset[str
     def work(reading: Reading) -> frozenset[str]:
         reading.refresh()
         return frozenset(id for id in ids if reading.forgotten_rev(id))
+
+    return await backend._read(work)
+
+
+async def deleted_among(backend: Backend, ids: Sequence[str]) -> dict[str, datetime]:
+    """Those of some ids that were deleted, and when; not those that an undo took back."""
+    backend = getattr(backend, "reached", backend)
+    if not isinstance(backend, KernelBackend):
+        return {}
+    undo = KINDS.index("undo")
+
+    def work(reading: Reading) -> dict[str, datetime]:
+        reading.refresh()
+        found: dict[str, datetime] = {}
+        for id in ids:
+            row = reading.head(id)
+            if row is not None and not row.live:
+                logged = reading.logged(row.seq)
+                if logged is None or logged.kind != undo:
+                    found[id] = clock.from_us(row.at)
+        return found
 
     return await backend._read(work)
 

@@ -171,6 +171,80 @@ async def test_a_newer_file_brings_its_changes(quick: Cupboard, tmp_path: Path) 
     assert (await quick.crumbs.get("a")).name == "issue a"
 
 
+async def test_a_tombstone_blocks_nobody(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [
+        issue("a", status="tombstone", deleted_at=WHEN),
+        issue("b", dependencies=[depends("b", "a")]),
+        issue("c", dependencies=[depends("c", "b")]),
+    ]
+    done = await import_beads(quick, write(tmp_path / "in", rows))
+    assert done.odd == 0
+    assert [each.id for each in await quick.ready()] == ["b"]
+    assert (await quick.audit()).ok
+    assert await back(quick, tmp_path / "out") == rows
+    assert (await import_beads(quick, tmp_path / "in")).seq is None
+
+
+async def test_what_becomes_a_tombstone_or_comes_back(quick: Cupboard, tmp_path: Path) -> None:
+    later = iter(f"2026-01-{day:02}T00:00:00Z" for day in range(1, 9))
+    b = issue("b", dependencies=[depends("b", "a")])
+    await import_beads(quick, write(tmp_path / "in", [issue("a"), b]))
+    assert [each.id for each in await quick.ready()] == ["a"]
+    for status, ready in (("tombstone", ["b"]), ("open", ["a"]), ("closed", ["b"]), ("tombstone", ["b"])):
+        rows = [issue("a", status=status, updated_at=next(later)), b]
+        await import_beads(quick, write(tmp_path / "in", rows))
+        assert [each.id for each in await quick.ready()] == ready, status
+        assert await back(quick, tmp_path / "out") == rows
+        assert (await quick.audit()).ok
+
+
+async def test_what_was_deleted_here_stays_deleted(cupboard: Cupboard, tmp_path: Path) -> None:
+    said = [{"id": 1, "issue_id": "a", "author": "bob", "text": "why?", "created_at": WHEN}]
+    rows = [issue("a", comments=said), issue("b", dependencies=[depends("b", "a")])]
+    path = write(tmp_path / "in", rows)
+    first = await import_beads(cupboard, path)
+    assert first.seq is not None
+    await cupboard.crumbs.delete("a")
+    for existing in ("newer", "skip"):
+        again = await import_beads(cupboard, path, existing=existing)
+        assert (again.added, again.skipped) == (1 if existing == "newer" else 0, 1)  # "b" no longer waits
+        assert [each.id for each in await cupboard.crumbs.fetch()] == ["b"]
+        assert (await cupboard.audit()).ok
+    assert [each.id for each in await cupboard.ready()] == ["b"]
+    newer = [issue("a", comments=said, updated_at="2999-01-01T00:00:00Z"), rows[1]]
+    await import_beads(cupboard, write(tmp_path / "newer", newer))  # it was changed there since
+    assert {each.id for each in await cupboard.crumbs.fetch()} == {"a", "b"}
+    assert await back(cupboard, tmp_path / "out") == newer
+    await cupboard.crumbs.delete("a")
+    await import_beads(cupboard, path, existing="replace")
+    assert await back(cupboard, tmp_path / "out") == rows
+
+
+async def test_an_import_that_was_undone_can_be_repeated(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [issue("a"), issue("b", dependencies=[depends("b", "a")])]
+    first = await import_beads(quick, write(tmp_path / "in", rows))
+    assert first.seq is not None
+    await quick.universe.undo(first.seq)
+    assert await quick.crumbs.fetch() == []
+    assert (await import_beads(quick, tmp_path / "in")).added == 3
+    assert await back(quick, tmp_path / "out") == rows
+
+
+async def test_the_holder_is_the_assignee(quick: Cupboard, tmp_path: Path) -> None:
+    await import_beads(quick, write(tmp_path / "in", [issue("a"), issue("b", assignee="bob")]))
+    assert [await quick.take("ann") for _ in range(2)]
+    a, b = await back(quick, tmp_path / "out")
+    assert [(each["status"], each["assignee"]) for each in (a, b)] == [("in_progress", "ann")] * 2
+    async with dgent.open("memory:") as u:
+        other = Cupboard(u)
+        await import_beads(other, tmp_path / "out")
+        assert (await other.crumbs.get("a")).holder == "ann"
+    await quick.release("b", agent="ann")
+    assert (await back(quick, tmp_path / "out"))[1] == issue("b", assignee="bob") | {
+        "updated_at": (await back(quick, tmp_path / "out"))[1]["updated_at"]
+    }
+
+
 async def test_files_that_are_refused(quick: Cupboard, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         await import_beads(quick, tmp_path / "none")

@@ -297,6 +297,26 @@ async def test_what_was_forgotten_stays_so(quick: Cupboard, tmp_path: Path) -> N
     assert await quick.crumbs.fetch() == []
 
 
+async def test_what_was_deleted_here_stays_so(quick: Cupboard, tmp_path: Path) -> None:
+    trail = await quick.start("try")
+    parent = await quick.add("parent", state="ready", trail=trail)
+    child = await quick.add("child", state="ready", parents=[parent])
+    await quick.comment(parent, "look")
+    cache = await quick.stashes.create("cache", "context", {"a": 1}, trail=trail.id)
+    kept = await quick.stashes.create("kept", "counter")
+    await export_folder(quick, tmp_path / "out")
+    await quick.abandon(trail)
+    await quick.stashes.delete(kept.id)
+    before = await quick.universe.seq()
+    assert (await import_folder(quick, tmp_path / "out")).added == 0
+    assert [each.id for each in await quick.crumbs.fetch()] == [child.id]
+    assert await quick.stashes.fetch() == [] and (await quick.audit()).ok
+    assert await quick.universe.seq() == before
+    await import_folder(quick, tmp_path / "out", existing="replace")
+    assert {each.id for each in await quick.crumbs.fetch()} == {parent.id, child.id}
+    assert {each.id for each in await quick.stashes.fetch()} == {cache.id, kept.id}
+
+
 async def test_places_that_are_no_folder(quick: Cupboard, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         await import_folder(quick, tmp_path / "none")

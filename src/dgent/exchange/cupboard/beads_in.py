@@ -1,8 +1,8 @@
 """Reading a file of issues of the beads tracker into a cupboard.
 
 An issue becomes a crumb under its own id. What it is blocked by becomes a `child_of` link to that; every
-other kind of dependency, and those that lead nowhere or round in a circle, become metadata. Comments stay
-comments.
+other kind of dependency, and those that lead nowhere, to a deleted issue (a tombstone) or round in a circle,
+become metadata. Comments stay comments.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def import_beads(
     """Take in the issues of a file, in one commit; a second time changes nothing.
 
     `existing` says what happens to issues that are there already with other content: the newer one wins, it
-    stays, or the file's takes its place.
+    stays, or the file's takes its place. The same holds for those that were deleted here.
     """
     pace = Pace(progress, path.stat().st_size if path.is_file() else None)
     lines = await in_thread(lambda stopped: files.read(path, pace, stopped))
@@ -209,7 +209,8 @@ class _Plan:
                 parts[_fresh(parts, id)] = made
         await incoming.load(parts)
         for id, (issue, record, created) in parts.items():
-            incoming.take(FILE, issue.line, id, record, created)
+            # Whether it is there follows from its issue: an import also removes parts, and brings them back.
+            incoming.take(FILE, issue.line, id, record, created, revive=True)
         owners = {issue.id for issue in taken}
         for id, owner in known.items():
             if owner in owners and id not in parts:
@@ -230,7 +231,7 @@ class _Plan:
                     part.issue.line,
                     f"it depends on {target!r:.80}, which is not there; kept as metadata",
                 )
-            else:
+            elif not issues.is_tombstone(incoming.draft.record(target)):
                 wanted.append((part.issue.id, target))
         fixed = (await bulk.all_links(incoming.draft, "child_of")).values()
         right, wrong = graph.acyclic(wanted, ((link.from_id, link.to_id) for link in fixed))

@@ -289,6 +289,7 @@ class _Plan:
         ]
         last = life.versions[-1]
         free = lived.id not in draft.foreign | incoming.forgotten
+        free = free and not incoming.stays_deleted(lived.id, last)
         if lived.behind and free and type(draft.record(lived.id)) in (type(None), type(last)):
             incoming.took(row.file, row.line)
             draft.put(lived.id, last, created_at=life.when.created_at)

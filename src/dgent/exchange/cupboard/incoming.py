@@ -15,7 +15,7 @@ from dgent.cupboard.record import LINE, CrumbRecord, LineRecord, TrailRecord
 from dgent.exchange.cupboard.files import Line
 from dgent.exchange.cupboard.report import Existing, Tally
 from dgent.model.query import Query
-from dgent.store.upkeep import forgotten_among
+from dgent.store.upkeep import deleted_among, forgotten_among
 
 Verdict = Literal["added", "changed", "unchanged", "skipped", "kept"]
 
@@ -28,6 +28,7 @@ class Incoming:
         self._titles = titles  # what the files are called
         self.tally = Tally()
         self.forgotten: frozenset[str] = frozenset()
+        self._deleted: dict[str, datetime] = {}  # by somebody here, and when
         self._kept: dict[str, LineRecord] = {}
         self._taken: dict[str, set[bytes]] = {}
 
@@ -38,6 +39,7 @@ class Incoming:
         absent = [id for id in some if self.draft.record(id) is None]
         backend = self.draft.tx._universe.backend
         self.forgotten |= await forgotten_among(backend, absent) if absent else frozenset()
+        self._deleted |= await deleted_among(backend, absent) if absent else {}
 
     def take(
         self,
@@ -49,10 +51,12 @@ class Incoming:
         *,
         told: bool = True,
         place: int = 0,
+        revive: bool = False,
     ) -> Verdict:
         """Put a record into the draft, unless the one that is there stays; what became of it.
 
-        `told` says that the time of its last change is the file's, not a guess.
+        `told` says that the time of its last change is the file's, not a guess. A record that was deleted
+        here stays deleted, unless the file changed it since, or with `revive`.
         """
         old = self.draft.record(id)
         if id not in self.forgotten and (
@@ -63,7 +67,7 @@ class Incoming:
         if id not in self.forgotten:
             self.took(file, line)
         verdict: Verdict = "skipped"
-        if old is None and id not in self.forgotten:
+        if old is None and id not in self.forgotten and (revive or not self.stays_deleted(id, record, told)):
             self.draft.put(id, record, created_at=created_at)
             verdict = "added"
         elif old is not None:
@@ -75,6 +79,13 @@ class Incoming:
                 verdict = "changed"
         self.tally.count(verdict)
         return verdict
+
+    def stays_deleted(self, id: str, record: Any, told: bool = True) -> bool:
+        """Whether a record was deleted here, and nothing in the file is newer than that."""
+        at = self._deleted.get(id)
+        if at is None or self.existing == "replace":
+            return False
+        return self.existing == "skip" or not told or getattr(record, "updated_at", at) <= at
 
     def took(self, file: str, line: Line) -> None:
         """A record holds a line now."""

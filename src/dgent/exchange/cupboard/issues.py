@@ -170,11 +170,18 @@ def issue_of(id: str, crumb: CrumbRecord, created_at: datetime, definitions: Def
         "updated_at": stamp(crumb.updated_at),
     }
     optional = {
-        "assignee": values.get(OWNER),
+        "assignee": (crumb.holder if crumb.state == "taken" else None) or values.get(OWNER),
         "labels": values.get(LABELS),
         "defer_until": stamp(crumb.defer_until),
     }
     return line | {name: value for name, value in optional.items() if value}
+
+
+def is_tombstone(crumb: CrumbRecord) -> bool:
+    """Whether a crumb is what an issue became that was deleted in beads, where it blocks nothing."""
+    written = note_of(crumb.extra, NOTE).get("written")
+    status = written.get("status") if isinstance(written, dict) else None
+    return crumb.state == "dust" and isinstance(status, list) and status[-1:] == ["tombstone"]
 
 
 def refreshed(line: dict[str, Any], crumb: CrumbRecord) -> dict[str, Any]:
