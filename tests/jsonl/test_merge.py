@@ -76,7 +76,7 @@ async def _contents(folder: Path) -> Any:
         assert len({datum.id for datum in page.items}) == len(page.items)
         reports, conflicts = await store.oddities()
         assert reports == []
-        return {d.id: (d.schema, d.data) for d in page.items}, sorted(id for id, _ in conflicts)
+        return {d.id: (d.schema, d.data) for d in page.items}, sorted(each.id for each in conflicts)
 
 
 async def _check_keys(folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import dgent
+from dgent.store.jsonl.line import sealed
 from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
@@ -143,6 +145,11 @@ CASES: dict[str, list[Case]] = {
         ),
         Case({"base": "{new}", "ours": "{new}", "theirs": "{new}"}, ["{new}", "{new}", "{new}"], "input"),
     ],
+    "jsonl.settle": [
+        Case({"id": "a", "folder": "{disputed}"}, ["a", "{disputed}"]),
+        Case({"id": "a", "folder": "{folder}"}, ["a", "{folder}"], "not_found"),
+        Case({"id": "a"}, ["a"], "unsupported"),
+    ],
     **CUPBOARD_CASES,
     **BLOCK_CASES,
 }
@@ -159,6 +166,18 @@ async def fill_folder(path: Path) -> None:
             file.write("no line\n")
     (path / "none").write_bytes(b"")
     (path / "theirs").write_text('{"id":"theirs","data":{}}\n')
+
+
+async def fill_disputed(path: Path) -> None:
+    """A store of text files with a record that another copy changed, too."""
+    async with dgent.open(f"jsonl:{path}", author="ann") as u:
+        for n in (1, 2):
+            await u.put(dgent.Datum(id="a", data={"n": n}, schema="note", schema_version=1))
+    with open(path / "note.jsonl", "r+", encoding="ascii") as file:
+        fields = json.loads(file.readline())
+        fields |= {"rev": 2, "c": "elsewhere", "data": {"n": 3}, "prev": fields.pop("sum")}
+        file.seek(0, 2)
+        file.write(sealed(fields)[0].decode())
 
 
 async def fill(path: Path) -> None:

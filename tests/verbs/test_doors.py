@@ -25,7 +25,7 @@ from dgent.verbs.index import MODULES, NOUNS, SHORT
 from dgent.verbs.outcome import outcome_of
 from tests.cli.terminal import Terminal
 from tests.verbs.case import Case
-from tests.verbs.cases import CASES, fill, fill_folder
+from tests.verbs.cases import CASES, fill, fill_disputed, fill_folder
 from tests.verbs.cupboard_cases import fill_crumbs
 
 EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
@@ -44,6 +44,7 @@ async def prepare(base: Path) -> None:
         (side / "exported").write_bytes(b"".join(lines))
         await backup.backup(u, store, side / "backup")
     await fill_folder(side / "folder")
+    await fill_disputed(side / "disputed")
     fill_crumbs(side / "crumbs")
 
 
@@ -72,7 +73,8 @@ class Stage:
         config.make_private(self.terminal.store.parent.parent)
         shutil.copytree(self.prepared / "store", self.terminal.store.parent)
         shutil.copytree(self.prepared / "side", side)
-        return {name: str(side / name) for name in ("new", "exported", "backup", "folder", "crumbs")}
+        names = ("new", "exported", "backup", "folder", "disputed", "crumbs")
+        return {name: str(side / name) for name in names}
 
 
 @pytest.fixture

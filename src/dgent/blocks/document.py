@@ -195,6 +195,13 @@ class Document:
         found = guarded(lambda: self._doc.frontiers_to_vv(wanted))
         return found if found is not None and found.includes_vv(self._doc.shallow_since_vv) else None
 
+    def is_before(self, earlier: str, later: str) -> bool:
+        """Check whether a state of its history is part of another one."""
+        if not earlier or not later:  # it was compacted
+            return False
+        one, other = (self._doc.frontiers_to_vv(_frontiers(each)) for each in (earlier, later))
+        return one is not None and other is not None and other.includes_vv(one)
+
     def merge_redacted(self, update: bytes, whole: Document) -> tuple[bytes, list[str]]:
         """Take in an update without what it says, which another document takes in as it is.
 

@@ -26,6 +26,7 @@ from dgent.cupboard.table import Table
 from dgent.errors import Conflict
 from dgent.model.query import Query
 from dgent.model.schema import Schema
+from dgent.universe import writing
 
 _SCOPED: dict[str, Schema[Any]] = {"crumb": CRUMB, "trail": TRAIL, "stash": STASH}
 
@@ -68,6 +69,10 @@ class Properties(Table[Property]):
         draft.put(id, record, created_at=entity._moment(draft.now))
         draft.redefine()
 
+    async def _new_id(self, draft: Draft, entity: Property) -> str:
+        """Derive the id from the name: two copies that define the same property agree on it."""
+        return await _free_id(draft, PROPERTY, str(entity.name))
+
     async def _remove(self, draft: Draft, id: str) -> None:
         """Its categories go with it, and whatever has a value of it loses that."""
         if id in PROPERTIES:
@@ -96,15 +101,18 @@ class Properties(Table[Property]):
     ) -> Property:
         """Define a property, with its categories in their order, in one commit."""
         made = Property(name, value_type, description, scope)
-        id, names = ids.new_id(), list(categories)
+        names = list(categories)
 
-        async def work(draft: Draft) -> None:
+        async def work(draft: Draft) -> str:
+            id = await self._new_id(draft, made)
             await self._write(draft, id, made, None)
             for place, each in enumerate(names):
                 category = Category(id, each, place)
-                await self._cupboard.categories._write(draft, ids.new_id(), category, None)
+                new = await self._cupboard.categories._new_id(draft, category)
+                await self._cupboard.categories._write(draft, new, category, None)
+            return id
 
-        _, draft = await self._cupboard._change(work, f"property {name}"[:200])
+        id, draft = await self._cupboard._change(work, f"property {name}"[:200])
         self._write_back(made, id, draft)
         return made
 
@@ -169,6 +177,10 @@ class Categories(Table[Category]):
         if record.property_id == PRIORITY and old is not None and old.ordinal != record.ordinal:
             await _requeue(draft, id, record.ordinal)
 
+    async def _new_id(self, draft: Draft, entity: Category) -> str:
+        """Derive the id from the property and the name: two copies that add the same one agree on it."""
+        return await _free_id(draft, CATEGORY, f"{entity.property_id}\0{entity.name}")
+
     async def _remove(self, draft: Draft, id: str) -> None:
         """Refused while a crumb, trail or stash has it."""
         if id in CATEGORIES:
@@ -193,6 +205,12 @@ class Categories(Table[Category]):
         found = await super()._select(universe, wanted._replace(limit=None, offset=0))
         last = None if wanted.limit is None else wanted.offset + wanted.limit
         return self._sorted(found)[wanted.offset : last]
+
+
+async def _free_id(draft: Draft, schema: Schema[Any], name: str) -> str:
+    """Return the id that follows from a name, or another one where a renamed entity has that."""
+    id = writing.keyed_id(schema.name, name.encode(errors="replace").decode())
+    return ids.new_id() if await draft.exists(id) else id
 
 
 async def _requeue(draft: Draft, category: str, ordinal: int) -> None:

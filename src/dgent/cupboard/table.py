@@ -161,6 +161,10 @@ class Table(Generic[E]):
         """Judge an entity and put its record into a draft; `old` is the stored record, if there is one."""
         raise NotImplementedError
 
+    async def _new_id(self, draft: Draft, entity: E) -> str:
+        """Choose the id of a new entity."""
+        return ids.new_id()
+
     async def _remove(self, draft: Draft, id: str) -> None:
         """Take a record out, with what goes with it."""
         draft.drop(id)
@@ -201,7 +205,7 @@ class Table(Generic[E]):
     async def _set(self, draft: Draft, id: str | None, entity: E, expected: int | None) -> str:
         old = None
         if id is None:
-            id = ids.new_id()
+            id = await self._new_id(draft, entity)
         else:
             old = await draft.find(self.schema.contract, id)
             if old is None and (id.startswith(RESERVED) or await draft.exists(id)):

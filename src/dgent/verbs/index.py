@@ -166,6 +166,7 @@ MODULES: dict[str, str] = {
     "jsonl.compact": "dgent.verbs.jsonl",
     "jsonl.git-setup": "dgent.verbs.jsonl",
     "jsonl.merge-driver": "dgent.verbs.jsonl",
+    "jsonl.settle": "dgent.verbs.jsonl",
     "outbox.list": "dgent.verbs.outbox",
     "outbox.replay": "dgent.verbs.outbox",
     "outbox.discard": "dgent.verbs.outbox",

@@ -12,6 +12,7 @@ from dgent.errors import InputError, NotFound, Unsupported
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.compaction import Compaction
 from dgent.store.jsonl.git import GitSetup, git_setup
+from dgent.store.jsonl.health import settle_hint
 from dgent.store.jsonl.merge import Merged, merge_files
 from dgent.store.sqlite.upkeep import in_thread
 from dgent.universe.universe import open as open_universe
@@ -54,15 +55,18 @@ class Odd(msgspec.Struct, frozen=True):
 
 
 class Disputed(msgspec.Struct, frozen=True):
-    """A record that was changed in two copies; `rev` is the version that counts now."""
+    """A record that two copies changed in the same `fields`; `rev` is the version that counts now."""
 
     id: str
     rev: int
+    fields: list[str]
+    hint: str
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What is odd in a folder."""
+    """What is odd in a folder; `healthy` when no conflict waits to be settled."""
 
+    healthy: bool
     folder: str
     odd: list[Odd]
     conflicts: list[Disputed]
@@ -74,8 +78,33 @@ async def check(desk: Desk, ask: Check) -> Checked:
     async with _folder(desk, ask.folder) as backend:
         reports, conflicts = await backend.oddities()
         return Checked(
-            backend.folder, [Odd(*each) for each in reports], [Disputed(*each) for each in conflicts]
+            not conflicts,
+            backend.folder,
+            [Odd(*each) for each in reports],
+            [Disputed(each.id, each.rev, list(each.fields), settle_hint(each)) for each in conflicts],
         )
+
+
+class Settle(Ask):
+    """What `jsonl.settle` takes."""
+
+    id: Annotated[str, argument("the id of the record")]
+    folder: Where = None
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A record whose conflict is settled, and the version that says so."""
+
+    id: str
+    rev: int
+
+
+@verb("jsonl.settle", effect="write", errors=(NotFound, Unsupported), local=True)
+async def settle(desk: Desk, ask: Settle) -> Settled:
+    """Accept a record as it is that two copies changed in the same fields."""
+    author = (await desk.universe()).author if ask.folder is None else "system"
+    async with _folder(desk, ask.folder) as backend:
+        return Settled(ask.id, await backend.settle(ask.id, author))
 
 
 class Compact(Ask):

@@ -1,9 +1,8 @@
-"""Taking versions into the cache that were written elsewhere: their order, their revs, their conflicts."""
+"""Apply versions to the cache that were written elsewhere: their order, their revs, where they diverge."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,14 +11,13 @@ from dgent import clock, codec
 from dgent.errors import InputError
 from dgent.model.datum import Datum
 from dgent.store import row as rows
-from dgent.store.backend import KINDS
 from dgent.store.catalog import EMPTY, REF, T_MIN, FieldKeys, SchemaState, field_keys
 from dgent.store.jsonl.cache import Report, Seen
-from dgent.store.jsonl.journal import Journal
 from dgent.store.jsonl.line import Declared, Line, Mark, prevs
 from dgent.store.jsonl.purge import is_forgotten
 from dgent.store.jsonl.scan import BAD, Found
-from dgent.store.kernel import DELETE, PUT, QUIET, Logged, LoggedOp
+from dgent.store.jsonl.settlement import Lineages, Settling
+from dgent.store.kernel import DELETE, PUT, QUIET, LoggedOp
 from dgent.store.ledger import Ledger
 from dgent.store.retention import erase_rows
 from dgent.store.row import Row
@@ -27,19 +25,19 @@ from dgent.store.row import Row
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
 
-MERGE = "merge"
 BATCH = 20_000
 
 
 class Adopting:
-    """Versions from lines, one after the other; at the end, what they disagree about is settled."""
+    """Versions from lines, one after the other; at the end, what diverged is settled."""
 
     def __init__(self, kernel: JSONLKernel, ledger: Ledger) -> None:
         self._kernel, self._cache = kernel, kernel.cache
-        self._ledger, self._store = ledger, ledger.kernel
+        self._ledger, self.store = ledger, ledger.kernel
         self.superseded: set[str] = set()  # the sums of lines that others replace
         self._promised: dict[str, int] = {}
         self._tips: dict[str, dict[str, tuple[Seen, Row]]] = {}  # the ends of diverging lines, by record
+        self.touched: dict[str, set[str]] = {}  # the ids of records that lines were read of, by schema
 
     # -- versions -------------------------------------------------------------------------
 
@@ -50,7 +48,7 @@ class Adopting:
     def place(self, found: Found, c: str) -> LoggedOp | None:
         """Make a line the newest version of its record; None when it is none."""
         line: Line = found.read.line
-        head = self._store.head(line.id)
+        head = self.store.head(line.id)
         if is_forgotten(self._kernel, line):
             self._kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
             return None
@@ -73,12 +71,14 @@ class Adopting:
         self._cache.put_lines([(fresh.dk, fresh.rev, made, c, at, number, said, line.after)])
         if line.id in self._tips:
             self._tips[line.id][made] = Seen(fresh.dk, fresh.rev, made, c, at, said), fresh
-        if isinstance(line.prev, list) and not hand:
-            self._cache.put_conflict(fresh.dk, fresh.rev, prevs(line))
-        return self._op(fresh)
+        if isinstance(line.prev, list) and not hand and line.disputed != []:
+            self._cache.put_conflict(fresh.dk, fresh.rev, prevs(line), line.disputed or ())
+        self.touched.setdefault(line.schema or "", set()).add(line.id)
+        return self.op(fresh)
 
-    def _op(self, row: Row) -> LoggedOp:
-        state = self._store.state(self._store.name(row.schema))
+    def op(self, row: Row) -> LoggedOp:
+        """Return what the log says of a version."""
+        state = self.store.state(self.store.name(row.schema))
         quiet = 0 if state is None or state.feed else QUIET
         return (PUT if row.live else DELETE) | quiet, row.dk, row.rev
 
@@ -100,7 +100,7 @@ class Adopting:
 
     def _row(self, found: Found, head: Row | None, hand: bool) -> Row | None:
         line: Line = found.read.line
-        store, tip = self._store, self._kernel.tip
+        store, tip = self.store, self._kernel.tip
         try:
             data, x, tags = self._body(line, found.read.hand)
         except InputError as error:
@@ -108,7 +108,7 @@ class Adopting:
             return None
         live = line.op == "put"
         schema = line.schema or ""
-        state = self._state(schema, (line.schema_version or 0) if schema else 0)
+        state = self.schema_state(schema, (line.schema_version or 0) if schema else 0)
         if head is None:
             dk, least = self.dk_of(line.id), store.forgotten_rev(line.id) + 1
             self._promised.pop(line.id, None)
@@ -167,18 +167,19 @@ class Adopting:
         )
         return made.data, made.x, made.tags
 
-    def _state(self, schema: str, sv: int) -> SchemaState:
-        state = self._store.state(schema)
+    def schema_state(self, schema: str, sv: int) -> SchemaState:
+        """Return what is known of a schema, which has records of a version from now on."""
+        state = self.store.state(schema)
         if state is None:
-            state = SchemaState(schema, self._store.make_number(schema))
+            state = SchemaState(schema, self.store.make_number(schema))
         if sv not in state.seen:
             state = msgspec.structs.replace(state, seen=state.seen | {sv})
-            self._store.set_state(state)
+            self.store.set_state(state)
         return state
 
     def write(self, row: Row, head: Row | None, keep: int | None) -> None:
         """Store a version over the one before, with its index entries."""
-        ledger, store = self._ledger, self._store
+        ledger, store = self._ledger, self.store
         row, new = self._indexed(row)
         old = set(ledger.entries_of(head)) if head is not None and head.live else set()
         if head is None:
@@ -198,7 +199,7 @@ class Adopting:
 
     def _indexed(self, row: Row) -> tuple[Row, set[Any]]:
         """The row with what it needs to be found by its fields, and its entries."""
-        ledger, store = self._ledger, self._store
+        ledger, store = self._ledger, self.store
         if not row.live:
             return row, set()
         ledger._notice_changes()
@@ -216,7 +217,7 @@ class Adopting:
 
     def dk_of(self, id: str) -> int:
         """The key of a record, also of one whose first line is still to come."""
-        head = self._store.head(id)
+        head = self.store.head(id)
         if head is not None:
             return head.dk
         if id not in self._promised:
@@ -230,46 +231,25 @@ class Adopting:
 
     # -- conflicts ------------------------------------------------------------------------
 
-    def finish(self, rebuilt: bool) -> None:
-        """Settle what lines disagree about: the latest wins, as a version above all others."""
-        journal = Journal(self._kernel)
-        for id, tips in self._tips.items():
-            if len(tips) > 1:
-                self._settle(id, sorted(tips.values(), key=lambda tip: (tip[0].at, tip[0].c)), journal)
-        journal.write()
+    def finish(self, lineages: Lineages, rebuilt: bool, merged: bool) -> None:
+        """Settle what diverged; rooms look at what was read only if the work of two copies was `merged`."""
+        if not merged:
+            self.touched = {}
+        ends = {id: tips for id, tips in self._tips.items() if len(tips) > 1}
+        if ends or self.touched:
+            Settling(self._kernel, self, ends).run(lineages)
         self._kernel._execute(
             "UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self._kernel.tip.dk,)
         )
         if rebuilt:
             self._fill_again()
 
-    def _settle(self, id: str, ends: Sequence[tuple[Seen, Row]], journal: Journal) -> None:
-        store, tip = self._store, self._kernel.tip
-        head = store.head(id)
-        assert head is not None, "its versions were placed just now"
-        tips, winner = [seen for seen, _ in ends], ends[-1][1]
-        sums = sorted(seen.sum for seen in tips)
-        said = max(seen.said for seen in tips) + 1
-        at = tips[-1].at
-        tip.seq, tip.at = tip.seq + 1, max(tip.at, at)
-        settled = winner._replace(rev=max(head.rev + 1, said), seq=tip.seq, at=tip.at, fk=None, enc=0)
-        self.write(settled, head, None)
-        # The same in every copy that settles it: no seq, and nothing that only this copy knows.
-        c = "merge-" + hashlib.sha256("".join(sums).encode()).hexdigest()[:32]
-        plain = settled._replace(rev=said, at=at)
-        journal.add_line(plain, c, {"seq": None}, {"by": MERGE, "kind": MERGE}, sums, local_rev=settled.rev)
-        number = store.make_number(MERGE)
-        log = Logged(tip.seq, tip.at, number, KINDS.index(MERGE), None, None, [self._op(settled)], None, None)
-        self._kernel.name_commit(tip.seq, c)
-        store.append(log)
-        self._cache.put_conflict(settled.dk, settled.rev, sums)
-
     def _fill_again(self) -> None:
         """Let records that could not be indexed here be indexed by whoever has the steps for it."""
-        for state in self._store.states():
+        for state in self.store.states():
             if self._kernel._all("SELECT 1 FROM lag WHERE schema = ? LIMIT 1", state.number):
                 again = msgspec.structs.replace(state, ready=frozenset[str](), fill=(T_MIN, 0))
-                self._store.set_state(again)
+                self.store.set_state(again)
 
     # -- what is not a version ------------------------------------------------------------
 
@@ -278,7 +258,7 @@ class Adopting:
         kernel = self._kernel
         wanted = dict(hashes)
         ids = [id for (id,) in kernel._all("SELECT id FROM datum WHERE trail = 0")]
-        known = [(self._store.head(id), wanted.get(kernel._hash(id).hex())) for id in ids]
+        known = [(self.store.head(id), wanted.get(kernel._hash(id).hex())) for id in ids]
         found = [
             row
             for row, rev in known
@@ -301,7 +281,7 @@ class Adopting:
 
     def thin(self, mark: Mark) -> None:
         """Apply a retention rule as it was applied elsewhere."""
-        store = self._store
+        store = self.store
         for id, below in mark.drops.items():
             head = store.head(id)
             # Where two copies disagree, their revs are not the same, and both versions stay.
@@ -315,7 +295,7 @@ class Adopting:
 
     def declare(self, declared: Declared) -> None:
         """Know a schema as a line says."""
-        store = self._store
+        store = self.store
         state = store.state(declared.schema)
         if state is None:
             state = SchemaState(declared.schema, store.make_number(declared.schema))

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dgent.errors import Busy, Closed, Corrupt, FormatTooNew, NoBackendAvailable
+from dgent.errors import Busy, Closed, Corrupt, FormatTooNew, NoBackendAvailable, NotFound
 from dgent.model.datum import Datum
 from dgent.store.backend import Keep
 from dgent.store.jsonl import cache
-from dgent.store.jsonl.cache import Report
+from dgent.store.jsonl.cache import Conflict, Report
 from dgent.store.jsonl.compaction import Compacting, Compaction
 from dgent.store.jsonl.folder import CACHE, FORMAT, Folder
 from dgent.store.jsonl.kernel import JSONLKernel, Wanted
+from dgent.store.jsonl.settlement import accept
 from dgent.store.jsonl.syncing import Policy, Strategy
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger
@@ -189,6 +190,15 @@ class JSONLBackend(SQLiteBackend):
         result: R = wanted.result
         return result
 
+    async def settle(self, id: str, author: str) -> int:
+        """Accept a record as it is that two copies changed in the same fields; its new rev.
+
+        NotFound when there is no such conflict.
+        """
+        if id not in {each.id for each in (await self.oddities())[1]}:
+            raise NotFound(f"{id!r} has no conflict to settle", hint="`dgent jsonl check` lists conflicts")
+        return await self._write(lambda ledger: accept(ledger, id, author))
+
     # -- upkeep ---------------------------------------------------------------------------
 
     async def _erase_traces(self) -> bool:
@@ -201,10 +211,10 @@ class JSONLBackend(SQLiteBackend):
         own = self._opened()._reader().own
         return own._all(sql)
 
-    async def oddities(self) -> tuple[list[Report], list[tuple[str, int]]]:
-        """The lines that are odd, and the records that were changed in two copies: id and rev."""
+    async def oddities(self) -> tuple[list[Report], list[Conflict]]:
+        """The lines that are odd, and the records that two copies changed in the same fields."""
 
-        def work(_: Reading) -> tuple[list[Report], list[tuple[str, int]]]:
+        def work(_: Reading) -> tuple[list[Report], list[Conflict]]:
             ask = self._opened()._reader().own._execute
             return cache.reports(ask), cache.conflicts(ask)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dgent.store.jsonl.folder import Format, Stamp
 from dgent.store.sqlite.kernel import SQLiteKernel
 
-VERSION = 2  # of the tables below and of what is derived from lines; another one is built anew
+VERSION = 3  # of the tables below and of what is derived from lines; another one is built anew
 PIECE = 4096  # so much of the beginning and the end of a file is compared before its tail is trusted
 
 _TABLES = """
@@ -29,9 +29,12 @@ CREATE TABLE IF NOT EXISTS j_mark (c TEXT PRIMARY KEY, seq INT NOT NULL) WITHOUT
 CREATE TABLE IF NOT EXISTS j_report (name TEXT NOT NULL, line INT NOT NULL, kind TEXT NOT NULL, text TEXT);
 CREATE TABLE IF NOT EXISTS j_pending (c TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (c, name));
 CREATE TABLE IF NOT EXISTS j_damaged (c TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS j_conflict (dk INTEGER PRIMARY KEY, rev INT NOT NULL, sums TEXT NOT NULL);
+DROP TABLE IF EXISTS j_conflict;
+CREATE TABLE IF NOT EXISTS j_dispute (
+    dk INTEGER PRIMARY KEY, rev INT NOT NULL, sums TEXT NOT NULL, fields TEXT
+);
 """
-_OWN = ("j_file", "j_line", "j_mark", "j_report", "j_pending", "j_damaged", "j_conflict")
+_OWN = ("j_file", "j_line", "j_mark", "j_report", "j_pending", "j_damaged", "j_dispute")
 _DERIVED = ("datum", "past", "commits", "ix", "entry", "schema", "lag", "forgotten")
 _PUT_FILE = (
     "INSERT INTO j_file (name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail)"
@@ -46,7 +49,7 @@ _HEADS = (
     "SELECT l.sum, d.id, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
     " JOIN datum d ON d.dk = l.dk AND d.rev = l.rev AND d.trail = 0 WHERE f.name = ?"
 )
-_CONFLICTS = "SELECT d.id, c.rev, c.sums FROM j_conflict c JOIN datum d ON d.dk = c.dk AND d.rev = c.rev"
+_CONFLICTS = "SELECT d.id, c.rev, c.fields FROM j_dispute c JOIN datum d ON d.dk = c.dk AND d.rev = c.rev"
 
 
 class Known(NamedTuple):
@@ -274,9 +277,10 @@ class Cache:
         """All commits that are in the log."""
         return {c for (c,) in self._kernel._all("SELECT cid FROM commits WHERE cid IS NOT NULL")}
 
-    def put_conflict(self, dk: int, rev: int, sums: Sequence[str]) -> None:
-        """Note that a version settled a conflict."""
-        self._kernel._execute("INSERT OR REPLACE INTO j_conflict VALUES (?, ?, ?)", (dk, rev, " ".join(sums)))
+    def put_conflict(self, dk: int, rev: int, sums: Sequence[str], fields: Sequence[str]) -> None:
+        """Record that two copies changed the same fields, which a version decided."""
+        sql = "INSERT OR REPLACE INTO j_dispute (dk, rev, sums, fields) VALUES (?, ?, ?, ?)"
+        self._kernel._execute(sql, (dk, rev, " ".join(sums), "\n".join(fields)))
 
 
 def reports(ask: Any) -> list[Report]:
@@ -285,6 +289,17 @@ def reports(ask: Any) -> list[Report]:
     return [Report(*each) for each in found]
 
 
-def conflicts(ask: Any) -> list[tuple[str, int]]:
-    """Records whose newest version only settles a conflict: id and rev."""
-    return [(id, rev) for id, rev, _ in ask(_CONFLICTS + " ORDER BY d.id").fetchall()]
+class Conflict(NamedTuple):
+    """A record that two copies changed in the same fields; `rev` is the version that counts now."""
+
+    id: str
+    rev: int
+    fields: tuple[str, ...]
+
+
+def conflicts(ask: Any) -> list[Conflict]:
+    """Records whose newest version only decides a conflict."""
+    found = ask(_CONFLICTS + " ORDER BY d.id").fetchall()
+    return [
+        Conflict(id, rev, tuple((fields or "").split("\n")) if fields else ()) for id, rev, fields in found
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from dgent.store.jsonl.cache import Report
+from dgent.store.jsonl.cache import Conflict, Report
 from dgent.store.jsonl.damage import DAMAGED, SETTLE
 from dgent.store.jsonl.folder import FORMAT
 from dgent.store.jsonl.git import is_set_up
@@ -49,12 +49,12 @@ class JSONLUpkeep(SQLiteUpkeep):
     ) -> list[Finding]:
         """Look for what is wrong; `deep` also checks the cache, `fix` mends what is safe to mend there."""
         backend = self._backend
-        told, disputed = await backend.oddities()
+        told, conflicts = await backend.oddities()
         found = [
             Finding("ok", "universe", f"its id is {await self.universe_id()}"),
             Finding("ok", "format", f"format {FORMAT}; sync is {backend.policy.strategy}"),
             *_lines(told),
-            *_conflicts(disputed),
+            *_conflicts(conflicts),
             *await in_thread(lambda _: _git(backend.folder)),
         ]
         if deep:
@@ -85,19 +85,30 @@ def _lines(reports: list[Report]) -> list[Finding]:
     return found
 
 
-def _conflicts(disputed: list[tuple[str, int]]) -> list[Finding]:
+def _conflicts(conflicts: list[Conflict]) -> list[Finding]:
     found = [
-        Finding(
-            "warning",
-            "conflict",
-            f"{id!r} was changed in two copies; the later change is rev {rev}, both are in its history",
-            f"look at `dgent history {id}`, and write the record again to settle it",
-        )
-        for id, rev in disputed[:NAMED]
+        Finding("problem", "conflict", describe_conflict(each), settle_hint(each))
+        for each in conflicts[:NAMED]
     ]
-    if len(disputed) > NAMED:
-        found.append(Finding("warning", "conflict", f"{len(disputed) - NAMED:,} more conflicts"))
+    if len(conflicts) > NAMED:
+        found.append(Finding("problem", "conflict", f"{len(conflicts) - NAMED:,} more conflicts"))
     return found
+
+
+def describe_conflict(conflict: Conflict) -> str:
+    """Say what two copies changed, and which version counts."""
+    what = f" in {', '.join(conflict.fields)}" if conflict.fields else ""
+    return (
+        f"{conflict.id!r} was changed in two copies{what}; rev {conflict.rev} counts, both are in its history"
+    )
+
+
+def settle_hint(conflict: Conflict) -> str:
+    """Say how to settle a conflict."""
+    return (
+        f"compare the versions with `dgent history {conflict.id}`, then write the record as it should be,"
+        f" or accept it as it is with `dgent jsonl settle {conflict.id}`"
+    )
 
 
 def _git(folder: str) -> list[Finding]:

@@ -70,9 +70,8 @@ class Journal:
             prev = None if dk in recorded.new else self.sum_of(dk)
             self.add_line(row, c, fields, about, prev, recorded.keep.get((dk, row.rev)))
         if marked:
-            self._marks.append((c, logged.seq))
             mark = {"c": c, "seq": logged.seq, "at": clock.from_us(logged.at), "n": len(changed)}
-            self._append(filename.COMMITS, {**mark, **told, **self._details(logged, recorded)})
+            self.add_mark({**mark, **told, **self._details(logged, recorded)}, logged.seq)
 
     def _told(self, logged: Logged) -> Fields:
         """What a commit says of itself."""
@@ -158,6 +157,11 @@ class Journal:
         self._lines.append((row.dk, rev, made, c, row.at, number, row.rev, after))
         self._latest[row.dk] = made
         return made
+
+    def add_mark(self, fields: Fields, seq: int) -> None:
+        """A line about a commit that has a seq here, which decides it."""
+        self._marks.append((fields["c"], seq))
+        self._append(filename.COMMITS, fields)
 
     def sum_of(self, dk: int) -> str | None:
         """The sum of the line of a record's newest version."""

@@ -30,7 +30,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     `n` says what decides its commit: absent, the line alone; a number, that many lines of its commit
     in the same file; 0, a line of the commit in `_commits.jsonl`. `keep` is how many older versions
     stay, `after` the last rev of the record that had the id before and was forgotten. `by`, `kind`,
-    `note`, `of`, `key` and `digest` are about the commit and stand in its first line.
+    `note`, `of`, `key` and `digest` are about the commit and stand in its first line. `disputed` are the
+    fields that two copies changed, in a line that merges them; absent there, all may be.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     of: str | None = None
     key: str | None = None
     digest: str | None = None
+    disputed: list[str] | None = None
     prev: Prev = None
     sum: str | None = None
 

@@ -8,21 +8,24 @@ record that replace the same one are both kept; the store settles and reports th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from dgent.errors import InputError
+from dgent.store import merging
 from dgent.store.jsonl import filename
-from dgent.store.jsonl.line import Line, Mark, fields_of, prevs, read, sealed
+from dgent.store.jsonl.line import Line, Mark, Read, fields_of, prevs, read, sealed
+from dgent.store.jsonl.lineage import Lineage
 from dgent.store.jsonl.scan import is_marker
+from dgent.store.jsonl.settlement import UNREADABLE
 from dgent.store.sqlite.upkeep import disk_errors
 
 
 class Merged(msgspec.Struct, frozen=True):
     """What a merge came to: how many lines there are, how many came from the other side, and the ids
-    of records that both sides changed."""
+    of records that both sides changed in the same fields."""
 
     path: str
     lines: int
@@ -49,7 +52,7 @@ def merge_files(base: str, ours: str, theirs: str, path: str) -> Merged:
         with open(ours, "wb") as file:
             file.writelines(entry.raw for entry in merged)
         added = [entry for entry in merged if entry.key not in mine]
-        return Merged(path, len(merged), len(added), _disputed(known, mine, other))
+        return Merged(path, len(merged), len(added), _disputed(merged, _changed(known, mine, other)))
 
 
 def _entries(file: str, name: str) -> dict[str | bytes, _Entry]:
@@ -119,7 +122,29 @@ def _lasts(entry: _Entry) -> bool:
     return isinstance(mark, Mark) and (bool(mark.forget) or (mark.n is None and not mark.thins))
 
 
-def _disputed(
+def _disputed(merged: list[_Entry], ids: Collection[str]) -> list[str]:
+    """The records of some that no rule merges: those that the store will report when it is opened."""
+    found: dict[str, list[Read]] = {id: [] for id in ids}
+    for entry in merged:
+        if isinstance(entry.line, Line) and isinstance(entry.key, str) and entry.line.id in found:
+            found[entry.line.id].append(Read(entry.line, entry.key, False))
+    return [id for id in sorted(found) if _is_disputed(found[id])]
+
+
+def _is_disputed(reads: list[Read]) -> bool:
+    replaced = {each for read in reads for each in prevs(read.line)}
+    tips = [read for read in reads if read.sum not in replaced]
+    schemas = {read.line.schema or "" for read in tips}
+    rules = merging.rules_of(max(schemas, default=""))
+    if len(tips) < 2 or (rules is not None and not schemas.isdisjoint(rules.joint)):
+        return False
+    try:
+        return bool(Lineage(reads).merge(read.sum for read in tips).disputed)
+    except UNREADABLE:
+        return True
+
+
+def _changed(
     base: dict[str | bytes, _Entry], ours: dict[str | bytes, _Entry], theirs: dict[str | bytes, _Entry]
 ) -> list[str]:
     """The records that both sides changed, each from the same version on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +14,8 @@ from dgent.store.jsonl.adopt import Adopting
 from dgent.store.jsonl.cache import Known, Report
 from dgent.store.jsonl.damage import DAMAGED, Evidence, describe
 from dgent.store.jsonl.folder import Stamp
-from dgent.store.jsonl.line import Declared, Line, Mark, prevs
+from dgent.store.jsonl.line import Declared, Line, Mark, Read, prevs
+from dgent.store.jsonl.lineage import Lineage
 from dgent.store.jsonl.scan import Found, Scan, continues
 from dgent.store.jsonl.validation import BY_HAND
 from dgent.store.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp
@@ -83,6 +84,7 @@ class Replay:
         self._seqs: dict[str, int] = {}  # of the commits that this pass brought
         self._once_whole: set[str] = set()  # commits that the cache had before it was emptied
         self._damaged: dict[str, str] = {}  # what is wrong with commits that count all the same
+        self._merged = False  # whether a commit was made by a copy that did not know all that is here
 
     def run(self) -> None:
         """Read what changed; everything, when the cache is new or cannot be brought up to date."""
@@ -171,7 +173,19 @@ class Replay:
                 adopting.forget(group.mark.forget)
         for group in sorted(news, key=lambda group: group.place):
             self._apply_group(group, adopting)
-        adopting.finish(rebuilt)
+        adopting.finish(lambda ids: self._lineages(scans, ids), rebuilt, self._merged)
+
+    def _lineages(self, scans: dict[str, Scan], ids: Collection[str]) -> dict[str, Lineage]:
+        """All lines of some records, as the files have them."""
+        reads: dict[str, list[Read]] = {id: [] for id in ids}
+        for name, stamp in self._stamps.items():
+            scan = scans.get(name)
+            if filename.holds_records(name) and (scan is None or not scan.whole):
+                scan = Scan(self._folder, name, stamp, None)
+            for found in scan.found if scan is not None and filename.holds_records(name) else ():
+                if found.read.line.id in reads:
+                    reads[found.read.line.id].append(found.read)
+        return {id: Lineage(some) for id, some in reads.items()}
 
     def _news(self, scans: dict[str, Scan], adopting: Adopting) -> list[Group]:
         """The commits that are not in the cache, as far as they are whole."""
@@ -267,6 +281,7 @@ class Replay:
         hand = group.by_hand
         first = group.first
         before = tip.seq, tip.at
+        self._merged = self._merged or (not hand and (first.seq or 0) <= tip.seq)
         tip.seq = first.seq if first.seq is not None and first.seq > tip.seq and not hand else tip.seq + 1
         tip.at = max(tip.at, clock.now_us() if hand else _us(first.at))
         ops: list[tuple[int, LoggedOp]] = []

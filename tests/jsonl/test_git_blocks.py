@@ -1,0 +1,150 @@
+"""Blocks in two clones, edited apart and brought together by real git."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgent
+from dgent.blocks import Block, Library, chain
+from tests.jsonl.repositories import Clone, two_clones
+from tests.jsonl.stores import opened, without_cache
+
+ROUTES = pytest.mark.parametrize("driver", [True, False], ids=["driver", "markers"])
+Work = Callable[[Block], Awaitable[Any]]
+
+
+@pytest.fixture
+async def clones(tmp_path: Path, driver: bool) -> tuple[Clone, Clone]:
+    (tmp_path / "one").mkdir()
+    async with dgent.open(f"jsonl:{tmp_path}/one/memory", author="scout") as u:
+        await Library(u, agent="scout").create("notes", text="begin\n")
+    return two_clones(tmp_path, driver=driver)
+
+
+async def _edit(clone: Clone, work: Work) -> Any:
+    async with dgent.open(f"jsonl:{clone.store}", author="scout") as u:
+        return await work(await Library(u, agent="scout").get("notes"))
+
+
+def _lines(name: str, count: int) -> Work:
+    async def work(block: Block) -> None:
+        for n in range(count):
+            await block.append(f"{name} {n}\n", message=f"{name} {n}")
+
+    return work
+
+
+async def _merge(clones: tuple[Clone, Clone]) -> Any:
+    for clone in clones:
+        clone.save()
+    clones[0].pull(clones[1], conflict=not clones[0].driver)
+    await _contents(clones[0])
+    clones[0].save()
+    clones[1].pull(clones[0])
+    found = await _contents(clones[0])
+    assert found == await _contents(clones[1])
+    return found
+
+
+async def _contents(clone: Clone) -> Any:
+    """What a clone says of its block, with its cache and without; opening it again writes nothing."""
+    found = []
+    for _ in range(2):
+        async with opened(clone.store) as store:
+            assert (await store.oddities())[1] == []
+        sizes = {path.name: path.stat().st_size for path in clone.store.glob("*.jsonl")}
+        found.append(await _edit(clone, _look))
+        assert {path.name: path.stat().st_size for path in clone.store.glob("*.jsonl")} == sizes
+        without_cache(clone.store)
+    assert found[0] == found[1]
+    return found[0]
+
+
+async def _look(block: Block) -> Any:
+    history = [(each.number, each.by, each.op, each.message, each.parent) for each in await block.history()]
+    texts = [(await block.at(number)).text for number, *_ in reversed(history)]
+    text = await block.text()
+    assert texts[-1] == text
+    assert [number for number, *_ in reversed(history)] == list(range(1, len(history) + 1))
+    return text, history
+
+
+@ROUTES
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (2, 3), (5, 1)])
+async def test_edits_of_both_sides_are_in_text_and_history(clones: Any, left: int, right: int) -> None:
+    await _edit(clones[0], _lines("left", left))
+    await _edit(clones[1], _lines("right", right))
+    text, history = await _merge(clones)
+    wanted = [f"left {n}" for n in range(left)] + [f"right {n}" for n in range(right)]
+    assert sorted(text.splitlines()) == sorted(["begin", *wanted])
+    assert sorted(message for *_, message, _ in history if message) == sorted(wanted)
+    assert len(history) == 1 + left + right
+    await _edit(clones[0], _lines("after", 2))
+    await _edit(clones[1], _lines("too", 1))
+    text, history = await _merge(clones)
+    assert sorted(text.splitlines()) == sorted(["begin", *wanted, "after 0", "after 1", "too 0"])
+    assert len(history) == 4 + left + right
+
+
+@ROUTES
+@pytest.mark.parametrize(("shared", "left", "right"), [(2, 12, 1), (12, 9, 12), (30, 1, 2), (7, 1, 9)])
+async def test_versions_that_either_side_packed(
+    clones: Any, shared: int, left: int, right: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FOLD", 8)
+    monkeypatch.setattr(chain, "KEEP", 3)
+    await _edit(clones[0], _lines("shared", shared))
+    clones[0].save()
+    clones[1].pull(clones[0])
+    await _edit(clones[0], _lines("left", left))
+    await _edit(clones[1], _lines("right", right))
+    text, history = await _merge(clones)
+    wanted = [f"shared {n}" for n in range(shared)]
+    wanted += [f"left {n}" for n in range(left)] + [f"right {n}" for n in range(right)]
+    assert sorted(text.splitlines()) == sorted(["begin", *wanted])
+    assert len(history) == 1 + len(wanted)
+    await _edit(clones[1], _lines("after", 12))
+    clones[1].save()
+    clones[0].pull(clones[1])
+    found = await _contents(clones[0])
+    assert found == await _contents(clones[1]) and len(found[1]) == 13 + len(wanted)
+
+
+@ROUTES
+async def test_what_one_side_redacted_the_other_does_not_bring_back(clones: Any) -> None:
+    await _edit(clones[0], _lines("secret", 2))
+    clones[0].save()
+    clones[1].pull(clones[0])
+
+    async def redact(block: Block) -> None:
+        await block.redact(2)
+
+    await _edit(clones[0], redact)
+    await _edit(clones[1], _lines("right", 2))
+    text, history = await _merge(clones)
+    assert "secret 0" not in text and "secret 1" in text and "right 1" in text
+    assert len(history) == 6
+
+
+@ROUTES
+async def test_undo_and_a_checkpoint_after_a_merge(clones: Any) -> None:
+    async def mark(block: Block) -> None:
+        await _lines("right", 2)(block)
+        await block.checkpoint("mine")
+        await block.undo()
+
+    await _edit(clones[0], _lines("left", 3))
+    await asyncio.sleep(0.002)
+    await _edit(clones[1], mark)
+    text, _ = await _merge(clones)
+    assert "right 1" not in text and "right 0" in text and "left 2" in text
+
+    async def at(block: Block) -> str:
+        return (await block.at((await block.checkpoints())["mine"])).text
+
+    assert "right 1" in await _edit(clones[0], at)
