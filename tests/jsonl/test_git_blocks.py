@@ -12,7 +12,7 @@ import pytest
 import dgent
 from dgent.blocks import Block, Library, chain
 from tests.jsonl.repositories import Clone, two_clones
-from tests.jsonl.stores import opened, without_cache
+from tests.jsonl.stores import odd, opened, without_cache
 
 ROUTES = pytest.mark.parametrize("driver", [True, False], ids=["driver", "markers"])
 Work = Callable[[Block], Awaitable[Any]]
@@ -148,3 +148,20 @@ async def test_undo_and_a_checkpoint_after_a_merge(clones: Any) -> None:
         return (await block.at((await block.checkpoints())["mine"])).text
 
     assert "right 1" in await _edit(clones[0], at)
+
+
+@pytest.mark.parametrize("driver", [True])
+async def test_a_settlement_that_was_cut_off_is_done_again(clones: Any) -> None:
+    """As if the process was killed after the lines of records, and before what decides about them."""
+    await _edit(clones[0], _lines("left", 2))
+    await _edit(clones[1], _lines("right", 3))
+    for clone in clones:
+        clone.save()
+    clones[0].pull(clones[1])
+    marks = clones[0].store / "_commits.jsonl"
+    before = marks.read_bytes()
+    found = await _contents(clones[0])
+    marks.write_bytes(before)
+    assert await _contents(clones[0]) == found
+    async with opened(clones[0].store) as store:
+        assert await odd(store) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from dgent.store.jsonl.cache import Conflict, Report
@@ -105,9 +106,10 @@ def describe_conflict(conflict: Conflict) -> str:
 
 def settle_hint(conflict: Conflict) -> str:
     """Say how to settle a conflict."""
+    id = shlex.quote(conflict.id)
     return (
-        f"compare the versions with `dgent history {conflict.id}`, then write the record as it should be,"
-        f" or accept it as it is with `dgent jsonl settle {conflict.id}`"
+        f"compare the versions with `dgent history {id}`, then write the record as it should be,"
+        f" or accept it as it is with `dgent jsonl settle {id}`"
     )
 
 
