@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from contextlib import suppress
+from typing import Any
 
 import pytest
 
 import dgent
-from dgent.blocks import Block, Library, chain, document
+from dgent.blocks import Block, Library, Redaction, chain, document
 from dgent.blocks.errors import NoMatch, VersionNotFound
 from dgent.errors import InputError
 from tests.soak import times
@@ -37,19 +38,40 @@ async def step(rng: random.Random, block: Block, texts: dict[int, str]) -> str:
     return what
 
 
-async def redacted(rng: random.Random, block: Block, fresh: Block) -> dict[int, str]:
-    """Take out what one version brought; what the versions that are kept say now."""
-    number = rng.randint(1, block.version)
-    await block.redact(number)
-    versions = await fresh.history()
-    assert versions[-number].redacted
-    return {each.number: (await fresh.at(each.number)).text for each in versions if not each.compacted}
+async def redact(rng: random.Random, handles: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take out what some versions brought: by one handle, by several at once, or without the erasing."""
+    newest = max(handle.version for handle in handles)
+    numbers = [rng.randint(1, newest) for _ in range(rng.choice((1, 1, 3)))]
+    calls = [rng.choice(handles).redact(number, clear_messages=rng.random() < 0.2) for number in numbers]
+    with monkeypatch.context() as patch:
+        if rng.random() < 0.3:  # as if it were killed between the commit and the erasing
+            patch.setattr(dgent.Universe, "forget", _die)
+        for error in await asyncio.gather(*calls, return_exceptions=True):
+            assert error is None or isinstance(error, Redaction | InputError | InterruptedError)
+
+
+async def _die(*_: Any, **__: Any) -> None:
+    raise InterruptedError
+
+
+async def keep_some(rng: random.Random, block: Block, named: dict[str, int]) -> None:
+    """Name the present version or take a name away, now and then; compact, and all that is named is there."""
+    if rng.random() < 0.15:
+        name = f"c{len(named)}-{rng.random()}"
+        named[name] = await block.checkpoint(name)
+    if named and rng.random() < 0.03:
+        name = rng.choice(list(named))
+        assert await block.drop_checkpoint(name) == named.pop(name)
+    if rng.random() < 0.08:
+        before = {number: (await block.at(number)).text for number in named.values()}
+        await block.compact(keep=rng.randint(1, 12))
+        assert {number: (await block.at(number)).text for number in named.values()} == before
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
-    for name, value in (("FOLD", rng.randint(3, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
+    for name, value in (("FOLD", rng.randint(2, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
         monkeypatch.setattr(chain, name, value)
     monkeypatch.setattr(document, "MAX_REVERTED", rng.choice((0, 10, 4_000)))
     monkeypatch.setattr(document, "PIECE", rng.choice((2, 1_000)))
@@ -58,18 +80,19 @@ async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.Monke
         first = await library.create("notes", text="begin", limit=10**6)
         handles = [first, await library.get("notes"), await Library(u, agent="scout").get("notes")]
         texts = {1: "begin"}
+        named: dict[str, int] = {}
         for _ in range(STEPS):
             block = rng.choice(handles)
             try:
                 await step(rng, block, texts)
             except (NoMatch, VersionNotFound):
                 continue  # nothing to undo or redo, nothing like that in the text, or it was compacted
-            if rng.random() < 0.05:
-                await block.compact(keep=rng.randint(3, 12))
+            await keep_some(rng, block, named)
             fresh = await Library(u, agent="scout").get("notes")
             if rng.random() < 0.05:
-                with suppress(InputError):  # it was compacted
-                    texts |= await redacted(rng, block, fresh)
+                await redact(rng, handles, monkeypatch)
+                found = [each for each in await fresh.history() if not each.compacted]
+                texts |= {each.number: (await fresh.at(each.number)).text for each in found}
             text = await fresh.text()
             for number in range(max(texts) + 1, fresh.version + 1):
                 texts[number] = (await fresh.at(number)).text if number < fresh.version else text
@@ -78,6 +101,8 @@ async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.Monke
         versions = (await first.history())[::-1]
         assert [each.number for each in versions] == list(range(1, max(texts) + 1))
         assert not versions[-1].compacted
+        assert await first.checkpoints() == named
+        assert not [number for number in named.values() if versions[number - 1].compacted]
         for each in (each for each in versions if not each.compacted):
             for handle in (rng.choice(handles), await library.get("notes")):
                 assert (await handle.at(each.number)).text == texts[each.number], each
@@ -85,3 +110,4 @@ async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.Monke
         assert {await handle.text() for handle in handles} == {texts[max(texts)]}
         for branch in await first.branches():
             assert branch.fork < branch.tip and branch.length >= 1
+        assert "<block:notes" in await library.render(referenced="notes")

@@ -249,7 +249,12 @@ class Model:
             self.declared[declaration.name] = declaration
 
     async def forget(
-        self, ids: list[str], author: str, room: str | None, only_deleted: bool = False
+        self,
+        ids: list[str],
+        author: str,
+        room: str | None,
+        only_deleted: bool = False,
+        at_us: int | None = None,
     ) -> Forgotten:
         known = [id for id in dict.fromkeys(ids) if id in self.lives]
         wanted = [id for id in known if not (only_deleted and self.lives[id].now.datum is not None)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 from collections.abc import AsyncIterator
@@ -20,8 +19,9 @@ from dgent.exchange.backup import backup, restore
 from dgent.store.backend import Delete, Put
 from dgent.store.upkeep import upkeep_of
 from tests.exchange.constellation import url
+from tests.soak import times
 
-HISTORIES = int(os.environ.get("DGENT_HISTORIES", "4"))
+HISTORIES = times(4)
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ import msgspec
 
 from dgent import clock, codec
 from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unavailable, Unsupported
+from dgent.exchange.forgotten import forget_gone
 from dgent.exchange.moment import Moment
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -38,7 +39,8 @@ class Mark:
     """How far a copy is: the source, and the last of its commits that the target has.
 
     `step` counts the target's own commits, so that each of them changes the mark: what was written
-    later than the mark was written by somebody else.
+    later than the mark was written by somebody else. The stored mark also has `forgets`, unless the copy was
+    made before copies followed what their source forgets.
     """
 
     source: str
@@ -116,6 +118,8 @@ class _Copying:
         self._step = 0 if mark is None else int(mark.data["step"])
         self._owners: dict[str, str] = {}
         self._at: int | None = None  # of the source's commit that is repeated, or was repeated last
+        self._follows_forgets = mark is None or bool(mark.data.get("forgets"))
+        self._forgot = self.seq  # what the source forgot up to this commit is forgotten in the target
         self.commits = 0  # that were replayed
 
     @classmethod
@@ -147,6 +151,10 @@ class _Copying:
         for known in (await source.stats()).schemas:
             if known.owner is not None:
                 copying._owners[known.name] = known.owner
+        if not mine:
+            copying._forgot = await source.seq()  # what was forgotten before the first look never comes
+        elif not copying._follows_forgets:
+            await copying._forget()
         return copying
 
     # -- replaying ------------------------------------------------------------------------
@@ -177,6 +185,7 @@ class _Copying:
 
     async def _begin_at(self, floor: int) -> None:
         """Put the records as they were at a commit; those that keep no old versions as they are now."""
+        await self._forget()
         first = await self.source.changes(floor, limit=1)
         self._at = clock.to_us(first[0].at) if first else None
         batch: list[Datum] = []
@@ -202,6 +211,9 @@ class _Copying:
     async def replay(self, change: Change) -> None:
         """Do a commit of the source again; versions that it no longer keeps are left out."""
         assert change.seq is not None, "only commits of the store itself are copied"
+        if change.kind == "forget" and change.seq > self._forgot:
+            # Before the mark moves on: if it is cut off, it is done again.
+            await self._forget(clock.to_us(change.at))
         ops: list[Op] = []
         for item in change.items:
             if item.op == "put" and isinstance(item.datum, Datum) and item.datum.problem is None:
@@ -211,12 +223,18 @@ class _Copying:
         self._at = clock.to_us(change.at)
         await self._commit(ops, change.author, change.note, change.seq)
 
+    async def _forget(self, at_us: int = 0) -> None:
+        """Forget in the target what the source has forgotten until now, no earlier than its last commit."""
+        until = await self.source.seq()
+        await forget_gone(self.source, self.target, self._owners, at_us)
+        self._forgot = until
+
     async def _commit(self, ops: Sequence[Op], author: str, note: str | None, seq: int) -> None:
         if seq == self.seq and not ops:
             return
         mark = Datum(
             f"dgent.copy:{self._name}",
-            data={"source": self._name, "seq": seq, "step": self._step + 1},
+            data={"source": self._name, "seq": seq, "step": self._step + 1, "forgets": True},
             author="system",
             schema=MARK.name,
             schema_version=MARK.version,

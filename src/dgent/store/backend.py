@@ -438,9 +438,17 @@ class Backend(Protocol):
         ...
 
     async def forget(
-        self, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+        self,
+        ids: Sequence[str],
+        author: str,
+        room: str | None,
+        only_deleted: bool = False,
+        at_us: int | None = None,
     ) -> Forgotten:
-        """Erase records and their history for good; with `only_deleted` those that are live stay."""
+        """Erase records and their history for good; with `only_deleted` those that are live stay.
+
+        `at_us` is the time of the commit, as for `Commit`.
+        """
         ...
 
     async def compact(self, keep: Keep) -> Compacted:

@@ -258,13 +258,18 @@ class KernelBackend(ABC):
         await self._write(work)
 
     async def forget(
-        self, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+        self,
+        ids: Sequence[str],
+        author: str,
+        room: str | None,
+        only_deleted: bool = False,
+        at_us: int | None = None,
     ) -> Forgotten:
         """Erase records and their history for good; with `only_deleted` those that are live stay."""
         wanted = check_ids(ids)
         ids_.check_name(author, "author")
         seq, records, versions = await self._write(
-            lambda ledger: retention.forget(ledger, wanted, author, room, only_deleted)
+            lambda ledger: retention.forget(ledger, wanted, author, room, only_deleted, at_us)
         )
         # Also when nothing was found: an earlier call may have left the erasing undone.
         return Forgotten(seq, records, versions, await self._erase_traces(), self.remains)

@@ -31,7 +31,12 @@ KEY_DAYS_US = 7 * 24 * 3600 * 1_000_000
 
 
 def forget(
-    ledger: Ledger, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+    ledger: Ledger,
+    ids: Sequence[str],
+    author: str,
+    room: str | None,
+    only_deleted: bool = False,
+    at_us: int | None = None,
 ) -> tuple[int, int, int]:
     """Erase records and every trace of them; returns the seq, and how many records and versions."""
     kernel = ledger.kernel
@@ -43,7 +48,7 @@ def forget(
         return kernel.tip.seq, 0, 0
     tip = kernel.tip
     tip.seq += 1
-    tip.at = max(clock.now_us(), tip.at)
+    tip.at = max(clock.now_us() if at_us is None else at_us, tip.at)
     versions = erase_rows(ledger, rows)
     ops = [(FORGET, row.dk, row.rev) for row in rows]
     number = kernel.make_number(author)

@@ -490,14 +490,21 @@ class DegradableBackend:
         await self._true("dropping an index", lambda store: _boxed(store.drop_index(schema, path)))
 
     async def forget(
-        self, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+        self,
+        ids: Sequence[str],
+        author: str,
+        room: str | None,
+        only_deleted: bool = False,
+        at_us: int | None = None,
     ) -> Forgotten:
         """Erase records for good, in the outbox too."""
         wanted = set(check_ids(ids))
         await self.outbox.refresh()
         if any(wanted.intersection(entry.ids) for entry in self.outbox.pending.values()):
             self._refuse("forgetting what has pending changes")
-        done = await self._true("forgetting", lambda store: store.forget(ids, author, room, only_deleted))
+        done = await self._true(
+            "forgetting", lambda store: store.forget(ids, author, room, only_deleted, at_us)
+        )
         await self.outbox.forget(ids)
         return done
 
