@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent import clock
-from dgent.blocks import Library, errors
+from dgent.blocks import Library, cards, errors
 from dgent.blocks.budget import Part, estimate, fit
 from dgent.blocks.record import version_id
 from dgent.blocks.wrapper import escaped, quoted, tag_name, wrapped
 from dgent.errors import InputError
+from dgent.model.query import Query
 from tests.blocks.agents import Counting, Open, library, scout, scribe, u
 from tests.blocks.conftest import Rival
 
@@ -236,6 +238,39 @@ async def test_what_was_done_since_a_time_is_told(scout: Library, scribe: Librar
     text = await scout.render(since=start)
     assert tags(text)[-1] == "memory:activity" and "you: append rules" in text
     assert "memory:activity" not in await scribe.render(since=start)
+
+
+async def test_only_headers_of_blocks_that_are_wanted_are_read(
+    quick: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(30):
+        await quick.create(f"old {n}", kind="archival")
+        await quick.create(f"idle {n}")
+    other = await quick.create("a/b")
+    for label, kind in (("me", "core"), ("seen", "log"), ("now", "working")):
+        await quick.create(label, kind=kind, pinned=kind == "working")
+    read: list[str] = []
+    recall = quick._universe.recall
+
+    async def counted(query: Query) -> Any:
+        found = await recall(query)
+        read.extend(each.value.label for each in found if each.schema_name == "block.block")
+        return found
+
+    monkeypatch.setattr(quick._universe, "recall", counted)
+    assert tags(await quick.render()) == ["block:me", "block:now", "block:seen"]
+    assert sorted(read) == ["me", "now", "seen"]
+    for named in ("a/b", "scout/a/b", other.id):
+        assert "block:a/b" in tags(await quick.render(referenced=named))
+    read.clear()
+    assert [each.label for each in await quick.list(kind="core")] == ["me"]
+    assert [each.label for each in await quick.list(kind="log", shared=True)] == ["seen"]
+    assert sorted(read) == ["me", "seen"]
+    monkeypatch.setattr(cards, "NEAR", 10)
+    read.clear()
+    with pytest.raises(errors.BlockNotFound) as missing:
+        await quick.get("noww")
+    assert "did you mean 'now'" in missing.value.hint and len(read) <= 10
 
 
 # -- wrappers ---------------------------------------------------------------------------------------------

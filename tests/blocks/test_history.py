@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgent
-from dgent.blocks import Block, Library, Shape, Template, chain, document, errors
+from dgent.blocks import Block, Library, Shape, Template, chain, document, errors, past
 from dgent.blocks.shape import Section
 from dgent.errors import InputError, VersionConflict
 from tests.blocks.agents import before_commit
@@ -279,3 +279,34 @@ def test_a_text_becomes_any_other(old: str, new: str) -> None:
     one.write(old)
     one.become(other)
     assert one.text() == new
+
+
+async def test_only_pages_with_the_wanted_versions_are_read(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
+        monkeypatch.setattr(chain, name, value)
+    block = await library.create("notes")
+    for n in range(60):
+        await block.append(f"{n} ")
+    whole = await block.history()
+    read: list[int] = []
+    unpack = past.unpack
+
+    def counted(block: str, first: int, last: int, content: bytes) -> Any:
+        read.append(last)
+        return unpack(block, first, last, content)
+
+    monkeypatch.setattr(past, "unpack", counted)
+    assert await block.history(2) == whole[:2] and not read
+    for limit in (0, 1, 5, 20, 61, 100):
+        assert await block.history(limit) == whole[:limit]
+    read.clear()
+    assert await block.history(20) == whole[:20]
+    assert len(read) <= 3
+    read.clear()
+    assert (await block._chain.find(9)).number == 9
+    assert len(read) == 1
+    read.clear()
+    await block.undo()
+    assert not read

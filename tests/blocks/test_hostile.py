@@ -102,7 +102,7 @@ async def test_junk_in_the_content(quick: Library, folded: Block, what: str, kin
     await damage(quick, WHICH[what](folded.id), content=JUNK[kind])
     wrong = await look_at_all(quick, folded)
     if what == "page":
-        assert wrong == ["history", "early", "diff", "undo", "rollback"]
+        assert wrong == ["history", "early", "diff", "rollback"]
     else:
         assert {"text", "undo", "append"} <= set(wrong)
     await check_the_others(quick, what != "page")
@@ -114,7 +114,7 @@ async def test_data_of_another_kind(quick: Library, folded: Block, what: str, ki
     await damage(quick, WHICH[what](folded.id), data=DATA[kind])
     wrong = await look_at_all(quick, folded)
     assert ("text" in wrong) == (what != "page")
-    assert {"history", "diff", "undo"} <= set(wrong)
+    assert {"history", "diff"} <= set(wrong)
     await check_the_others(quick, what == "snapshot")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import given
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 
 from dgent.blocks.checking import measure, record
 from dgent.blocks.document import Document
+from dgent.blocks.errors import NoMatch
 from dgent.blocks.filling import fill
 from dgent.blocks.form import contents, rendered
 from dgent.blocks.shape import Field, Section, Shape, container, field_container
+from dgent.errors import InputError
 
 TASKS = Shape("list", (Field("title", required=True), Field("done", "boolean", default=False)), max_items=5)
 FACTS = Shape("map", (Field("name", default="x"), Field("tags", "list"), Field("mood", "counter", default=5)))
@@ -96,3 +99,26 @@ def test_going_back_brings_back_everything(before: list[Any], after: list[Any]) 
         edit(document, kind, a, b)
     document.revert_to(frontiers)
     assert rendered(SHAPE, document) == wanted
+
+
+def told(found: Any) -> list[dict[str, Any]]:
+    """A tree as the library under the document tells it."""
+    return [{"id": each["id"], "data": each["meta"], "children": told(each["children"])} for each in found]
+
+
+MOVES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 20)), max_size=40)
+
+
+@given(MOVES)
+def test_a_tree_is_read_in_its_order(moves: list[tuple[int, int, int]]) -> None:
+    document, ids = Document(), list[str]()
+    for kind, a, b in moves:
+        with suppress(InputError, NoMatch):
+            if kind < 2 or not ids:
+                parent = ids[a % len(ids)] if ids and a % 3 else None
+                ids.append(document.add_node(parent, {"n": b}, place=0 if b % 2 else None))
+            elif kind == 2:
+                document.move_node(ids[a % len(ids)], ids[b % len(ids)] if b % 4 else None)
+            else:
+                document.delete_node(ids[a % len(ids)])
+    assert document.nodes() == told(document._doc.get_tree("nodes").get_value_with_meta())

@@ -6,7 +6,7 @@ allowed a moment ago and is not allowed any more is not done, and an edit needs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from dgent.universe.universe import Universe
 
 Reader = Universe | Transaction
 Card = Crystal[BlockRecord]
+Where = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -79,25 +80,31 @@ class Caller:
         card = await reader.get(id)
         return await self.standing(reader, id, card.value.owner) if _is_there(card) else None
 
-    async def visible(self, reader: Reader, label: str | None = None) -> list[Standing]:
-        """The standing with every block that it may see: its own, those of all, and those it was given."""
-        found = await self.own(reader, label, {"$in": [self.agent, CONSTELLATION]})
+    async def visible(self, reader: Reader, *wanted: Where, limit: int | None = None) -> list[Standing]:
+        """The standing with the blocks that it may see: its own, those of all, and those it was given.
+
+        With `wanted` only those that fit one of these filters; `limit` is for its own and those of all.
+        """
+        everyone = {"owner": {"$in": [self.agent, CONSTELLATION]}}
+        found = await self.own(reader, *({**everyone, **each} for each in wanted or ({},)), limit=limit)
         members = await self._memberships(reader)
         shares = await self.received(reader, members)
         cards = await reader.get_many(list(dict.fromkeys(each.value.block for each in shares)))
         for card in cards:
-            if _is_there(card) and label in (None, card.value.label):
+            if _is_there(card) and (not wanted or any(_fits(card.value, each) for each in wanted)):
                 mine = [each for each in shares if each.value.block == card.id]
                 standing = _of_shared(card, mine, members)
                 found += [] if standing is None else [standing]
         return sorted(found, key=self._order)
 
-    async def own(self, reader: Reader, label: str | None = None, owner: Any = None) -> list[Standing]:
-        """The standing with its own blocks, by label."""
-        where: dict[str, Any] = {"owner": owner or self.agent, "active": True}
-        where |= {} if label is None else {"label": label}
-        found = await reader.recall(Query(schema=BLOCK.name, where=where, limit=None))
-        return sorted((self.of_own(card) for card in found), key=self._order)
+    async def own(self, reader: Reader, *wanted: Where, limit: int | None = None) -> list[Standing]:
+        """The standing with its own blocks, by label; with `wanted` those that fit one of these filters."""
+        found: dict[str, Card] = {}
+        for each in wanted or ({},):
+            where = {"owner": self.agent, "active": True, **each}
+            cards = await reader.recall(Query(schema=BLOCK.name, where=where, limit=limit))
+            found |= {card.id: card for card in cards}
+        return sorted((self.of_own(card) for card in found.values()), key=self._order)
 
     async def received(
         self, reader: Reader, members: Iterable[Crystal[MemberRecord]] | None = None
@@ -135,6 +142,15 @@ def _of_shared(
     through = [each for each in members if group_id(each.value.group) == best.value.to]
     permission = gate.least(card.value.permission, best.value.permission)
     return Standing(card, permission, permission == "admin", (best, *through))
+
+
+def _fits(card: BlockRecord, where: Where) -> bool:
+    """Whether a filter of fields, each equal to a value or `$in` some, lets a card pass."""
+    fields = vars(card)
+    return all(
+        fields[name] in each["$in"] if isinstance(each, dict) else fields[name] == each
+        for name, each in where.items()
+    )
 
 
 def _is_there(card: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -64,6 +64,7 @@ class Block(Edits):
     def __init__(self, library: Authority, standing: Standing, chain: Chain | None = None) -> None:
         self._library, self._standing = library, standing
         self._read: tuple[Card, Shape] | None = None
+        self._measurement: tuple[Document, str, Card, str] | None = None
         self._chain = Chain(library._universe, standing.card.id) if chain is None else chain
 
     @property
@@ -194,8 +195,9 @@ class Block(Edits):
     async def history(self, limit: int | None = None) -> list[Version]:
         """Its versions, newest first."""
         await self._library._check(self, "read", "history")
-        found = await self._chain.versions()
-        return found[::-1][:limit]
+        chain = self._chain
+        found = await (chain.versions() if limit is None else chain.newest_versions(limit))
+        return found[::-1]
 
     async def at(self, version: int | None = None, *, time: datetime | None = None) -> View:
         """The block as it was at a version, or at a time."""
@@ -254,15 +256,31 @@ class Block(Edits):
 
     async def undo(self, *, by: str | None = None, expect: int | None = None) -> Version:
         """Take back the present version; `redo` has it again, and a new edit starts a branch."""
-        return await self._move("undo", version.undone, by, expect)
+
+        async def before() -> tuple[int, int]:
+            await self._chain.refresh()
+            here = self._chain.tail[-1]
+            return (await self._chain.find(here.node)).parent, here.number
+
+        return await self._move("undo", before, by, expect)
 
     async def redo(self, *, by: str | None = None, expect: int | None = None) -> Version:
         """Go on to the version that was last undone from here."""
-        return await self._move("redo", version.redone, by, expect)
+
+        async def after() -> tuple[int, int]:
+            versions = await self._chain.versions()
+            return version.redone(versions) or 0, versions[-1].number
+
+        return await self._move("redo", after, by, expect)
 
     async def visit(self, node: int, *, by: str | None = None) -> Version:
         """Go to any version of the tree, on whatever branch."""
-        return await self._move("visit", lambda _versions: _whole(node), by, None)
+
+        async def there() -> tuple[int, int]:
+            await self._chain.refresh()
+            return _whole(node), self._chain.number
+
+        return await self._move("visit", there, by, None)
 
     async def branches(self) -> list[Branch]:
         """The lines of edits there are, newest first."""
@@ -270,12 +288,12 @@ class Block(Edits):
         return version.branches(await self._chain.versions())
 
     async def _move(
-        self, op: str, where: Callable[[list[Version]], int | None], by: str | None, expect: int | None
+        self, op: str, where: Callable[[], Awaitable[tuple[int, int]]], by: str | None, expect: int | None
     ) -> Version:
+        """Make it what it was at a node of the tree: `where` says which, and at which version it says so."""
         permit = await self._library._check(self, "overwrite", op)
-        versions = await self._chain.versions()
-        node = where(versions)
-        if node is None or node < 1:
+        node, newest = await where()
+        if node < 1:
             raise errors.VersionNotFound(f"there is nothing to {op} in {self.label!r}")
         target = await self._chain.find(node)
         return await self._edit(
@@ -284,7 +302,7 @@ class Block(Edits):
             await self._back(target),
             by,
             f"{op} to version {target.node}",
-            versions[-1].number if expect is None else expect,
+            newest if expect is None else expect,
             node=target.node,
             permit=permit,
         )
@@ -483,8 +501,11 @@ class Block(Edits):
         """A document's text and its length; of a text only the length, which costs nothing."""
         if self.document_kind == "text":
             return None, document.length()
-        text = self._rendered(document)
-        return text, len(text)
+        # What an edit leaves is what the next one begins with.
+        frontiers, card, known = document.frontiers, self._card, self._measurement
+        if known is None or known[0] is not document or known[1] != frontiers or known[2] is not card:
+            self._measurement = known = document, frontiers, card, self._rendered(document)
+        return known[3], len(known[3])
 
     def _recorded(
         self, op: str, node: int | None, size: int, added: int, removed: int, message: str

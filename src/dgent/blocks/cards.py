@@ -28,6 +28,8 @@ from dgent.errors import DgentError, InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
+NEAR = 200  # of an agent's newest blocks are compared with a label that is not there
+
 
 class Cards(Authority):
     """The part of a library that keeps its blocks' cards."""
@@ -91,7 +93,7 @@ class Cards(Authority):
         own = None if owner not in (None, self.agent) else await self._find(self._universe, self.agent, label)
         if own is not None:
             return Block(self, self._caller.of_own(own))
-        others = [] if owner == self.agent else await self._caller.visible(self._universe, label)
+        others = [] if owner == self.agent else await self._caller.visible(self._universe, {"label": label})
         others = [each for each in others if owner in (None, each.card.value.owner)]
         if not others:
             raise await self._missing(label, owner)
@@ -118,8 +120,8 @@ class Cards(Authority):
         if kind is not None:
             one_of(kind, BLOCK_KINDS, "kind")
         look = self._caller.visible if shared else self._caller.own
-        found = await look(self._universe)
-        return [Block(self, each) for each in found if kind in (None, each.card.value.kind)]
+        found = await look(self._universe, {} if kind is None else {"kind": kind})
+        return [Block(self, each) for each in found]
 
     async def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
         """Give a block another label."""
@@ -310,7 +312,7 @@ class Cards(Authority):
 
     async def _missing(self, label: str, owner: str | None) -> DgentError:
         """The error for a label that leads nowhere: with the labels that are near it."""
-        seen = await self._caller.visible(self._universe)
+        seen = await self._caller.visible(self._universe, limit=NEAR)
         labels = [each.card.value.label for each in seen if owner in (None, each.card.value.owner)]
         near = difflib.get_close_matches(label, labels, 3)
         whose = f"{owner} shares no" if owner not in (None, self.agent) else f"{self.agent} has no"

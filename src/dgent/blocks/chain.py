@@ -402,12 +402,22 @@ class Chain:
 
     # -- looking back -----------------------------------------------------------------------
 
-    async def versions(self) -> list[Version]:
-        """Every version, oldest first."""
+    async def versions(self, after: int = 0) -> list[Version]:
+        """The versions after one, oldest first."""
         async with self.alone:
             await self.renew()
-            folded = await self._past.versions()
-            return [*(version for version in folded if version.number <= self.folded), *self.tail]
+            return await self._versions(after)
+
+    async def newest_versions(self, count: int) -> list[Version]:
+        """So many of the newest versions, oldest first."""
+        async with self.alone:
+            await self.renew()
+            return (await self._versions(max(0, self.number - count)))[-count:] if count > 0 else []
+
+    async def _versions(self, after: int) -> list[Version]:
+        folded = await self._past.versions(after) if after < self.folded else []
+        known = [*(version for version in folded if version.number <= self.folded), *self.tail]
+        return [version for version in known if version.number > after]
 
     async def find(self, number: int) -> Version:
         """One version."""

@@ -6,10 +6,11 @@ blocks of the agent, those of others, working blocks, logs, and last what has ju
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dgent import clock
 from dgent.blocks import bulk, errors, notice
@@ -34,6 +35,7 @@ MAX_DIFFS = 10  # blocks whose differences are shown; others are only named
 MAX_DIFF_CHARS = 2000
 MAX_NAME_CHARS = 80  # of a crumb or a trail
 ACTIVITIES = 15
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # of a block, as every one is made
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,23 @@ class Wanted:
         """Whether a block is referenced: by its label, its owner and label, or its id."""
         return not self.referenced.isdisjoint((card.label, f"{card.owner}/{card.label}", id))
 
+    def filters(self) -> list[dict[str, Any]]:
+        """What to look for: every block that is shown fits one of these, and few others do."""
+        found: list[dict[str, Any]] = [
+            {"kind": {"$in": ["core", "log"]}},
+            {"kind": "working", "pinned": True},
+        ]
+        if any(map(_ID.fullmatch, self.referenced)):
+            return [*found, {"kind": "working"}]
+        parts = [name.split("/") for name in self.referenced]
+        labels = sorted({"/".join(part[start:]) for part in parts for start in range(len(part))})
+        return [*found, {"kind": "working", "label": {"$in": labels}}] if labels else found
+
 
 async def context(library: Library, wanted: Wanted) -> Context:
     """The memory part of a prompt for an agent."""
     groups: dict[int, list[Standing]] = {group: [] for group in ORDER}
-    visible = await library._caller.visible(library._universe)
+    visible = await library._caller.visible(library._universe, *wanted.filters())
     for standing in visible:
         group = _group(library.agent, standing, wanted)
         if group is not None:

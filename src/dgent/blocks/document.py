@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import loro
@@ -433,8 +434,20 @@ class Document:
 
     def nodes(self, name: str = NODES) -> list[dict[str, Any]]:
         """The nodes of a tree, each with its children, in order."""
-        found: Any = self._doc.get_tree(name).get_value_with_meta()
-        return [_node(each) for each in found]
+        # Not get_value_with_meta, which takes twenty times as long.
+        tree = self._doc.get_tree(name)
+        below: dict[str | None, list[tuple[int, dict[str, Any]]]] = {}
+        made: dict[str, dict[str, Any]] = {}
+        for each in tree.get_nodes(False):
+            id, parent = _id_text(each.id), None if each.parent is None else _id_text(each.parent)
+            data: Any = tree.get_meta(each.id).get_deep_value()
+            made[id] = {"id": id, "data": dict(data), "children": []}
+            below.setdefault(parent, []).append((each.index, made[id]))
+        for parent, children in below.items():
+            children.sort(key=itemgetter(0))
+            if parent is not None:
+                made[parent]["children"] += [node for _, node in children]
+        return [node for _, node in below.get(None, ())]
 
     def add_node(
         self, parent: str | None, data: Mapping[str, Any], name: str = NODES, place: int | None = None
@@ -444,7 +457,7 @@ class Document:
         above = None if parent is None else _tree_id(tree, parent)
         made = tree.create(above) if place is None else tree.create_at(_room(tree, above, place, 1), above)
         _change(tree.get_meta(made), data)
-        return f"{made.counter}@{made.peer}"
+        return _id_text(made)
 
     def has_node(self, id: str, name: str = NODES) -> bool:
         """Whether a node is there."""
@@ -558,9 +571,5 @@ def _bare(node: dict[str, Any]) -> Any:
     return node["data"], [_bare(each) for each in node["children"]]
 
 
-def _node(found: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "id": found["id"],
-        "data": found["meta"],
-        "children": [_node(each) for each in found.get("children", ())],
-    }
+def _id_text(id: Any) -> str:
+    return f"{id.counter}@{id.peer}"

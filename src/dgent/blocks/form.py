@@ -7,7 +7,6 @@ like another field, item or entry.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from dgent.blocks.document import Document
@@ -94,6 +93,10 @@ def _record(value: Any) -> str:
     """An item or an entry on one line: its first text as it is, and the rest by name."""
     if not isinstance(value, dict):
         return flat(value)
+    if len(value) == 1:
+        [(name, only)] = value.items()
+        leads = name in _LEADING and isinstance(only, str)
+        return "" if only is None else flat(only) if leads else f"{flat(name)}: {flat(only)}"
     first = next((name for name in _LEADING if isinstance(value.get(name), str)), None)
     names = [name for name in sorted(value, key=_order) if name != first and value[name] is not None]
     parts = [f"{flat(name)}: {flat(value[name])}" for name in names]
@@ -153,13 +156,13 @@ def _counter(_shape: Shape, document: Document, _limit: int | None, section: str
 
 
 def _tree(_shape: Shape, document: Document, _limit: int | None, section: str) -> str:
-    return "\n".join(_branches(document.nodes(container(section, BODY["tree"])), 0))
-
-
-def _branches(nodes: list[dict[str, Any]], depth: int) -> Iterator[str]:
-    for node in nodes:
-        yield "  " * depth + "- " + flat(_record(node["data"]), "  " * (depth + 1))
-        yield from _branches(node["children"], depth + 1)
+    left = [(node, 0) for node in reversed(document.nodes(container(section, BODY["tree"])))]
+    lines = []
+    while left:
+        node, depth = left.pop()
+        lines.append("  " * depth + "- " + flat(_record(node["data"]), "  " * (depth + 1)))
+        left += [(each, depth + 1) for each in reversed(node["children"])]
+    return "\n".join(lines)
 
 
 def _composite(shape: Shape, document: Document, limit: int | None, _section: str) -> str:
@@ -191,7 +194,7 @@ _RENDER = {
 def flat(value: Any, indent: str = "  ") -> str:
     """A value as one text, whose further lines are indented."""
     if isinstance(value, str):
-        return _BREAK.sub("\n" + indent, value)
+        return value if value.isprintable() else _BREAK.sub("\n" + indent, value)
     if isinstance(value, list):
         return "[" + ", ".join(flat(each, indent) for each in value) + "]"
     if isinstance(value, dict):

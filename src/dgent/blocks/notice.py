@@ -109,7 +109,7 @@ async def notice_of(agent: str, look: Look, in_full: bool = True) -> Notice | No
     block, chain = look.block, look.block._chain
     if not chain.loaded:
         await chain.refresh()
-    versions = chain.tail if chain.folded <= look.version else await chain.versions()
+    versions = chain.tail if chain.folded <= look.version else await chain.versions(look.version)
     theirs = [each for each in versions if each.number > look.version and each.by != agent]
     if not theirs:
         return None

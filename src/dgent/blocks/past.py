@@ -6,7 +6,8 @@ an old version is built from the last state before it and the few updates since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dgent.blocks import errors
@@ -32,18 +33,16 @@ class Past:
     def __init__(self, universe: Universe, block: str) -> None:
         self._universe, self._block = universe, block
 
-    async def versions(self) -> list[Version]:
-        """Every folded version, oldest first."""
-        found: list[Version] = []
-        for each in await self.records():
-            found += self.read(each).versions
-        return found
+    async def versions(self, after: int = 0) -> list[Version]:
+        """The folded versions after one, oldest first; only the pages that have some of them are read."""
+        records = await self._some(lambda listed: _with(listed, after + 1))
+        found = [version for each in records for version in self.read(each).versions]
+        return [version for version in found if version.number > after]
 
     async def find(self, number: int) -> Version | None:
         """One folded version; None when it is in no page."""
-        for each in await self.records():
-            if each.value.first <= number <= each.value.last:
-                return self.read(each).versions[number - each.value.first]
+        for each in await self._some(lambda listed: _with(listed, number, number)):
+            return self.read(each).versions[number - each.value.first]
         return None
 
     async def at(self, version: Version) -> Document:
@@ -61,12 +60,22 @@ class Past:
 
     async def _needed(self, number: int) -> list[Crystal[PageRecord]]:
         """The pages that a version is built from."""
+
+        def choose(listed: list[Crystal[PageRecord]]) -> list[Crystal[PageRecord]]:
+            before = _with(listed, 0, number)
+            states = [place for place, each in enumerate(before) if each.value.state]
+            start = max((place for place in states if before[place].value.last <= number), default=0)
+            return before[start:]
+
+        return await self._some(choose)
+
+    async def _some(
+        self, choose: Callable[[list[Crystal[PageRecord]]], list[Crystal[PageRecord]]]
+    ) -> list[Crystal[PageRecord]]:
+        """Some of the pages, chosen before what they hold is read; oldest first."""
         query = Query(schema=PAGE.name, prefix=f"{self._block}/p/", limit=None, content=False)
         while True:
-            listed = [each for each in await self._listed(query) if each.value.first <= number]
-            states = [place for place, each in enumerate(listed) if each.value.state]
-            start = max((place for place in states if listed[place].value.last <= number), default=0)
-            ids = [each.id for each in listed[start:]]
+            ids = [each.id for each in choose(await self._listed(query))]
             read = [*map(readable, await self._universe.get_many(ids), ids)]
             found = [each for each in read if each is not None]
             if len(found) == len(ids):  # else they were rewritten meanwhile
@@ -89,6 +98,11 @@ class Past:
     def read(self, record: Crystal[PageRecord]) -> Page:
         """What a page holds."""
         return unpack(self._block, record.value.first, record.value.last, record.datum.content)
+
+
+def _with(listed: list[Crystal[PageRecord]], first: int, last: float = math.inf) -> list[Crystal[PageRecord]]:
+    """Those pages that have versions from one number to another, or to the end."""
+    return [each for each in listed if each.value.last >= first and each.value.first <= last]
 
 
 def built(pages: Iterable[Page], number: int) -> Document:

@@ -196,7 +196,7 @@ class EntryRecord:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-BLOCK = Schema("block.block", contract=BlockRecord, indexes=("owner", "label"), owner=ROOM)
+BLOCK = Schema("block.block", contract=BlockRecord, indexes=("owner", "label", "kind", "pinned"), owner=ROOM)
 VERSION = Schema("block.version", contract=VersionRecord, owner=ROOM, history="none")
 PAGE = Schema("block.page", contract=PageRecord, owner=ROOM, history="none")
 SNAPSHOT = Schema("block.snapshot", contract=SnapshotRecord, owner=ROOM, history="none")

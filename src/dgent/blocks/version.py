@@ -59,14 +59,6 @@ class Branch:
     current: bool
 
 
-def undone(versions: Sequence[Version]) -> int | None:
-    """The node that undo goes back to; None when there is nothing before the present one."""
-    if not versions:
-        return None
-    node = _node(versions, versions[-1].node)
-    return None if node is None or node.number == 0 else node.parent
-
-
 def redone(versions: Sequence[Version]) -> int | None:
     """The node that redo goes on to: the child of the present one that was last left."""
     if not versions:
