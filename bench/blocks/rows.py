@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
 from time import perf_counter
@@ -18,13 +19,16 @@ from dgent.blocks.document import Document
 LONG = 6_000  # characters; then half of it goes
 STEP = 50  # edits in a round
 VIEWS = 60
+EDITORS = 4
 
 
 async def blocks(plan: Plan, stores: Stores) -> list[Row]:
     """All of it."""
     path = stores.path("blocks")
     rows = await _edits(plan, path, stores)
-    rows += await _looking(plan, path)
+    together = stores.path("editors")
+    await _write_together(plan, together)
+    rows += await _looking(plan, together)
     rows += await _context(plan, stores)
     return rows
 
@@ -32,13 +36,14 @@ async def blocks(plan: Plan, stores: Stores) -> list[Row]:
 class Writer:
     """Edits of one block, of the kinds that an agent makes; each is one version."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, *, alone: bool = True) -> None:
         self._block, self._choose, self._number = block, random.Random(1), count()
+        self._alone = alone  # then what it has in memory is what there is
 
     async def edit(self) -> None:
         """One of them: most add a line, some change a word, and a text that is too long is cut."""
         number = next(self._number)
-        text = self._block._chain.document.text()
+        text = self._block._chain.document.text() if self._alone else await self._block.text()
         if len(text) > LONG:
             await self._block.edit_range(1, text[: LONG // 2].count("\n"), "")
         elif number % 3 == 2 and text:
@@ -121,6 +126,19 @@ async def _updates(block: Block) -> int:
 
 def _size(path: str) -> int:
     return sum(file.stat().st_size for file in Path(path).parent.glob(Path(path).name + "*"))
+
+
+async def _write_together(plan: Plan, path: str) -> None:
+    """A block with as many versions, by several programs that take turns as they please."""
+    say(f"  {plan.edits:,} edits by {EDITORS} programs")
+    choose = random.Random(3)
+    async with AsyncExitStack() as opened:
+        stores = [dgent.open(f"sqlite:///{path}", durability="relaxed") for _ in range(EDITORS)]
+        libraries = [Library(await opened.enter_async_context(each), agent="scout") for each in stores]
+        await libraries[0].create("notes", limit=10**6)
+        writers = [Writer(await each.get("notes"), alone=False) for each in libraries]
+        for _ in range(plan.edits):
+            await choose.choice(writers).edit()
 
 
 async def _looking(plan: Plan, path: str) -> list[Row]:

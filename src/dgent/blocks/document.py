@@ -23,6 +23,8 @@ from dgent.errors import InputError
 
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
+MANY = 4  # updates that are merged together
+MAX_APART_BYTES = 64 * 1024  # of them
 PIECE = 1_000  # letters that are inserted at once
 MAX_REVERTED = 4_000  # letters that came and went since a state that is gone back to
 
@@ -51,9 +53,11 @@ class Document:
         made = cls()
         if snapshot:
             made.merge(snapshot, MAX_SNAPSHOT_BYTES)
-        made.merge_all(updates)
-        made.check_usable()
-        made.snapshot()  # and so is its history
+        some = list(updates)
+        made.merge_all(some)
+        if some:  # a snapshot alone has checksums of every part, and is read only as far as it is used
+            made.check_usable()
+            made.snapshot()
         made.settled()
         return made
 
@@ -67,11 +71,19 @@ class Document:
         for each in some:
             if not isinstance(each, bytes) or len(each) > limit:
                 raise errors.DocumentCorrupt(f"an update of a document is at most {limit} bytes")
-        # One after the other: taken in as a batch they cost the square of the text's length. One that waits
-        # for a later one is asked again when that is there.
+        # Without the history before them, many small ones are taken in before the state is computed, once for
+        # all of them. With long ones that would cost the square of the text's length.
+        small = len(some) >= MANY and sum(map(len, some)) <= MAX_APART_BYTES
+        apart = small and self._doc.is_shallow()
+        if apart:
+            guarded(self._doc.detach)
+        # One that waits for a later one is asked again when that is there.
         take = self._doc.import_
         waiting: list[bytes] = guarded(lambda: [each for each in some if take(each).pending])
-        if waiting and guarded(lambda: any(take(each).pending for each in waiting)):
+        waits = bool(waiting) and guarded(lambda: any(take(each).pending for each in waiting))
+        if apart:
+            guarded(self._doc.attach)
+        if waits:
             raise errors.DocumentCorrupt("an update builds on others that are not there")
 
     def check_usable(self) -> None:
