@@ -126,9 +126,12 @@ class Chain:
         It is one read of two small records. What others store after it is merged with the edit. While the
         store cannot be reached, what is in memory has to do.
         """
-        if self._loaded and (await self._read_newer() or self._universe.degraded is not None):
-            return
-        await self.renew()
+        if self._loaded and not await self._read_newer():
+            if self._universe.degraded is not None:
+                return
+            self.forget()
+        if not self._loaded:
+            await self._load()
 
     async def rebase(self, update: bytes) -> bool:
         """Take in what others have written, below an update of this document that is not stored yet.
