@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from dgent import settingfile
+from dgent import private, settingfile
 from dgent.errors import ConfigError, InputError
 from dgent.settingfile import mask
 
@@ -247,19 +247,12 @@ def make_private(folder: Path) -> bool:
 
     Folders that exist keep their permissions.
     """
-    if os.path.isdir(folder):
-        return False
     try:
-        if folder.parent != folder:
-            make_private(folder.parent)
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        if os.path.isdir(folder):  # another process was faster
-            return False
-        raise ConfigError(f"{folder} is in the way: it is not a folder") from None
+        return private.make_folder(str(folder))
+    except FileExistsError as error:
+        raise ConfigError(f"{error.filename} is in the way: it is not a folder") from None
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
-    return True
+        raise ConfigError(f"{error.filename or folder} cannot be made: {error.strerror}") from None
 
 
 @contextmanager
@@ -274,26 +267,6 @@ def private_files() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-def _make_private_file(path: Path) -> None:
-    """An empty file for the user only, unless there is one. SQLite gives its log the same permissions.
-
-    It gets its name after it was closed: closing a database in a process drops the locks that SQLite
-    holds there.
-    """
-    if os.path.lexists(path):
-        return
-    import tempfile
-
-    # Where links are not possible, the folder keeps others out.
-    with suppress(OSError):
-        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        try:
-            os.link(made, path)
-        finally:
-            os.unlink(made)
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
@@ -332,7 +305,7 @@ def _default(environment: Mapping[str, str] | None) -> Settings:
             warnings.warn(text, UserWarning, stacklevel=3)
     if settings.folder is not None:
         make_private(settings.folder)
-        _make_private_file(settings.folder / DATABASE)
+        private.make_file(str(settings.folder / DATABASE))
     return settings
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dgent import private
 from dgent.cupboard.builtin import DESCRIPTION
 from dgent.cupboard.config import Config
 from dgent.cupboard.definition import Defined, Definitions
@@ -43,7 +44,7 @@ async def opened(config: Config) -> Universe:
     place = config.place
     if config.backend != "memory":
         try:
-            Path(config.data_dir).expanduser().mkdir(parents=True, exist_ok=True)
+            private.make_folder(str(Path(config.data_dir).expanduser()))
         except OSError as error:
             raise StorageError(f"the folder {config.data_dir} cannot be made: {error.strerror}") from None
     universe = universes.open(**place)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dgent import private
 from dgent.errors import Busy, Closed, Corrupt, FormatTooNew, NoBackendAvailable, NotFound
 from dgent.model.datum import Datum
 from dgent.store.backend import Keep
@@ -273,9 +274,10 @@ class _OpeningFolder(Opening):
         folder = Folder(making.path)  # makes it, or says why it cannot be used
         folder.close()
         with disk_errors(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            private.make_folder(os.path.dirname(path))
             ignore = os.path.join(os.path.dirname(path), ".gitignore")
             if not os.path.exists(ignore):
+                private.make_file(ignore)
                 with open(ignore, "w", encoding="ascii") as file:
                     file.write("*\n")
 

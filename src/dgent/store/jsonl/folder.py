@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
-from dgent import clock, ids
+from dgent import clock, ids, private
 from dgent.errors import Corrupt, FormatTooNew, NoBackendAvailable, OutcomeUnknown
 from dgent.store.jsonl import filename
 from dgent.store.jsonl.lock import FolderLock
@@ -61,7 +62,7 @@ class Folder:
                         f"the folder of {self.path} does not exist", hint="make it, or correct the path"
                     )
                 with suppress(FileExistsError):
-                    os.mkdir(self.path)
+                    os.mkdir(self.path, private.FOLDER)
             found = self._format()
             if found is not None:
                 return found
@@ -192,7 +193,7 @@ class Folder:
             os.close(self._open.pop(name)[0])
         while len(self._open) >= MAX_OPEN:
             os.close(self._open.pop(next(iter(self._open)))[0])
-        file = os.open(self.file(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        file = os.open(self.file(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, private.FILE)
         self._open[name] = file, os.fstat(file).st_ino
         if not inode:
             self._sync_names()
@@ -211,7 +212,12 @@ class Folder:
         """Write a file durably beside the one that it may replace later; returns its name."""
         staged = f".{name}.{os.getpid()}{TEMPORARY}"
         temporary = self.file(staged)
-        with disk_errors(self.path), _removed_on_failure(temporary), open(temporary, "wb") as file:
+        like = self._like(name)
+        with (
+            disk_errors(self.path),
+            _removed_on_failure(temporary),
+            open(temporary, "wb", opener=like) as file,
+        ):
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
@@ -254,6 +260,20 @@ class Folder:
     def is_switching(self) -> bool:
         """Whether a rewriting is under way, or was cut short."""
         return os.path.lexists(self.file(MANIFEST))
+
+    def _like(self, name: str) -> Callable[[str, int], int]:
+        """Makes a file with the permissions of one that is there, or for the user alone."""
+        try:
+            mode = stat.S_IMODE(os.stat(self.file(name)).st_mode)
+        except OSError:
+            mode = private.FILE
+
+        def make(path: str, flags: int) -> int:
+            handle = os.open(path, flags | os.O_CLOEXEC, private.FILE)
+            os.fchmod(handle, mode)
+            return handle
+
+        return make
 
     def tidy(self) -> None:
         """Finish or undo what a process left that died while it rewrote files."""

@@ -7,6 +7,7 @@ import os
 import random
 import time
 
+from dgent import private
 from dgent.errors import Busy
 from dgent.store import file
 
@@ -35,7 +36,7 @@ class FolderLock:
 
     def _try(self) -> bool:
         if self._file is None:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private.FILE)
             here = os.fstat(self._file)
             self._which = here.st_dev, here.st_ino
         if not file.try_lock(self._file):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import apsw
 
+from dgent import private
 from dgent.errors import (
     Busy,
     Closed,
@@ -48,6 +49,7 @@ def connect(path: str, durability: str, *, wait: bool) -> apsw.Connection:
     """A connection to the store's file; with `wait` it lets other processes finish, up to 30 s."""
     check_library()
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+    private.make_file(path)
     connection = apsw.Connection(path, flags=flags, statementcachesize=128)
     try:
         connection.set_busy_handler(Patience() if wait else None)
