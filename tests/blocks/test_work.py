@@ -84,8 +84,9 @@ async def test_odd_records_are_left_out_or_told_of_plainly(
 ) -> None:
     for name in work.KINDS:
         for n in range(2):
-            await u.put(dgent.Datum(f"odd-{name}", data={**data, "n": n}, schema=name, schema_version=1))
-        await u.delete(f"odd-{name}")
+            odd = dgent.Datum(f"odd-{name}", data={**data, "n": n}, schema=name, schema_version=1)
+            await u.for_room("cupboard").put(odd)
+        await u.for_room("cupboard").delete(f"odd-{name}")
     found = await told(scout)
     assert {each[3] for each in found} == {""} and {each[1] for each in found} >= {"create", "delete"}
 

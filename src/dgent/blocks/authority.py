@@ -10,6 +10,7 @@ from dgent.blocks.access import Caller, Card
 from dgent.blocks.kind import CONSTELLATION
 from dgent.blocks.permit import Consent, Permit, Request, agreed
 from dgent.blocks.record import ROOM, SCHEMAS, AuditRecord
+from dgent.blocks.rule import RULE
 from dgent.errors import InputError
 from dgent.universe.universe import Universe
 
@@ -35,6 +36,7 @@ class Authority:
         self.agent = agent
         self.trust = gate.check_trust(trust)
         universe.register(*SCHEMAS)
+        universe.rules[ROOM] = RULE
         self._universe = universe.for_room(ROOM)
         self._universe.author = agent  # who its commits are by, whoever the universe is opened for
         self._caller = Caller(agent, self.trust)

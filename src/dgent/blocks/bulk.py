@@ -17,7 +17,7 @@ from dgent.blocks.access import Card
 from dgent.blocks.chain import Chain
 from dgent.blocks.document import Document
 from dgent.blocks.form import rendered
-from dgent.blocks.record import redaction_id, snapshot_id, version_id
+from dgent.blocks.record import REDACTION, SNAPSHOT, VERSION, redaction_id, snapshot_id, version_id
 from dgent.blocks.shape import Shape
 from dgent.blocks.version import REWRITES
 from dgent.model.datum import Datum
@@ -187,4 +187,5 @@ async def _get(universe: Universe, ids: Sequence[str]) -> list[Datum | None]:
     found: list[Datum | None] = []
     for start in range(0, len(ids), AT_ONCE):
         found += await universe.get_many(ids[start : start + AT_ONCE], raw=True)
-    return found
+    mine = (REDACTION.name, SNAPSHOT.name, VERSION.name)  # whatever else has such an id is not of blocks
+    return [each if each is not None and each.schema in mine else None for each in found]

@@ -8,7 +8,7 @@ goes on there, and none is done twice. At the end both are compared, record by r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
@@ -22,7 +22,7 @@ from dgent.exchange.moment import Moment
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import Change, Commit, Delete, Op, Put
+from dgent.store.backend import EVERY_ROOM, Change, Commit, Delete, Op, Put
 from dgent.store.upkeep import Pace, Progress
 from dgent.universe import feed
 from dgent.universe.contracts import Contracts
@@ -116,7 +116,6 @@ class _Copying:
         self._rev = 0 if mark is None or mark.rev is None else mark.rev
         self.seq = 0 if mark is None else int(mark.data["seq"])
         self._step = 0 if mark is None else int(mark.data["step"])
-        self._owners: dict[str, str] = {}
         self._at: int | None = None  # of the source's commit that is repeated, or was repeated last
         self._follows_forgets = mark is None or bool(mark.data.get("forgets"))
         self._forgot = self.seq  # what the source forgot up to this commit is forgotten in the target
@@ -148,9 +147,6 @@ class _Copying:
         if mine:
             await _refuse_strangers(target, mine[0])
         copying = cls(source, target, name, mine[0] if mine else None)
-        for known in (await source.stats()).schemas:
-            if known.owner is not None:
-                copying._owners[known.name] = known.owner
         if not mine:
             copying._forgot = await source.seq()  # what was forgotten before the first look never comes
         elif not copying._follows_forgets:
@@ -203,10 +199,8 @@ class _Copying:
         await self._commit([], "system", OWN, floor)
 
     async def _put_all(self, batch: Sequence[Datum]) -> None:
-        """Put records, those of each room on their own."""
-        for room in {self._owners.get(datum.schema or "") for datum in batch}:
-            mine = [datum for datum in batch if self._owners.get(datum.schema or "") == room]
-            await self._commit([_put(datum) for datum in mine], "system", OWN, self.seq)
+        """Put records as they are."""
+        await self._commit([_put(datum) for datum in batch], "system", OWN, self.seq)
 
     async def replay(self, change: Change) -> None:
         """Do a commit of the source again; versions that it no longer keeps are left out."""
@@ -226,7 +220,7 @@ class _Copying:
     async def _forget(self, at_us: int = 0) -> None:
         """Forget in the target what the source has forgotten until now, no earlier than its last commit."""
         until = await self.source.seq()
-        await forget_gone(self.source, self.target, self._owners, at_us)
+        await forget_gone(self.source, self.target, at_us)
         self._forgot = until
 
     async def _commit(self, ops: Sequence[Op], author: str, note: str | None, seq: int) -> None:
@@ -239,19 +233,10 @@ class _Copying:
             schema=MARK.name,
             schema_version=MARK.version,
         )
-        rooms = {self._owners.get(op.datum.schema or "") for op in ops if isinstance(op, Put)} - {None}
-        room = rooms.pop() if rooms else await self._room_of(ops)
-        commit = Commit((*ops, Put(mark, self._rev)), author=author, note=note, room=room, at_us=self._at)
+        ops = (*ops, Put(mark, self._rev))
+        commit = Commit(ops, author=author, note=note, room=EVERY_ROOM, at_us=self._at)
         done = await self.target.backend.commit(commit, self.target.contracts)
         self._rev, self.seq, self._step = done.written[-1].rev, seq, self._step + 1
-
-    async def _room_of(self, ops: Iterable[Op]) -> str | None:
-        """The room of what is deleted: the op itself does not say what it was."""
-        if not self._owners:
-            return None
-        held = await self.target.get_many([op.id for op in ops], raw=True)
-        rooms = {self._owners.get(datum.schema or "") for datum in held if datum is not None} - {None}
-        return rooms.pop() if rooms else None
 
     # -- comparing ------------------------------------------------------------------------
 
@@ -273,11 +258,9 @@ class _Copying:
             held = await self.source.get_many([datum.id for datum in batch], as_of=seq, raw=True)
             gone += [datum for datum, old in zip(batch, held, strict=True) if old is None]
         # After the reading: it is of one moment, and the mark keeps no older versions of itself.
-        for room in {self._owners.get(datum.schema or "") for datum in gone}:
-            mine = [datum for datum in gone if self._owners.get(datum.schema or "") == room]
-            for start in range(0, len(mine), BATCH):
-                ops = [Delete(datum.id) for datum in mine[start : start + BATCH]]
-                await self._commit(ops, "system", OWN, self.seq)
+        for start in range(0, len(gone), BATCH):
+            ops = [Delete(datum.id) for datum in gone[start : start + BATCH]]
+            await self._commit(ops, "system", OWN, self.seq)
         return ours.told() if ours.told() == theirs.told() else None
 
     async def proven(self, seq: int) -> tuple[int, str]:

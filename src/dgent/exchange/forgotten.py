@@ -16,18 +16,16 @@ from dgent.universe.universe import Universe
 BATCH = 500
 
 
-async def forget_gone(source: Universe, target: Universe, owners: Mapping[str, str], at_us: int) -> None:
+async def forget_gone(source: Universe, target: Universe, at_us: int) -> None:
     """Forget in a copy, with every version, the records that its source has forgotten.
 
-    `owners` are the rooms that own schemas, `at_us` is the time of the commit. What a redaction erased in the
-    source goes with them.
+    `at_us` is the time of the commit. What a redaction erased in the source goes with them.
     """
-    gone: dict[str | None, list[str]] = {}
+    gone: list[str] = []
     async for some in _known(target):
-        for id in await _gone(source, target, list(some)):
-            gone.setdefault(owners.get(some[id] or ""), []).append(id)
-    for room, ids in gone.items():
-        await target.backend.forget(ids, "system", room, at_us=at_us)
+        gone += await _gone(source, target, list(some))
+    if gone:
+        await target.backend.forget(gone, "system", EVERY_ROOM, at_us=at_us)
     await target.forget()  # what an earlier call may have left on the disk
 
 

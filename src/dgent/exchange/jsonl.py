@@ -22,9 +22,10 @@ from dgent import codec
 from dgent.errors import Conflict, Corrupt, Denied, InputError, NotFound, Unsupported
 from dgent.exchange import lines, place
 from dgent.exchange.moment import Moment
+from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Put
+from dgent.store.backend import EVERY_ROOM, Put
 from dgent.store.sqlite.upkeep import in_thread
 from dgent.store.upkeep import Pace, Progress, forgotten_among, upkeep_of
 from dgent.universe.universe import Universe
@@ -204,6 +205,9 @@ class _Import:
     ) -> None:
         self.universe, self.file, self.checked, self.existing = universe, file, checked, existing
         self.owned, self.pace = owned, pace
+        # Records of rooms go into a store that has nothing of these rooms, and no record among a room's ids.
+        self._rooms = not checked.schemas.keys().isdisjoint(reserved.OWNERS)
+        self._writing = universe.for_room(EVERY_ROOM) if self._rooms else universe
         self.whole = checked.records <= ONE_COMMIT and checked.size <= ONE_COMMIT_BYTES
         self.counts = {"added": 0, "replaced": 0, "unchanged": 0, "skipped": 0}
 
@@ -219,7 +223,7 @@ class _Import:
                 # For a reply that gets lost; another run begins at another seq and makes another key.
                 key = f"import/{self.checked.sha256}/{start}/{number}"
                 note = f"import {self.checked.sha256[:12]}"
-                last = (await self.universe.commit(ops, key=key, note=note)).seq
+                last = (await self._writing.commit(ops, key=key, note=note)).seq
         return Imported(**self.counts, seq=last, dry_run=dry_run)
 
     async def refuse_others(self) -> None:
@@ -241,6 +245,8 @@ class _Import:
         for start in range(0, len(part), 500):
             some = [_authored(datum, self.universe.author) for datum in part[start : start + 500]]
             ids = [datum.id for datum in some]
+            if self._rooms:
+                await self._refuse_among(some)
             stored = await self.universe.get_many(ids, raw=True)
             absent = [id for id, there in zip(ids, stored, strict=True) if there is None]
             gone = await forgotten_among(self.universe.backend, absent) if absent else frozenset()
@@ -262,6 +268,17 @@ class _Import:
                 ids=others[: lines.NAMED],
             )
         return ops
+
+    async def _refuse_among(self, datums: list[Datum]) -> None:
+        """Refuse what is of no room and would stand among the ids of one."""
+        plain = [each.id for each in datums if "/" in each.id and each.schema not in reserved.OWNERS]
+        roots = {id: id.partition("/")[0] for id in plain}
+        wanted = [root for root in dict.fromkeys(roots.values()) if root]
+        found = zip(wanted, await self.universe.get_many(wanted, raw=True), strict=True)
+        taken = {root for root, datum in found if datum is not None and datum.schema in self.owned}
+        for id, root in roots.items():
+            if root in taken or root in reserved.ROOTS:
+                raise Denied(f"{id!r} is among the ids of a room", hint="leave it out of the export", id=id)
 
     def _verdict(self, datum: Datum, there: Datum | None, gone: frozenset[str]) -> str:
         if there is None:

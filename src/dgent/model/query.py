@@ -31,7 +31,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What to find, in which order, and how much of it; a wrong field is a QueryError at once.
 
     `order_by="created_at"` is the time of the record; any other text is a path into its data, and
-    the tuple `("created_at",)` is a data field of that name.
+    the tuple `("created_at",)` is a data field of that name. `allow` is one more test that a record must
+    pass, made by whoever may not show everything; it is no part of the query's digest.
     """
 
     schema: str | None = None
@@ -50,6 +51,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     offset: int = 0
     cursor: str | None = None
     content: bool = True
+    allow: Callable[[Datum], bool] | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -169,6 +171,8 @@ def _check_page(query: Query) -> None:
         raise refusal("offset", f"must be 0 to {MAX_OFFSET}, not {offset!r}", "page with the cursor instead")
     if cursor is not None and (not isinstance(cursor, str) or not cursor):
         raise refusal("cursor", f"must be the text of an earlier answer, not {cursor!r}")
+    if query.allow is not None and not callable(query.allow):
+        raise refusal("allow", f"must be a function of a record, not {query.allow!r}")
     for field, flag in (("descending", query.descending), ("content", query.content)):
         if type(flag) is not bool:
             raise refusal(field, f"must be True or False, not {flag!r}")
@@ -189,4 +193,5 @@ def _envelope_checks(query: Query) -> tuple[Callable[[Datum], bool], ...]:
         (since, lambda datum: since is not None and datum.created_at >= since),
         (until, lambda datum: until is not None and datum.created_at < until),
     ]
-    return tuple(check for wanted, check in checks if wanted is not None)
+    made = [check for wanted, check in checks if wanted is not None]
+    return tuple(made if query.allow is None else [*made, query.allow])

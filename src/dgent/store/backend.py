@@ -15,8 +15,14 @@ from dgent.store.row import Rows
 LIVE: Literal["live"] = "live"
 """An expectation: some live version must be there, whichever."""
 
-Expect: TypeAlias = int | Literal["live"] | None
-"""None: no check; 0: no live version; n: exactly that rev; LIVE: any live version."""
+NEW: Literal["new"] = "new"
+"""An expectation: nobody ever had this id, also nobody whose record is deleted or forgotten."""
+
+Expect: TypeAlias = int | Literal["live", "new"] | None
+"""None: no check; 0: no live version; n: exactly that rev; LIVE: any live version; NEW: never a version."""
+
+EVERY_ROOM = "*"
+"""The room of a commit that copies records of all rooms as they are."""
 
 Kind: TypeAlias = Literal[
     "data", "undo", "forget", "compact", "upgrade", "declare", "complete", "abandon", "merge"

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent.errors import Corrupt, Denied
-from dgent.model import order
+from dgent.model import order, reserved
 from dgent.model import path as paths
 from dgent.store.backend import Declaration
 
@@ -147,8 +147,9 @@ def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaStat
     Declarations of one version add up. An older version than the newest known changes nothing. An
     owner stays: whoever declares a schema without knowing its room must not open it to everyone.
     """
-    if wanted.owner is not None and state.owner is not None and wanted.owner != state.owner:
-        raise Denied(f"{state.name!r} belongs to the room {state.owner!r}, not to {wanted.owner!r}")
+    owner = state.owner or reserved.OWNERS.get(state.name)
+    if wanted.owner is not None and owner is not None and wanted.owner != owner:
+        raise Denied(f"{state.name!r} belongs to the room {owner!r}, not to {wanted.owner!r}")
     if wanted.version < state.iv:
         return state
     if wanted.version > state.iv:

@@ -11,11 +11,25 @@ import msgspec
 from dgent import clock, codec, ids
 from dgent.errors import InputError, SchemaError
 from dgent.model import path as paths
-from dgent.store.backend import KINDS, Check, Commit, Declaration, Delete, Guard, Keep, Op, Put, Shaped
+from dgent.store.backend import (
+    KINDS,
+    LIVE,
+    NEW,
+    Check,
+    Commit,
+    Declaration,
+    Delete,
+    Guard,
+    Keep,
+    Op,
+    Put,
+    Shaped,
+)
 
 MAX_SEQ = 2**63 - 1
 MAX_VERSION = 2**31
 _OPS = frozenset((Put, Delete, Check))
+_WORDS = (LIVE, NEW)
 
 
 def check_seq(value: object, field: str) -> int:
@@ -61,9 +75,11 @@ def check_op(op: Op) -> None:
     if type(op) not in _OPS:
         raise InputError(f"an op is a Put, a Delete or a Check, not {type(op).__name__}", field="ops")
     expect = op.expect
-    if not (expect is None or expect == "live" or (type(expect) is int and 0 <= expect <= MAX_SEQ)):
+    if not (expect is None or expect in _WORDS or (type(expect) is int and 0 <= expect <= MAX_SEQ)):
         hint = "0 means: must not exist"
-        raise InputError(f"expect must be None, a rev or LIVE, not {expect!r}", field="expect", hint=hint)
+        raise InputError(
+            f"expect must be None, a rev, LIVE or NEW, not {expect!r}", field="expect", hint=hint
+        )
     if type(op) is Put and op.indexed is not None:
         # Index keys are made while writing, when it is too late to refuse.
         if not isinstance(op.indexed, Shaped) or not isinstance(op.indexed.data, dict):

@@ -14,18 +14,19 @@ import msgspec
 
 from dgent import clock, codec, ids
 from dgent.errors import (
-    Denied,
     InputError,
     KeyReused,
     NewerRecord,
     VersionConflict,
 )
-from dgent.model import order
+from dgent.model import order, reserved
 from dgent.model import path as paths
+from dgent.store import owning
 from dgent.store import row as rows
 from dgent.store.backend import (
     KINDS,
     LIVE,
+    NEW,
     Check,
     Commit,
     Committed,
@@ -60,7 +61,7 @@ from dgent.store.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writi
 from dgent.store.row import Draft, Row
 
 MAX_OPS = 1_000_000
-_NEW = (None, 0)  # what an op may expect that creates a record
+_NEW = (None, 0, NEW)  # what an op may expect that creates a record
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
@@ -177,10 +178,12 @@ class Ledger:
         None when it is anything else, or is to be refused; nothing is written then.
         """
         kernel, op = self.kernel, commit.ops[0]
-        if made is None or op.expect not in _NEW or kernel.head(op.id) is not None:
+        if made is None or op.expect not in _NEW or "/" in op.id or kernel.head(op.id) is not None:
             return None
         state = kernel.state(made.schema)
         if state is None or made.sv not in state.seen or (state.owner or commit.room) != commit.room:
+            return None
+        if op.expect == NEW or (state.owner is None and made.schema in reserved.OWNERS):
             return None
         if made.sv == state.iv:
             keys = field_keys(state, made.plain)
@@ -214,11 +217,13 @@ class Ledger:
         expect = op.expect
         if expect is not None:
             rev = head.rev if live and head is not None else 0
-            if rev == 0 if expect == LIVE else rev != expect:
+            if not self._is_as_expected(op, rev, head) and not (
+                expect == 0 and owning.is_foreign(self.kernel, op.id, head, commit.room)
+            ):
                 raise _mismatch(op.id, expect, rev)
         if type(op) is Check:
             return _Verdict(op, None, head, SAME)
-        self._check_owner(op.id, head if live else None, made, commit.room)
+        owning.check_owner(self.kernel, op.id, head, made, commit.room)
         if made is None:
             return _Verdict(op, None, head, DELETE if live else SAME)
         if head is None or not live:
@@ -226,19 +231,12 @@ class Ledger:
         self._check_newer(op.id, head, made, commit)
         return _Verdict(op, made, head, SAME if self._equal(head, made) else PUT)
 
-    def _check_owner(self, id: str, head: Row | None, made: Draft | None, room: str | None) -> None:
-        schemas = set() if head is None else {self.kernel.name(head.schema)}
-        if made is not None:
-            schemas.add(made.schema)
-        for schema in schemas:
-            state = self.kernel.state(schema)
-            if state is not None and state.owner is not None and state.owner != room:
-                raise Denied(
-                    f"{id!r} is of the schema {schema!r}, which only the room {state.owner!r} writes",
-                    hint=f"use the {state.owner} operations",
-                    id=id,
-                    schema=schema,
-                )
+    def _is_as_expected(self, op: Op, rev: int, head: Row | None) -> bool:
+        if op.expect == LIVE:
+            return rev > 0
+        if op.expect == NEW:
+            return head is None and not self.kernel.forgotten_rev(op.id)
+        return rev == op.expect
 
     def _check_newer(self, id: str, head: Row, made: Draft, commit: Commit) -> None:
         if commit.kind == "undo" or commit.at_us is not None:
@@ -528,7 +526,9 @@ def commit_time(commit: Commit, last: int) -> int:
 
 
 def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:
-    if rev == 0:
+    if expect == NEW:
+        message = f"{id!r} is or was the id of a record"
+    elif rev == 0:
         message = f"{id!r} does not exist" + ("" if expect == LIVE else f" at rev {expect}")
     elif expect == 0:
         message = f"{id!r} exists already, at rev {rev}"

@@ -61,6 +61,12 @@ class _Candidate(NamedTuple):
 
 def make_plan(reading: Reading, query: Query, view: View) -> Plan:
     """The plan for a query, judged by the sizes of the streams it could read."""
+    plan = _plan(reading, query, view)
+    # No index knows what a gate allows, so every row is looked at.
+    return plan if query.allow is None else plan._replace(exact=False)
+
+
+def _plan(reading: Reading, query: Query, view: View) -> Plan:
     if query.parent is not None:
         return _parent_plan(reading, query)
     if query.prefix is not None:

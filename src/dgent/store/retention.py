@@ -22,6 +22,7 @@ from dgent.store.catalog import (
 )
 from dgent.store.kernel import FORGET, Logged, Scan, Writing
 from dgent.store.ledger import Ledger
+from dgent.store.owning import owner_of_schema
 from dgent.store.row import Row, datum_of
 
 FILL_BATCH = 2000
@@ -71,9 +72,9 @@ def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
 
 
 def _check_owner(kernel: Writing, row: Row, room: str | None) -> None:
-    state = kernel.state(kernel.name(row.schema))
-    if state is not None and state.owner is not None and state.owner != room:
-        raise Denied(f"{row.id!r} belongs to the room {state.owner!r}", id=row.id)
+    owner = owner_of_schema(kernel, kernel.name(row.schema))
+    if owner is not None and room not in (owner, EVERY_ROOM):
+        raise Denied(f"{row.id!r} belongs to the room {owner!r}", id=row.id)
 
 
 def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Commit, Declaration, Delete, Put
+from dgent.store.backend import EVERY_ROOM, NEW, Backend, Commit, Declaration, Delete, Put
 from dgent.testing.contract import (
     STORED,
     Contract,
@@ -83,6 +83,52 @@ class SchemaContract(Contract):
                 assert error.hint
         await commit(store, Put(typed("a", 2)), Delete("free"), room="blocks")
         assert (await stats_of(store)).owner == "blocks"
+
+    async def test_a_room_owns_the_ids_below_its_records(self, store: Backend) -> None:
+        await store.declare(Declaration("note", 1, owner="blocks"))
+        await commit(store, Put(typed("a", 1)), Put(typed("gone", 1)), room="blocks")
+        await commit(store, Delete("gone"), room="blocks")
+        below = ("a/u/1", "a/", "a//", "note/x", "gone/u/1", "gone", "block.agent/x", "cupboard/x")
+        for id in below:
+            for expect in (None, 0) if id == "gone" else (None, 0, NEW):
+                op = Put(record(id), expect=expect)
+                for room in (None, "other"):
+                    await refused("denied", store.commit(Commit([op], room=room), STORED))
+                    await refused("denied", store.commit(Commit([op, Put(record("x"))], room=room), STORED))
+        assert await found(store, Query(limit=None)) == ["a"]
+        await put(store, record("b/u/1"), record("aa/u"), record("/a"), record("/"), record("notes/x"))
+        await commit(store, Put(typed("a/u/1")), Put(typed("gone/u")), room="blocks")
+
+    async def test_what_is_in_the_way_of_a_room_is_not_there(self, store: Backend) -> None:
+        await put(store, record("a/u/1"), record("b/u/1"))
+        await store.declare(Declaration("note", 1, owner="blocks"))
+        await commit(store, Put(typed("a", 1)), room="blocks")
+        await refused("version_conflict", commit(store, Put(typed("b/u/1"), expect=0), room="blocks"))
+        await refused("denied", put(store, record("a/u/1", 2)))
+        await commit(store, Put(typed("a/u/1", 5), expect=0), room="blocks")
+        assert [version.rev for version in await store.history("a/u/1", None)] == [2, 1]
+        await refused("version_conflict", commit(store, Put(typed("a/u/1", 6), expect=0), room="blocks"))
+        await refused("denied", delete(store, "a/u/1"))
+
+    async def test_what_is_foreign_below_a_room_can_be_deleted(self, store: Backend) -> None:
+        await put(store, record("a/u/1"))
+        await store.declare(Declaration("note", 1, owner="blocks"))
+        await commit(store, Put(typed("a", 1)), room="blocks")
+        await delete(store, "a/u/1")
+        await refused("denied", put(store, record("a/u/1", 2)))
+
+    async def test_reserved_schemas_have_their_owner_from_the_start(self, store: Backend) -> None:
+        for name, owner in (("block.version", "blocks"), ("cupboard.crumb", "cupboard")):
+            await refused("denied", put(store, typed("x", schema=name)))
+            await refused("denied", commit(store, Put(typed("x", schema=name)), room="other"))
+            await refused("denied", store.declare(Declaration(name, 1, owner="other")))
+            await store.declare(Declaration(name, 1))
+            await refused("denied", put(store, typed("x", schema=name)))
+            await commit(store, Put(typed("x", schema=name)), room=owner)
+            await commit(store, Delete("x"), room=owner)
+            await refused("denied", put(store, record("x")))
+            await commit(store, Put(record("x")), Put(record("x/y")), room=EVERY_ROOM)
+            await commit(store, Delete("x"), Delete("x/y"))
 
     async def test_an_owner_is_not_lost_by_declaring_without_one(self, store: Backend) -> None:
         await store.declare(Declaration("note", 1, owner="blocks"))

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from dgent.errors import VersionConflict
-from dgent.store.backend import LIVE, Backend, Check, Delete, Expect, Op, Put
+from dgent.store.backend import LIVE, NEW, Backend, Check, Delete, Expect, Op, Put
 from dgent.testing.contract import DAY, Contract, commit, delete, everything, put, record, refused
 
 CASES: list[tuple[str, Expect, bool]] = [
@@ -15,21 +15,25 @@ CASES: list[tuple[str, Expect, bool]] = [
     ("never there", 0, True),
     ("never there", 1, False),
     ("never there", LIVE, False),
+    ("never there", NEW, True),
     ("at rev 2", None, True),
     ("at rev 2", 0, False),
     ("at rev 2", 1, False),
     ("at rev 2", 2, True),
     ("at rev 2", 3, False),
     ("at rev 2", LIVE, True),
+    ("at rev 2", NEW, False),
     ("deleted at rev 2", None, True),
     ("deleted at rev 2", 0, True),
     ("deleted at rev 2", 1, False),
     ("deleted at rev 2", 2, False),
     ("deleted at rev 2", LIVE, False),
+    ("deleted at rev 2", NEW, False),
     ("forgotten at rev 1", None, True),
     ("forgotten at rev 1", 0, True),
     ("forgotten at rev 1", 1, False),
     ("forgotten at rev 1", LIVE, False),
+    ("forgotten at rev 1", NEW, False),
 ]
 
 

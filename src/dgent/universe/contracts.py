@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, get_origin
 
 from dgent.errors import Corrupt, InputError, NewerRecord, NotFound, SchemaError, Unreadable
+from dgent.model import reserved
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.schema import Schema
@@ -67,6 +68,13 @@ class Contracts:
                 f"no schema is registered for {kind.__name__}", hint="call u.register(Schema(...)) first"
             )
         return schema
+
+    def is_foreign(self, datum: Datum, room: str | None) -> bool:
+        """Whether a record has an id below another one and is not of the room that asks."""
+        if room is None or "/" not in datum.id:
+            return False
+        schema = self.named(datum.schema)
+        return (reserved.OWNERS.get(datum.schema or "") if schema is None else schema.owner) != room
 
     def all(self) -> list[Schema[Any]]:
         """Every registered schema."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
@@ -14,12 +14,28 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Change, Item
 from dgent.universe.contracts import Contracts
+from dgent.universe.gate import Gate
 
 if TYPE_CHECKING:
     from dgent.store.degraded.backend import DegradableBackend
 
 BATCH = 256
 WAIT_S = 5.0
+
+
+async def changes(backend: Backend, since: int, limit: int | None, until: int | None) -> list[Change]:
+    """Commits after a seq and up to another one, in order."""
+    most = 2**62 if limit is None else limit
+    if until is None:
+        return await backend.changes(since, most)
+    most = min(most, max(1, until - since))
+    if isinstance(backend, Gate):
+        return await backend.changes(since, most, until)
+    return [each for each in await backend.changes(since, most) if (each.seq or 0) <= until]
+
+
+Admit: TypeAlias = Callable[[Change], Awaitable[Change | None]]
+"""What a gate leaves of a commit; None when there is nothing to see."""
 
 
 async def watch(
@@ -31,9 +47,13 @@ async def watch(
     with `left=True` when the version before it matched. Where that version is not kept (a schema with
     `history="none"`) both are shown: one report too many does no harm, a missed one does.
     """
+    admit: Admit | None = None
+    if isinstance(backend, Gate):
+        admit = backend.admit
+        backend = backend.inner
     if hasattr(backend, "notices"):
         degradable = cast("DegradableBackend", backend)
-        async with aclosing(_watch_degradable(degradable, contracts, since, query)) as following:
+        async with aclosing(_watch_degradable(degradable, contracts, since, query, admit)) as following:
             async for change in following:
                 yield change
         return
@@ -44,8 +64,8 @@ async def watch(
         for change in changes:
             assert change.seq is not None, "a commit in the log has a number"
             since = change.seq
-            shown = await _shown(backend, contracts, change, query)
-            if shown.items:
+            shown = await _shown(backend, contracts, change, query, admit)
+            if shown is not None and shown.items:
                 yield shown
         if not changes:
             # Commits of schemas that stay off the feed move the seq on without showing.
@@ -54,14 +74,18 @@ async def watch(
 
 
 async def _watch_degradable(
-    backend: DegradableBackend, contracts: Contracts, since: int | None, query: Query | None
+    backend: DegradableBackend,
+    contracts: Contracts,
+    since: int | None,
+    query: Query | None,
+    admit: Admit | None,
 ) -> AsyncGenerator[Change, None]:
     """The same of a store that may be away: then what only this program knows of, marked as that."""
     listener = backend.notices.listener()
     while True:
         for told in listener.take():
-            shown = await _shown(backend, contracts, told, query)
-            if shown.items or not told.items:
+            shown = await _shown(backend, contracts, told, query, admit)
+            if shown is not None and (shown.items or not told.items):
                 yield shown
         if backend.degradation is not None:
             await listener.wait(WAIT_S)
@@ -77,8 +101,8 @@ async def _watch_degradable(
             continue
         for change in changes:
             since = change.seq or since
-            shown = await _shown(backend, contracts, change, query)
-            if shown.items:
+            shown = await _shown(backend, contracts, change, query, admit)
+            if shown is not None and shown.items:
                 yield shown
         if not changes:
             since = max(since, newest)
@@ -96,8 +120,13 @@ async def _either(*waits: Coroutine[Any, Any, Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _shown(backend: Backend, contracts: Contracts, change: Change, query: Query | None) -> Change:
-    items: list[Item] = []
+async def _shown(
+    backend: Backend, contracts: Contracts, change: Change, query: Query | None, admit: Admit | None
+) -> Change | None:
+    admitted = change if admit is None else await admit(change)
+    if admitted is None:
+        return None
+    change, items = admitted, list[Item]()
     for item in change.items:
         if query is None or _matches(contracts, item, query):
             items.append(item)

@@ -118,7 +118,12 @@ class Transaction:
         datum = await self._universe.backend.get(id)
         self._ids.add(id)
         await self._advance()
-        return datum if raw or datum is None else self._contracts.crystal(datum)
+        if raw or datum is None:
+            return datum
+        return None if self._is_foreign(datum) else self._contracts.crystal(datum)
+
+    def _is_foreign(self, datum: Datum) -> bool:
+        return self._contracts.is_foreign(datum, self._universe._room)
 
     async def get_many(self, ids_: Sequence[str], *, raw: bool = False) -> list[Any]:
         """One answer for each id, as this transaction sees them; unreadable records come back raw."""
@@ -132,7 +137,11 @@ class Transaction:
         puts = [op for id in wanted if isinstance(op := self._ops.get(id), Put)]
         mine = {datum.id: datum for datum in await own_datums(puts, self._ranks)}
         rows = [mine.get(id) or found.get(id) for id in wanted]
-        return [row if raw or row is None else self._contracts.lenient(row) for row in rows]
+        if raw:
+            return rows
+        return [
+            None if row is None or self._is_foreign(row) else self._contracts.lenient(row) for row in rows
+        ]
 
     async def exists(self, id: str) -> bool:
         """Whether a record is there, as this transaction sees it."""

@@ -46,6 +46,7 @@ from dgent.universe.alone import Names
 from dgent.universe.argument import check_limit, check_query, check_since, query_of
 from dgent.universe.collection import Collection
 from dgent.universe.contracts import Contracts, declaration, raw_of
+from dgent.universe.gate import Gate, Principal, Rule
 from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Universe:
         self._declaring = asyncio.Lock()
         self.names = Names()
         self.keepers: dict[str, history.Keeper] = {}  # rooms in use here, by name
+        self.rules: dict[str, Rule] = {}  # who may read what a room owns, by the room's name
         self._fills: set[asyncio.Task[None]] = set()
 
     # -- lifecycle ------------------------------------------------------------------------
@@ -123,8 +125,24 @@ class Universe:
 
     def for_room(self, name: str) -> Universe:
         """This universe as a room sees it, which may write the schemas that it owns."""
+        backend = self.backend.in_room(name) if isinstance(self.backend, Gate) else self.backend
+        return self._twin(_room=name, backend=backend)
+
+    def acting(self, principal: Principal) -> Universe:
+        """This universe as a principal may use it, who is the author of its commits.
+
+        It reads only what the rooms' rules let the principal see, and writes only what its trust covers.
+        """
+        if isinstance(self.backend, Gate):
+            raise InputError(f"this handle acts for {self.backend.principal.name!r} already")
+        if principal.trust == "partner":
+            return self._twin(author=principal.name)
+        gate: Backend = Gate(self, principal)
+        return self._twin(author=principal.name, backend=gate)
+
+    def _twin(self, **changed: Any) -> Universe:
         twin = object.__new__(Universe)
-        twin.__dict__.update(self.__dict__, _room=name)
+        twin.__dict__.update(self.__dict__, **changed)
         return twin
 
     def _check(self) -> None:
@@ -345,7 +363,9 @@ class Universe:
         ids.check_id(id)
         seq = None if as_of is None else await self._seq_of(as_of)
         datum = await self.backend.get(id, seq, lazy=not raw)
-        return datum if raw or datum is None else self.contracts.crystal(datum)
+        if raw or datum is None:
+            return datum
+        return None if self.contracts.is_foreign(datum, self._room) else self.contracts.crystal(datum)
 
     async def get_many(
         self, ids_: Sequence[str], *, as_of: int | datetime | None = None, raw: bool = False
@@ -355,7 +375,10 @@ class Universe:
         if isinstance(ids_, str) or not isinstance(ids_, Iterable):
             raise InputError(f"get_many takes ids, not {type(ids_).__name__}", field="ids")
         found = await self.backend.get_many(builtins.list(ids_), await self._seq_of(as_of))
-        return [d if raw or d is None else self.contracts.lenient(d) for d in found]
+        if raw:
+            return [*found]
+        is_foreign, lenient = self.contracts.is_foreign, self.contracts.lenient
+        return [None if d is None or is_foreign(d, self._room) else lenient(d) for d in found]
 
     async def exists(self, id: str) -> bool:
         """Whether a live record has this id."""
@@ -468,10 +491,12 @@ class Universe:
         await self._ready()
         return await history.undo(self, seq, only, force)
 
-    async def changes(self, since: int = 0, *, limit: int | None = 1000) -> builtins.list[Change]:
+    async def changes(
+        self, since: int = 0, *, limit: int | None = 1000, until: int | None = None
+    ) -> builtins.list[Change]:
         """Commits after a seq, in order; HistoryGone names the first one that is still there."""
         await self._ready()
-        return await self.backend.changes(check_since(since), check_limit(limit) or 2**62)
+        return await feed.changes(self.backend, check_since(since), check_limit(limit), until)
 
     async def watch(self, since: int | None = None, *, query: Query | None = None) -> AsyncIterator[Change]:
         """Every commit after a seq (from now on without one), in order, also of other processes."""

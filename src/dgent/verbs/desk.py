@@ -40,10 +40,18 @@ class Desk:
         self.out = out  # where a verb that writes a file writes when the file is called "-"
 
     async def universe(self) -> Universe:
-        """The universe that this call is about; opened when the first verb asks for it."""
+        """The universe of this call, as the caller may use it; opened when the first verb asks for it."""
         if self._universe is None:
             raise Unsupported("there is no store here", hint="give --url or a constellation")
-        return await self._universe()
+        universe = await self._universe()
+        if self.caller.trust == "partner":
+            return universe
+        from dgent.blocks.record import ROOM
+        from dgent.blocks.rule import RULE  # only where somebody is to be kept from something
+        from dgent.universe.gate import Principal
+
+        universe.rules.setdefault(ROOM, RULE)
+        return universe.acting(Principal(self.caller.agent or self.caller.id, self.caller.trust))
 
     @property
     def settings(self) -> Settings:

@@ -150,8 +150,8 @@ async def log(desk: Desk, ask: Back) -> Log:
         start = max(first - 1, end - 1 - WINDOW)
         entries += [
             entry_of(change)
-            for change in reversed(await u.changes(start, limit=WINDOW))
-            if change.seq is not None and change.seq < end and _is_wanted(change, ask)
+            for change in reversed(await u.changes(start, until=end - 1))
+            if _is_wanted(change, ask)
         ]
         end = start + 1
     # Whoever looks for something particular is not looking for work.
@@ -187,8 +187,8 @@ async def show(desk: Desk, ask: Target) -> Shown:
     if not (ask.target.isascii() and ask.target.isdigit()):
         return Shown(record=record_of(await found(u, ask.target)))
     seq = text.number(ask.target, "target")
-    changes = await u.changes(seq - 1, limit=1) if seq else []
-    if not changes or changes[0].seq != seq:
+    changes = await u.changes(seq - 1, until=seq) if seq else []
+    if not changes:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
     return Shown(commit=entry_of(changes[0]))
 

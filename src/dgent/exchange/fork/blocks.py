@@ -184,7 +184,7 @@ class Blocks:
         if not self._dry_run:
             for start in range(0, len(inside), BATCH):
                 some = inside[start : start + BATCH]
-                await carry(self._target, some, {each.schema or "": ROOM for each in some}, self._note)
+                await carry(self._target, some, self._note)
         value = theirs.card.value
         done: list[str] = []
 

@@ -13,7 +13,7 @@ from dgent.exchange.fork.baseline import EVERYTHING, INNER, proof
 from dgent.exchange.fork.origin import Origin
 from dgent.exchange.moment import Moment
 from dgent.model.datum import Datum
-from dgent.store.backend import Delete, Op
+from dgent.store.backend import EVERY_ROOM, Delete, Op
 from dgent.store.upkeep import Pace
 from dgent.universe import writing
 from dgent.universe.universe import Universe
@@ -64,12 +64,10 @@ class Selection:
 
     async def _remove(self, datums: Sequence[Datum]) -> None:
         """Take out what the source does not have: a copy that was gone on with may have older things."""
-        for room in {self._owners.get(each.schema or "") for each in datums}:
-            ids = [each.id for each in datums if self._owners.get(each.schema or "") == room]
-            universe = self.target if room is None else self.target.for_room(room)
-            for start in range(0, len(ids), BATCH):
-                ops: list[Op] = [Delete(id) for id in ids[start : start + BATCH]]
-                await universe.commit(ops, note="fork")
+        ids = [each.id for each in datums]
+        for start in range(0, len(ids), BATCH):
+            ops: list[Op] = [Delete(id) for id in ids[start : start + BATCH]]
+            await self.target.for_room(EVERY_ROOM).commit(ops, note="fork")
 
     async def _core(self) -> set[str]:
         """The core blocks; the roster goes along."""
@@ -132,19 +130,18 @@ class Selection:
         return found if found is not None and found.schema == BLOCK.name else None
 
     async def _carry(self, datums: Sequence[Datum]) -> None:
-        await carry(self.target, datums, self._owners, "fork")
+        await carry(self.target, datums, "fork")
         self.pace.add(len(datums))
 
 
-async def carry(target: Universe, datums: Iterable[Datum], owners: dict[str, str | None], note: str) -> None:
-    """Put records of another store into this one as they are, those of each room in its name."""
-    rooms: dict[str | None, list[Op]] = {}
+async def carry(target: Universe, datums: Iterable[Datum], note: str) -> None:
+    """Put records of another store into this one as they are, whichever room they are of."""
+    ops: list[Op] = []
     for datum in datums:
         plain = datum.replace(rev=None, seq=None)
-        op = writing.authored(writing.put_op(target.contracts, plain, None), target.author)
-        rooms.setdefault(owners.get(datum.schema or ""), []).append(op)
-    for room, ops in rooms.items():
-        await (target if room is None else target.for_room(room)).commit(ops, note=note)
+        ops.append(writing.authored(writing.put_op(target.contracts, plain, None), target.author))
+    if ops:
+        await target.for_room(EVERY_ROOM).commit(ops, note=note)
 
 
 async def read_block(universe: Universe, id: str, seq: int | None = None) -> list[Datum]:

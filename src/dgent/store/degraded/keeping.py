@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dgent.errors import VersionConflict
-from dgent.store.backend import LIVE, Check, Commit, Committed, Op, Put, Written
+from dgent.store.backend import LIVE, NEW, Check, Commit, Committed, Op, Put, Written
 from dgent.store.degraded import notice
 from dgent.store.degraded.entry import Entry, entry_for, name_of
 from dgent.store.degraded.overlay import Pending
@@ -61,7 +61,7 @@ async def _answer(backend: DegradableBackend, entry: Entry, repeated: bool) -> C
 async def _check(backend: DegradableBackend, op: Op, records: Mapping[str, Pending]) -> None:
     """Refuse an op that cannot be judged here; what can be judged by the pending commits is."""
     pending = records.get(op.id)
-    fresh = isinstance(op, Put) and op.expect == 0 and pending is None and _UUID7.fullmatch(op.id)
+    fresh = isinstance(op, Put) and op.expect in (0, NEW) and pending is None and _UUID7.fullmatch(op.id)
     if fresh or (op.expect is None and not isinstance(op, Check)):
         return
     if not backend.optimistic:
@@ -71,7 +71,7 @@ async def _check(backend: DegradableBackend, op: Op, records: Mapping[str, Pendi
         return  # judged at replay
     (datum,) = await backend.overlay.get_many([op.id])
     rev = 0 if datum is None else datum.rev
-    if rev == 0 if op.expect == LIVE else rev != op.expect:
+    if rev == 0 if op.expect == LIVE else rev != op.expect:  # nor is an id NEW that is in a pending commit
         told = f"is at rev {rev}, not {op.expect}," if rev else "is deleted"
         raise VersionConflict(
             f"{op.id!r} {told} in a pending commit", id=op.id, expected=op.expect, actual=rev

@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 
 from dgent import clock
-from dgent.store.backend import Op, Put
+from dgent.store.backend import NEW, Op, Put
 from dgent.store.catalog import Entry, SchemaState
 from dgent.store.kernel import Logged, Tip
 from dgent.store.ledger import Prepared
@@ -89,9 +89,12 @@ class Proposal(PostgresKernel):
         self._at = max(repeated) if jobs and len(repeated) == len(jobs) else None
         now = time.time()
         sure = self.locked or bool(self.catalog.forgot) or self.sure
-        wanted = [op.id for job in jobs for op in job.commit.ops if sure or not _is_new(op, now)]
+        ops = [op for job in jobs for op in job.commit.ops]
+        wanted = dict.fromkeys(op.id for op in ops if sure or not _is_new(op, now))
+        # Whose an id is depends on the record that it is below.
+        wanted |= dict.fromkeys(root for op in ops if type(op) is Put and (root := _root(op.id)))
         if wanted:
-            self._fetch_heads(wanted)
+            self._fetch_heads(list(wanted))
         elif not all(job.commit.ops for job in jobs):
             # The store is not sent a commit of nothing, so it is asked here where it stands.
             seq, at, _dk, version, _lag = self._all(self.texts.clock)[0]
@@ -221,12 +224,18 @@ class Proposal(PostgresKernel):
         self.changes.append(logged)
 
 
+def _root(id: str) -> str:
+    """The id that one with a slash is below, or nothing."""
+    root, slash, _ = id.partition("/")
+    return root if slash else ""
+
+
 def _is_new(op: Op, now: float) -> bool:
     """Whether an op creates a record under an id that `new_id` made a moment ago.
 
     The first 48 bits of such an id are the time. If it is in the store all the same, the store says so.
     """
-    if type(op) is not Put or op.expect not in (None, 0) or op.datum.rev:
+    if type(op) is not Put or op.expect not in (None, 0, NEW) or op.datum.rev:
         return False
     id = op.datum.id
     if len(id) != 36 or id[14] != "7":

@@ -1,0 +1,41 @@
+"""The names that dgent keeps for itself: schemas and ids of its rooms, also where a room was never used.
+
+A room's schemas say in the store whom they belong to as soon as the room is used there. Until then this list
+says it, so that nobody lays something ready for the room to find.
+"""
+
+from __future__ import annotations
+
+OWN = "dgent."  # how schemas and ids begin that are of no room
+LINKS = "dgent.association"  # of which everyone may make records
+
+_BLOCK_PRIVATE = (
+    *("share", "snapshot", "version"),
+    *("audit", "block", "checkpoint", "entry", "erasure", "page", "redaction", "seen"),
+)
+_BLOCKS = (*_BLOCK_PRIVATE, "agent", "group", "member")
+_CUPBOARD = (
+    *("catalog", "category", "crumb", "lease", "line", "link"),
+    *("metadata", "property", "schema", "stash", "trail"),
+)
+_OWN = ("conflict", "copy", "fork", "fork.base", "outbox", "outbox.home", "outbox.part")
+
+OWNERS: dict[str, str] = {
+    **{f"block.{name}": "blocks" for name in _BLOCKS},
+    **{f"cupboard.{name}": "cupboard" for name in _CUPBOARD},
+}
+"""The room of each schema."""
+
+ROOTS: dict[str, str] = {**OWNERS, "cupboard": "cupboard"}
+"""The room of the ids that begin with such a name and a slash."""
+
+PRIVATE: dict[str, frozenset[str]] = {
+    "blocks": frozenset(f"block.{name}" for name in _BLOCK_PRIVATE),
+    "dgent": frozenset(OWN + name for name in _OWN),
+}
+"""The schemas that nobody below a partner reads, unless their room has a rule that says who may."""
+
+
+def is_own(id: str, schema: str | None) -> bool:
+    """Whether a record would be one that dgent makes for itself, apart from its rooms."""
+    return id.startswith(OWN) or (schema is not None and schema.startswith(OWN) and schema != LINKS)

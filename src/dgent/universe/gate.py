@@ -1,0 +1,421 @@
+"""The gate: what a handle that acts for somebody reads and writes, whichever way it asks.
+
+It stands between a universe and its backend, so nothing that is asked of the store goes around it. A handle
+that acts for nobody in particular has none, and pays nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
+
+import msgspec
+
+from dgent import ids as ids_
+from dgent.errors import Corrupt, Denied, HistoryGone, InputError
+from dgent.model import reserved
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store.backend import (
+    NEW,
+    STORED,
+    Backend,
+    BackendStats,
+    Change,
+    Check,
+    Commit,
+    Committed,
+    Compacted,
+    Declaration,
+    Declared,
+    Delete,
+    Forgotten,
+    Guard,
+    Item,
+    Keep,
+    Op,
+    Page,
+    Put,
+    Rank,
+    Reverted,
+    Version,
+    View,
+)
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
+
+Trust: TypeAlias = Literal["partner", "friend", "conversant", "untrusted"]
+TRUSTS: tuple[Trust, ...] = ("partner", "friend", "conversant", "untrusted")
+BATCH = 1000  # commits that are read at once
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Whom a handle acts for, and how far that one is trusted.
+
+    A partner reads and writes everything, a friend everything but other agents' things and what cannot be
+    undone, a conversant reads and adds records, and who is untrusted does neither.
+    """
+
+    name: str
+    trust: Trust
+
+    def __post_init__(self) -> None:
+        ids_.check_name(self.name, "principal")
+        if self.trust not in TRUSTS:
+            known = ", ".join(TRUSTS)
+            raise InputError(f"{self.trust!r} is not a trust", hint=f"use one of {known}", field="trust")
+
+
+class Scope(Protocol):
+    """What a principal may see of a room's records."""
+
+    def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
+        """Judge one version of a record; `datum` is None where it is no longer kept."""
+        ...
+
+
+class Rule(Protocol):
+    """What a room says of who may read the schemas that it owns."""
+
+    schemas: frozenset[str]
+    """Those that not everyone may read."""
+
+    async def scope(self, universe: Universe, principal: Principal) -> Scope:
+        """What a principal may see now; the universe is the room's own and shows everything."""
+        ...
+
+
+class _Nothing:
+    """The scope of who may see nothing, and of a room whose rule is not known here."""
+
+    def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
+        return False
+
+
+class _Closed:
+    """The rule for the reserved schemas of rooms that are not loaded: nobody sees them."""
+
+    def __init__(self, schemas: frozenset[str]) -> None:
+        self.schemas = schemas
+
+    async def scope(self, universe: Universe, principal: Principal) -> Scope:
+        return _Nothing()
+
+
+class _Scopes:
+    """The scopes of all rooms as of a commit, by schema; a schema without one is for everyone."""
+
+    def __init__(self, by_schema: Mapping[str, Scope]) -> None:
+        self._by_schema = by_schema
+
+    def sees(self, id: str | None, schema: str | None, datum: Datum | None) -> bool:
+        """Judge one version of a record."""
+        schema = schema if datum is None else datum.schema
+        scope = self._by_schema.get(schema or "")
+        if scope is None or id is None:
+            return True
+        try:
+            return scope.sees(id, schema or "", datum)
+        except Corrupt:
+            return False  # whose it is cannot be read
+
+    def allow(self, datum: Datum) -> bool:
+        """Judge a record, as a query asks."""
+        return self.sees(datum.id, datum.schema, datum)
+
+    def shown(self, change: Change) -> Change | None:
+        """A commit without what is hidden; None when there is nothing left of it.
+
+        Its note speaks of all that it changed, so it is only for who sees all of that.
+        """
+        items = tuple(item for item in change.items if self._shows(item))
+        if len(items) == len(change.items):
+            return change
+        return msgspec.structs.replace(change, items=items, note=None) if items else None
+
+    def _shows(self, item: Item) -> bool:
+        kept = [datum for datum in (item.datum, item.last) if datum is not None]
+        if not kept:
+            return self.sees(item.id, item.schema, None)
+        return all(self.sees(item.id, item.schema, datum) for datum in kept)
+
+
+class Gate:
+    """A backend as a principal sees it; in a room, that room judges by its own rules."""
+
+    def __init__(self, universe: Universe, principal: Principal, room: str | None = None) -> None:
+        self.inner: Backend = universe.backend
+        self.name, self.priority = self.inner.name, self.inner.priority
+        self.principal, self.room = principal, room
+        self._universe = universe
+        self._kept: tuple[int, _Scopes] | None = None
+
+    def in_room(self, room: str) -> Gate:
+        """The gate for the work of a room: to what belongs to other rooms it is as closed as before."""
+        return Gate(self._universe, self.principal, room)
+
+    # -- what the principal may see -------------------------------------------------------
+
+    def _rules(self) -> dict[str, Rule]:
+        """The rules by room, without that of the room whose work this is."""
+        rules: dict[str, Rule] = {
+            room: _Closed(schemas) for room, schemas in reserved.PRIVATE.items() if room != self.room
+        }
+        return rules | {room: rule for room, rule in self._universe.rules.items() if room != self.room}
+
+    def _is_open(self, schema: str | None) -> bool:
+        return not any(schema in rule.schemas for rule in self._rules().values())
+
+    async def _scopes(self) -> _Scopes:
+        """What may be seen now; worked out again when anything was committed since."""
+        seq = None if self.degradation is not None else await self.inner.last_seq()
+        if self._kept is not None and self._kept[0] == seq:
+            return self._kept[1]
+        found: dict[str, Scope] = {}
+        for room, rule in self._rules().items():
+            scope: Scope = _Nothing()
+            if self.principal.trust != "untrusted":
+                scope = await rule.scope(self._universe.for_room(room), self.principal)
+            found |= dict.fromkeys(rule.schemas, scope)
+        made = _Scopes(found)
+        self._kept = None if seq is None else (seq, made)
+        return made
+
+    async def _only_seen(self, datums: Iterable[Datum | None]) -> list[Datum | None]:
+        """The records that may be seen, None in place of the others.
+
+        Judged after they were read: what was taken back from the principal before that is not shown.
+        """
+        found = list(datums)
+        if all(each is None or self._is_open(each.schema) for each in found):
+            return found
+        scopes = await self._scopes()
+        return [each if each is None or scopes.allow(each) else None for each in found]
+
+    def _refuse(self, what: str) -> NoReturn:
+        who = self.principal
+        raise Denied(f"{who.name} is {who.trust} and may not {what}", principal=who.name)
+
+    # -- reads ----------------------------------------------------------------------------
+
+    async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
+        """The live version, or the one at a seq, if it may be seen."""
+        found = await self.inner.get(id, as_of, lazy)
+        return (await self._only_seen([found]))[0]
+
+    async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
+        """One answer for each id; None also for what may not be seen."""
+        return await self._only_seen(await self.inner.get_many(ids, as_of))
+
+    async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
+        """A page of those matching records that may be seen."""
+        if query.schema is not None and self._is_open(query.schema):
+            return await self.inner.query(query, view, as_of)
+        scopes = await self._scopes()
+        page = await self.inner.query(_narrowed(query, scopes), view, as_of)
+        now = await self._scopes()
+        if now is scopes:
+            return page
+        made = [datum for datum in page.items if now.allow(datum)]
+        return msgspec.structs.replace(page, made=made, rows=None)
+
+    async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
+        """How many of the matching records may be seen."""
+        if query.schema is not None and self._is_open(query.schema):
+            return await self.inner.count(query, view, as_of)
+        return await self.inner.count(_narrowed(query, await self._scopes()), view, as_of)
+
+    async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
+        """Records that may be seen whose declared refs hold this id, newest first."""
+        found = await self._only_seen(await self.inner.referrers(id, None, view))
+        return [datum for datum in found if datum is not None][:limit]
+
+    async def ancestors(self, id: str, limit: int) -> list[Datum]:
+        """A record and what caused it, up to the first that may not be seen."""
+        found = await self._only_seen(await self.inner.ancestors(id, limit))
+        return [datum for datum in itertools.takewhile(lambda each: each is not None, found) if datum]
+
+    async def history(self, id: str, limit: int | None) -> list[Version]:
+        """The kept versions of a record that may be seen, newest first."""
+        versions = await self.inner.history(id, limit)
+        scopes = await self._scopes()
+        shown: list[Version] = []
+        for place, version in enumerate(versions):
+            older = versions[place + 1].datum if place + 1 < len(versions) else None
+            datum = version.datum if version.op == "put" else older
+            # Where nothing is left to judge by, or there is a note, the commit itself is looked at.
+            commit = await self._commit_of(version) if datum is None or version.note is not None else None
+            if datum is None:
+                seen = commit is not None and any(item.id == id for item in self._items(scopes, commit))
+            else:
+                seen = scopes.allow(datum)
+            if seen:
+                open_ = commit is not None and scopes.shown(commit) is commit
+                shown.append(version if open_ else msgspec.structs.replace(version, note=None))
+        return shown
+
+    def _items(self, scopes: _Scopes, change: Change) -> tuple[Item, ...]:
+        shown = scopes.shown(change)
+        return () if shown is None else shown.items
+
+    async def _commit_of(self, version: Version) -> Change | None:
+        return await self._change_at(version.seq)
+
+    async def _change_at(self, seq: int) -> Change | None:
+        """One commit; None when it is no longer kept, or has nothing for the feed."""
+        try:
+            found = await self.inner.changes(seq - 1, 1)
+        except HistoryGone:
+            return None
+        return found[0] if found and found[0].seq == seq else None
+
+    async def changes(self, since: int, limit: int, until: int | None = None) -> list[Change]:
+        """Commits after a seq that changed something that may be seen, in order."""
+        found: list[Change] = []
+        while len(found) < limit:
+            wanted = min(limit - len(found), BATCH)
+            batch = await self.inner.changes(since, wanted)
+            scopes = await self._scopes()
+            for change in batch:
+                since = change.seq or since
+                if until is not None and since > until:
+                    return found
+                shown = scopes.shown(change)
+                found += [] if shown is None else [shown]
+            if len(batch) < wanted:
+                break
+        return found
+
+    async def admit(self, change: Change) -> Change | None:
+        """A commit from the feed as the principal may see it; None when there is nothing to see."""
+        return (await self._scopes()).shown(change)
+
+    async def reverted(self, seq: int) -> list[Reverted]:
+        """What the records of a commit were before it; refused unless all of them may be seen."""
+        records = await self.inner.reverted(seq)
+        now = await self.inner.get_many([record.id for record in records])
+        scopes = await self._scopes()
+        kept = [datum for datum in (*now, *(record.before for record in records)) if datum is not None]
+        change = await self._change_at(seq)
+        if not all(map(scopes.allow, kept)) or (change is not None and scopes.shown(change) is not change):
+            self._refuse(f"undo commit {seq}: not all that it changed is theirs to see")
+        return records
+
+    # -- writes ---------------------------------------------------------------------------
+
+    async def commit(self, commit: Commit, view: View) -> Committed:
+        """Do all ops or none, if the principal may; what a room owns is judged by that room."""
+        if self.room is None or self.room != commit.room:
+            ops = [self._judged(op) for op in commit.ops]
+            commit = msgspec.structs.replace(commit, ops=ops)
+        return await self.inner.commit(commit, view)
+
+    def _judged(self, op: Op) -> Op:
+        trust = self.principal.trust
+        if trust == "untrusted":
+            self._refuse("write")
+        if isinstance(op, Check):
+            return op
+        if reserved.is_own(op.id, op.datum.schema if isinstance(op, Put) else None):
+            self._refuse(f"write {op.id!r}, which is dgent's own")
+        if trust != "conversant":
+            return op
+        # Who may only add takes an id that nobody had: a deleted record stays as its history says.
+        if isinstance(op, Delete) or op.expect not in (None, 0, NEW):
+            self._refuse(f"change {op.id!r}")
+        return Put(op.datum, NEW, op.indexed, op.plain)
+
+    async def forget(
+        self, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+    ) -> Forgotten:
+        """Erase records for good, which only a room may whose work this is."""
+        if self.room is None or self.room != room:
+            self._refuse("forget")
+        return await self.inner.forget(ids, author, room, only_deleted)
+
+    async def compact(self, keep: Keep) -> Compacted:
+        """Refused: what is compacted cannot be had back."""
+        self._refuse("compact")
+
+    async def drop_index(self, schema: str, path: str) -> None:
+        """Refused: it is for who looks after the store."""
+        self._refuse("drop an index")
+
+    # -- what is the same for everyone ----------------------------------------------------
+
+    @property
+    def epoch(self) -> bytes:
+        """Which life of the store cursors belong to."""
+        return getattr(self.inner, "epoch", b"")
+
+    @property
+    def degradation(self) -> Any:
+        """Since when and why the store is unavailable, if it is."""
+        return getattr(self.inner, "degradation", None)
+
+    @property
+    def upkeep(self) -> Any:
+        """What looks after the store; AttributeError where the engine has nothing to look after."""
+        return self.inner.upkeep  # type: ignore[attr-defined]
+
+    async def open(self) -> None:
+        """Open the store."""
+        await self.inner.open()
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self.inner.close()
+
+    async def is_available(self) -> bool:
+        """Whether the place can be opened now."""
+        return await self.inner.is_available()
+
+    async def wait(self, since: int, timeout_s: float) -> int:
+        """Return the newest seq as soon as it passes `since`, or when time is up."""
+        return await self.inner.wait(since, timeout_s)
+
+    async def validate(self, guard: Guard, view: View) -> int:
+        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        return await self.inner.validate(guard, view)
+
+    async def last_seq(self) -> int:
+        """The newest seq."""
+        return await self.inner.last_seq()
+
+    async def seq_at(self, moment: datetime) -> int:
+        """The newest seq committed at or before a time."""
+        return await self.inner.seq_at(moment)
+
+    async def outcome(self, key: str) -> Committed | None:
+        """What a keyed commit came to, or None if it never happened."""
+        return await self.inner.outcome(key)
+
+    async def declare(self, declaration: Declaration) -> Declared:
+        """Make a schema known to the store."""
+        return await self.inner.declare(declaration)
+
+    async def fill(self, schema: str, view: View) -> bool:
+        """Index one batch of old records; False when nothing is left to do."""
+        return await self.inner.fill(schema, view)
+
+    async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
+        """The rank of each record in the order of time."""
+        return await self.inner.ranks(ids)
+
+    async def versions(self, schema: str) -> dict[int, int]:
+        """How many live records there are of each stored version."""
+        return await self.inner.versions(schema)
+
+    async def stats(self) -> BackendStats:
+        """What the store holds, and how it is."""
+        return await self.inner.stats()
+
+
+def _narrowed(query: Query, scopes: _Scopes) -> Query:
+    before = query.allow
+    if before is None:
+        return query.replace(allow=scopes.allow)
+    return query.replace(allow=lambda datum: before(datum) and scopes.allow(datum))
