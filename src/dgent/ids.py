@@ -29,6 +29,25 @@ def new_id() -> str:
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
 
+def compose(*parts: str) -> str:
+    """An id made of parts with slashes between them; different parts make different ids.
+
+    A part is escaped as in a JSON pointer (`~` is `~0`, `/` is `~1`). The last one is not: nothing comes
+    after it, so it may hold slashes.
+    """
+    return "/".join((*map(escape, parts[:-1]), parts[-1]))
+
+
+def escape(part: str) -> str:
+    """A part of a composed id without slashes, for an id that others are below."""
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+def unescape(part: str) -> str:
+    """The part that was escaped."""
+    return part.replace("~1", "/").replace("~0", "~")
+
+
 def check_id(value: object, field: str = "id") -> str:
     """The id itself, or an InputError that names the field."""
     return _check(value, field, MAX_ID_BYTES)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dgent
+from dgent.universe.gate import Principal
 from dgent.verbs.caller import ALLOWED, Caller
 from dgent.verbs.index import MODULES, NOUNS
 from dgent.verbs.path import Offers, invoke, verb_of
@@ -160,6 +161,48 @@ async def test_only_a_partner_writes_as_another() -> None:
                 await invoke(u, "self.data.put", data="x", author="admin", caller=caller)
             assert (await invoke(u, "self.data.put", data="x", author="eve", caller=caller)).author == "eve"
         assert (await invoke(u, "self.data.put", data="x", author="admin")).author == "admin"
+
+
+async def test_who_committed_is_shown_beside_whom_a_record_names() -> None:
+    async with dgent.open("memory:", author="ann") as u:
+        await invoke(u, "self.data.put", data={"n": 1}, id="a", author="bob")
+        await invoke(u, "self.data.put", data={"n": 2}, id="a", author="cat")
+        got = await invoke(u, "self.data.get", id="a")
+        assert (got.author, got.committed_by) == ("cat", "ann")
+        first = await invoke(u, "self.data.get", id="a", as_of="1")
+        assert (first.author, first.committed_by) == ("bob", "ann")
+        assert (await invoke(u, "self.data.show", target="a")).record == got
+        editions = (await invoke(u, "self.data.history", id="a")).items
+        assert [(each.author, each.record.author) for each in editions] == [("ann", "cat"), ("ann", "bob")]
+        entry = (await invoke(u, "self.data.log")).items[0]
+        assert (entry.author, entry.items[0].record.author) == ("ann", "cat")
+        eve = Caller("mail", "eve", "friend")
+        await invoke(u, "self.data.put", data={"n": 3}, id="b", caller=eve)
+        assert (await invoke(u, "self.data.get", id="b")).committed_by == "eve"
+
+
+async def test_a_conversant_may_not_fill_an_id_that_was_deleted() -> None:
+    eve = Caller("mail", "eve", "conversant")
+    async with dgent.open("memory:") as u:
+        for id in ("deleted", "forgotten"):
+            await u.put(dgent.Datum(id, data={"n": 1}))
+            await u.delete(id)
+        await u.forget("forgotten")
+        for id in ("deleted", "forgotten"):
+            with pytest.raises(dgent.VersionConflict, match="is or was the id"):
+                await invoke(u, "self.data.put", data={"n": 2}, id=id, expect=0, caller=eve)
+            friend = Caller("mail", "eve", "friend")
+            await invoke(u, "self.data.put", data={"n": 2}, id=id, expect=0, caller=friend)
+        acting = u.acting(Principal("eve", "conversant"))
+        for work in (
+            acting.delete("deleted"),
+            acting.put(dgent.Datum("deleted"), expect=3),
+            acting.forget("x"),
+        ):
+            with pytest.raises(dgent.Denied):
+                await work
+        with pytest.raises(dgent.Denied):
+            await u.acting(Principal("eve", "friend")).put(dgent.Datum("dgent.copy:x"))
 
 
 async def test_odd_calls() -> None:

@@ -78,8 +78,10 @@ def asks(verb: registry.Verb, hidden: dict[str, str], newest: int) -> Iterator[d
         base = {key: value for key, value in args.items() if key != "as_of"}
         tuples = isinstance(base.get(name), tuple)
         if name in _PLACES:
-            for id in (*hidden.values(), *(id[:-2] for id in hidden.values()), f"ann/plan {SECRET}"):
+            for id in (*hidden.values(), *(id[:-2] for id in hidden.values())):
                 yield base | {name: (id,) if tuples else id}
+            if name == "label":
+                yield base | {name: f"ann/plan {SECRET}"}
         elif name == "schema":
             yield from (base | {name: schema} for schema in _SCHEMAS)
         elif name in ("owner", "with_agent", "author"):

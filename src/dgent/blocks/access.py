@@ -14,6 +14,7 @@ from dgent.blocks import gate
 from dgent.blocks.kind import CONSTELLATION, PERMISSIONS
 from dgent.blocks.record import (
     BLOCK,
+    GROUP,
     MEMBER,
     SHARE,
     BlockRecord,
@@ -21,6 +22,7 @@ from dgent.blocks.record import (
     ShareRecord,
     agent_id,
     group_id,
+    group_ids,
     share_id,
 )
 from dgent.model.crystal import Crystal
@@ -69,7 +71,8 @@ class Caller:
             card = await reader.get(id)
             return self.of_own(card) if _is_there(card) else None
         members = await self._memberships(reader)
-        recipients = [agent_id(self.agent), *(group_id(each.value.group) for each in members)]
+        groups = await places_of_groups(reader, (each.value.group for each in members))
+        recipients = [agent_id(self.agent), *groups.values()]
         card, *shares = await reader.get_many([id, *(share_id(id, to) for to in recipients)])
         if not _is_there(card):
             return None
@@ -111,7 +114,8 @@ class Caller:
     ) -> list[Crystal[ShareRecord]]:
         """The shares that are for this agent, or for a group that it is in."""
         known = await self._memberships(reader) if members is None else members
-        recipients = [agent_id(self.agent), *(group_id(each.value.group) for each in known)]
+        groups = await places_of_groups(reader, (each.value.group for each in known))
+        recipients = [agent_id(self.agent), *groups.values()]
         where = {"to": recipients[0] if len(recipients) == 1 else {"$in": recipients}}
         return await reader.recall(Query(schema=SHARE.name, where=where, limit=None))
 
@@ -132,6 +136,16 @@ class Caller:
         return card.owner != self.agent, card.owner, card.label
 
 
+async def places_of_groups(reader: Reader, names: Iterable[str]) -> dict[str, str]:
+    """The ids of the records of some groups, by name; where a name can have two, the record says which."""
+    places = {name: group_id(name) for name in names}
+    odd = [id for name in places for id in group_ids(name)[1:]]
+    for found in await reader.get_many(odd, raw=True) if odd else []:
+        if found is not None and found.schema == GROUP.name and found.data.get("name") in places:
+            places[found.data["name"]] = found.id
+    return places
+
+
 def _of_shared(
     card: Card, shares: list[Crystal[ShareRecord]], members: list[Crystal[MemberRecord]]
 ) -> Standing | None:
@@ -139,7 +153,7 @@ def _of_shared(
     if not shares:
         return None
     best = max(shares, key=lambda each: PERMISSIONS.index(each.value.permission))
-    through = [each for each in members if group_id(each.value.group) == best.value.to]
+    through = [each for each in members if best.value.to in group_ids(each.value.group)]
     permission = gate.least(card.value.permission, best.value.permission)
     return Standing(card, permission, permission == "admin", (best, *through))
 

@@ -24,7 +24,7 @@ from dgent.blocks.entries import trimmed as gone
 from dgent.blocks.form import contents, rendered
 from dgent.blocks.overlong import is_over_limit, unflagged
 from dgent.blocks.permit import Permit
-from dgent.blocks.record import CheckpointRecord, VersionRecord
+from dgent.blocks.record import CheckpointRecord, VersionRecord, checkpoint_id
 from dgent.blocks.redaction import Redaction
 from dgent.blocks.retaining import retained, tidy
 from dgent.blocks.section import Edits, Section
@@ -326,7 +326,7 @@ class Block(Edits):
 
         async def work(tx: Transaction) -> None:
             await permit.renew(tx)
-            await tx.remember(record, id=f"{self.id}/c/{name}")
+            await tx.remember(record, id=checkpoint_id(self.id, name))
 
         try:
             await self._library._universe.transact(work, note=f"checkpoint {name} of {self.label}")
@@ -347,7 +347,7 @@ class Block(Edits):
     async def drop_checkpoint(self, name: str) -> int:
         """Take the name from a version, which only the partner may; returns which one that was."""
         permit = await self._library._check(self, "erase", "drop_checkpoint")
-        id = f"{self.id}/c/{ids.check_name(name, 'name')}"
+        id = checkpoint_id(self.id, ids.check_name(name, "name"))
 
         async def work(tx: Transaction) -> int:
             await permit.renew(tx)

@@ -19,7 +19,9 @@ from dgent.blocks.record import (
     MemberRecord,
     agent_id,
     group_id,
+    group_ids,
     member_id,
+    member_ids,
 )
 from dgent.errors import Conflict, InputError, VersionConflict
 from dgent.model.crystal import Crystal
@@ -115,8 +117,14 @@ class Groups:
         """Make a group, without members yet."""
         await self._library._may("manage", name)
         record = GroupRecord(_name(name), _text(description))
+
+        async def work(tx: Transaction) -> None:
+            if await _found_group(tx, name) is not None:
+                raise errors.NameTaken(f"there is a group {name!r} already", name=name)
+            await tx.remember(record, id=group_id(name))
+
         try:
-            await self._universe.remember(record, id=group_id(name), expect=0)
+            await self._universe.transact(work)
         except VersionConflict:
             raise errors.NameTaken(f"there is a group {name!r} already", name=name) from None
         return await self.get(name)
@@ -148,7 +156,7 @@ class Groups:
         async def work(tx: Transaction) -> None:
             await known_group(tx, group)
             await known_agent(tx, agent)
-            found = await tx.get(member_id(group, agent))
+            found = await _found_member(tx, group, agent)
             if found is None:
                 await tx.remember(record, id=member_id(group, agent))
             else:
@@ -161,7 +169,8 @@ class Groups:
         """Take an agent out of a group, and with that from what is shared with the group."""
         await self._may(group, "leave")
         await known_group(self._universe, group)
-        if not await self._universe.delete(member_id(group, agent), note=f"{agent} leaves {group}"):
+        found = await _found_member(self._universe, group, agent)
+        if found is None or not await self._universe.delete(found.id, note=f"{agent} leaves {group}"):
             raise errors.AgentNotFound(f"{agent!r} is not in the group {group!r}", name=agent)
         return await self.get(group)
 
@@ -180,7 +189,7 @@ class Groups:
     async def _may(self, group: str, what: str) -> None:
         """Whether the caller may say who is in a group."""
         await self._library._may("manage", group, what)
-        me = await self._universe.get(member_id(ids.check_name(group, "group"), self._library.agent))
+        me = await _found_member(self._universe, ids.check_name(group, "group"), self._library.agent)
         if me is None or me.value.role != "supervisor":
             await _speaks_for_the_partner(self._library, group, what)
 
@@ -205,11 +214,27 @@ async def known_agent(reader: Reader, name: str) -> Crystal[AgentRecord]:
 
 async def known_group(reader: Reader, name: str) -> Crystal[GroupRecord]:
     """A group's record, or AgentNotFound with the names that are near."""
-    found = await reader.get(group_id(ids.check_name(name, "group")))
-    if isinstance(found, Crystal):
+    found = await _found_group(reader, ids.check_name(name, "group"))
+    if found is not None:
         return found
     others = await reader.recall(Query(schema=GROUP.name, limit=None))
     raise _unknown("group", name, [each.value.name for each in others])
+
+
+async def _found_group(reader: Reader, name: str) -> Crystal[GroupRecord] | None:
+    for found in await reader.get_many(group_ids(name)):
+        if isinstance(found, Crystal) and found.schema_name == GROUP.name and found.value.name == name:
+            return found
+    return None
+
+
+async def _found_member(reader: Reader, group: str, agent: str) -> Crystal[MemberRecord] | None:
+    for found in await reader.get_many(member_ids(group, agent)):
+        if not isinstance(found, Crystal) or found.schema_name != MEMBER.name:
+            continue
+        if (found.value.group, found.value.agent) == (group, agent):
+            return found
+    return None
 
 
 def one_of(value: str, known: tuple[str, ...], field: str) -> str:

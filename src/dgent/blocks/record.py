@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from dgent import ids
 from dgent.model.schema import Schema
 
 ROOM = "blocks"
@@ -255,24 +256,47 @@ def redaction_id(block: str) -> str:
 
 def seen_id(block: str, agent: str) -> str:
     """The id of what an agent has seen of a block."""
-    return f"{block}/seen/{agent}"
+    return ids.compose(block, "seen", agent)
 
 
 def share_id(block: str, to: str) -> str:
     """The id of a share, by the id of whom it is for: one for each of them."""
-    return f"{block}/share/{to}"
+    return ids.compose(block, "share", to)
 
 
 def agent_id(name: str) -> str:
     """The id of an agent's record: there can only be one of a name."""
-    return f"{AGENT.name}/{name}"
+    return ids.compose(AGENT.name, name)
 
 
 def group_id(name: str) -> str:
-    """The id of a group's record."""
-    return f"{GROUP.name}/{name}"
+    """The id of a group's record; the memberships are below it."""
+    return f"{GROUP.name}/{ids.escape(name)}"
+
+
+def group_ids(name: str) -> list[str]:
+    """Where a group's record may be: names with a slash or a tilde were once not escaped."""
+    return list(dict.fromkeys((group_id(name), f"{GROUP.name}/{name}")))
+
+
+def group_of(id: str) -> str | None:
+    """The name of the group whose record has an id; None when it is not the id of a group."""
+    name = id.removeprefix(f"{GROUP.name}/")
+    if name == id:
+        return None
+    return name if "/" in name else ids.unescape(name)
 
 
 def member_id(group: str, agent: str) -> str:
     """The id of a membership."""
-    return f"{group_id(group)}/{agent}"
+    return ids.compose(GROUP.name, group, agent)
+
+
+def member_ids(group: str, agent: str) -> list[str]:
+    """Where a membership may be, as with `group_ids`."""
+    return list(dict.fromkeys((member_id(group, agent), f"{GROUP.name}/{group}/{agent}")))
+
+
+def checkpoint_id(block: str, name: str) -> str:
+    """The id of a named version."""
+    return ids.compose(block, "c", name)

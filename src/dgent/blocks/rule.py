@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgent.blocks.access import places_of_groups
 from dgent.blocks.kind import CONSTELLATION
 from dgent.blocks.record import (
     AUDIT,
@@ -14,7 +15,6 @@ from dgent.blocks.record import (
     SEEN,
     SHARE,
     agent_id,
-    group_id,
 )
 from dgent.model import reserved
 from dgent.model.datum import Datum
@@ -56,8 +56,9 @@ class BlockRule:
         """What an agent may see now; records are read as they are, which declares no schema."""
         agent = principal.name
         members = await self._find(universe, MEMBER.name, {"agent": agent})
-        recipients = {agent_id(agent), *(group_id(each.data["group"]) for each in members)}
-        shares = await self._find(universe, SHARE.name, {"to": {"$in": sorted(recipients)}})
+        groups = await places_of_groups(universe, (each.data["group"] for each in members))
+        recipients = [agent_id(agent), *groups.values()]
+        shares = await self._find(universe, SHARE.name, {"to": {"$in": recipients}})
         cards = await self._find(universe, BLOCK.name, {"owner": {"$in": [agent, CONSTELLATION]}})
         given = await universe.get_many([each.data["block"] for each in shares], raw=True)
         cards += [card for card in given if card is not None and card.schema == BLOCK.name]

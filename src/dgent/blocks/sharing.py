@@ -12,10 +12,10 @@ from dgent.blocks.access import Caller
 from dgent.blocks.kind import CONSTELLATION
 from dgent.blocks.record import (
     AGENT,
-    GROUP,
     SHARE,
     BlockRecord,
     ShareRecord,
+    group_of,
     share_id,
 )
 from dgent.errors import Conflict, InputError
@@ -96,8 +96,6 @@ def _there(
 
 
 def _made(share: ShareRecord, card: BlockRecord) -> Share:
-    agent, group = (
-        share.to.removeprefix(f"{schema.name}/") if share.to.startswith(f"{schema.name}/") else None
-        for schema in (AGENT, GROUP)
-    )
+    group = group_of(share.to)
+    agent = share.to.removeprefix(f"{AGENT.name}/") if group is None else None
     return Share(share.block, card.owner, card.label, agent, group, share.permission, share.by, share.at)

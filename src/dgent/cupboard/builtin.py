@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from dgent import ids
 from dgent.cupboard.record import CategoryRecord, PropertyRecord, SchemaRecord
 
 BORN = datetime(2025, 1, 1, tzinfo=UTC)
@@ -34,7 +35,7 @@ CATEGORIES = {
 
 def schema_id(name: str) -> str:
     """The id of a metadata schema: two stores that register the same one agree on it."""
-    return f"cupboard/schema/{name}"
+    return ids.compose("cupboard", "schema", name)
 
 
 METADATA_SCHEMAS = {

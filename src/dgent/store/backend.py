@@ -138,7 +138,8 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 class Version(msgspec.Struct, frozen=True):
     """One version of a record; `datum` is None for a deletion.
 
-    `author` and `note` are the commit's. Where that was compacted away, `author` is the record's own.
+    `author` and `note` are the commit's, and None where that was compacted away. Whom the record names as its
+    author, `datum.author`, is a claim of whoever committed it.
     """
 
     id: str

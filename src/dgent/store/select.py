@@ -132,10 +132,7 @@ def _version(reading: Reading, row: Row) -> Version:
     datum = datum_of(row, reading.name) if row.live else None
     # Commits that are left below the floor say where the log stands, or know a retry, and nothing else.
     logged = reading.logged(row.seq) if row.seq > reading.floor() else None
-    author = None if datum is None else datum.author
-    note = None
-    if logged is not None:
-        author, note = reading.name(logged.author), logged.note
+    author, note = (None, None) if logged is None else (reading.name(logged.author), logged.note)
     op: Literal["put", "delete"] = "put" if row.live else "delete"
     return Version(row.id, row.rev, row.seq, clock.from_us(row.at), op, datum, author, note)
 

@@ -13,7 +13,11 @@ from dgent.verbs.entity import Work
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record as it is stored; `problem` says why it cannot be read, if it cannot."""
+    """A record as it is stored; `problem` says why it cannot be read, if it cannot.
+
+    `author` is whom the record names. `committed_by` is who stored this version, where that was looked up
+    and is still known: a record may name another.
+    """
 
     id: str
     schema: str | None
@@ -28,6 +32,7 @@ class Record(msgspec.Struct, frozen=True):
     data: dict[str, Any]
     content: bytes | None = None
     problem: str | None = None
+    committed_by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Records(msgspec.Struct, frozen=True):
@@ -127,8 +132,8 @@ class Diff(msgspec.Struct, frozen=True):
     unified: list[str]
 
 
-def record_of(datum: Datum) -> Record:
-    """A datum as doors show it."""
+def record_of(datum: Datum, committed_by: str | None = None) -> Record:
+    """A datum as doors show it, and who committed it, if that is known."""
     return Record(
         datum.id,
         datum.schema,
@@ -143,13 +148,14 @@ def record_of(datum: Datum) -> Record:
         datum.data,
         datum.content or None,
         datum.problem,
+        msgspec.UNSET if committed_by is None else committed_by,
     )
 
 
 def edition_of(version: Version) -> Edition:
     """A version as doors show it."""
     datum = version.datum
-    record = None if datum is None else record_of(datum)
+    record = None if datum is None else record_of(datum, version.author)
     return Edition(
         version.id,
         version.rev,
@@ -164,7 +170,7 @@ def edition_of(version: Version) -> Edition:
 
 def entry_of(change: Change) -> Entry:
     """A commit as doors show it."""
-    items = [_touched(item) for item in change.items]
+    items = [_touched(item, change.author) for item in change.items]
     return Entry(
         change.seq,
         change.at,
@@ -177,8 +183,8 @@ def entry_of(change: Change) -> Entry:
     )
 
 
-def _touched(item: Item) -> Touched:
-    record = None if item.datum is None else record_of(_datum(item.datum))
+def _touched(item: Item, author: str) -> Touched:
+    record = None if item.datum is None else record_of(_datum(item.datum), author)
     before = None if item.last is None else record_of(_datum(item.last))
     return Touched(item.op, item.id, item.rev, item.schema, record, before)
 

@@ -12,6 +12,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import SchemaStats
+from dgent.universe.universe import Universe
 from dgent.universe.upgrade import Upgraded
 from dgent.universe.writing import keyed_id
 from dgent.verbs import text
@@ -98,7 +99,18 @@ class Get(Ask):
 async def get(desk: Desk, ask: Get) -> Record:
     """Show a record."""
     u = await desk.universe()
-    return record_of(await found(u, ask.id, text.point(ask.as_of)))
+    return await shown(u, await found(u, ask.id, text.point(ask.as_of)))
+
+
+async def shown(u: Universe, datum: Datum) -> Record:
+    """A record with who committed it, where the log still says."""
+    if datum.seq is None or u.degraded is not None:
+        return record_of(datum)
+    for limit in (1, None):  # most look at the newest version
+        for version in await u.history(datum.id, limit=limit):
+            if version.rev == datum.rev:
+                return record_of(datum, version.author)
+    return record_of(datum)
 
 
 async def found(u: Any, id: str, as_of: Any = None) -> Datum:

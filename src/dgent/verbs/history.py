@@ -25,7 +25,7 @@ from dgent.verbs.answer import (
     entry_of,
     record_of,
 )
-from dgent.verbs.data import DryRun, Find, found, query_of
+from dgent.verbs.data import DryRun, Find, found, query_of, shown
 from dgent.verbs.desk import Desk
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -185,7 +185,7 @@ async def show(desk: Desk, ask: Target) -> Shown:
     """Show one commit with what it changed, or a record."""
     u = await desk.universe()
     if not (ask.target.isascii() and ask.target.isdigit()):
-        return Shown(record=record_of(await found(u, ask.target)))
+        return Shown(record=await shown(u, await found(u, ask.target)))
     seq = text.number(ask.target, "target")
     changes = await u.changes(seq - 1, until=seq) if seq else []
     if not changes:

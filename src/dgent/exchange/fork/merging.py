@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS, group_id
+from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS, group_ids
 from dgent.errors import Conflict
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork import baseline
@@ -143,9 +143,9 @@ class _Merging:
         for side in sides:
             data = {} if side.fork is None else side.fork.data
             group = data.get("group")
-            to = group_id(str(group)) if group is not None else str(data.get("to"))
-            comes = to in self.next and to not in self.base
-            if comes or await self.target.exists(to):
+            wanted = group_ids(str(group)) if group is not None else [str(data.get("to"))]
+            comes = any(to in self.next and to not in self.base for to in wanted)
+            if comes or any(await self.target.get_many(wanted, raw=True)):
                 found.append(side)
             else:
                 self.tally.leave(side.id, side.schema, NOBODY)

@@ -21,8 +21,11 @@ def record(found: answer.Record, paint: Paint) -> Lines:
     number = "pending or partial" if found.seq is None else f"commit {found.seq}"
     head.append(paint.dim(f"rev {found.rev}, {number}, made {ago(found.created_at)}"))
     lines = ["  ".join(head)]
-    who = [f"by {found.author}" if found.author else "", f"from {found.source}" if found.source else ""]
-    who += [f"caused by {found.parent}" if found.parent else ""]
+    who = [f"by {found.author}" if found.author else "", _other_committer(found)]
+    who += [
+        f"from {found.source}" if found.source else "",
+        f"caused by {found.parent}" if found.parent else "",
+    ]
     about = [
         paint.dim(", ".join(each for each in who if each)),
         *(paint("#" + tag, fg="green") for tag in found.tags),
@@ -35,6 +38,12 @@ def record(found: answer.Record, paint: Paint) -> Lines:
     if found.content is not None:
         lines.append(paint.dim(f"and {size(len(found.content))} of content"))
     return lines
+
+
+def _other_committer(found: answer.Record) -> str:
+    """Who stored a record that names somebody else."""
+    known = isinstance(found.committed_by, str) and found.committed_by != found.author
+    return f"committed by {found.committed_by}" if known else ""
 
 
 def _body(data: dict[str, Any], paint: Paint) -> Lines:
