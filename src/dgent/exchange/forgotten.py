@@ -6,10 +6,11 @@ looked up in the source, which keeps salted hashes of those that it has forgotte
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from dgent.errors import HistoryGone
 from dgent.model.query import Query
+from dgent.store.backend import EVERY_ROOM
 from dgent.store.upkeep import forgotten_among
 from dgent.universe.universe import Universe
 

@@ -8,7 +8,7 @@ import msgspec
 
 from dgent import clock
 from dgent.errors import Denied
-from dgent.store.backend import KINDS, Keep, View
+from dgent.store.backend import EVERY_ROOM, KINDS, Keep, View
 from dgent.store.catalog import (
     EMPTY,
     REF,

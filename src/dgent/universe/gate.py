@@ -329,12 +329,17 @@ class Gate:
         return Put(op.datum, NEW, op.indexed, op.plain)
 
     async def forget(
-        self, ids: Sequence[str], author: str, room: str | None, only_deleted: bool = False
+        self,
+        ids: Sequence[str],
+        author: str,
+        room: str | None,
+        only_deleted: bool = False,
+        at_us: int | None = None,
     ) -> Forgotten:
         """Erase records for good, which only a room may whose work this is."""
         if self.room is None or self.room != room:
             self._refuse("forget")
-        return await self.inner.forget(ids, author, room, only_deleted)
+        return await self.inner.forget(ids, author, room, only_deleted, at_us)
 
     async def compact(self, keep: Keep) -> Compacted:
         """Refused: what is compacted cannot be had back."""
