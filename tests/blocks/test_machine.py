@@ -89,7 +89,7 @@ async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.Monke
                 continue  # nothing to undo or redo, nothing like that in the text, or it was compacted
             await keep_some(rng, block, named)
             fresh = await Library(u, agent="scout").get("notes")
-            if rng.random() < 0.05:
+            if rng.random() < 0.12:
                 await redact(rng, handles, monkeypatch)
                 found = [each for each in await fresh.history() if not each.compacted]
                 texts |= {each.number: (await fresh.at(each.number)).text for each in found}

@@ -150,8 +150,18 @@ async def _drawn_alone(universe: Universe, card: Card, how: Draw) -> Drawn:
 
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
     """Snapshots and versions of some blocks; not of those that were folded or rewritten meanwhile."""
-    readings = await _begin(universe, ids)
+    places = [snapshot_id(id) for id in ids]
+    pairs = zip(ids, await _get(universe, places), strict=True)
+    whole, missing = await _read_on(universe, [_Reading(id, None, each) for id, each in pairs])
+    # After a redaction the snapshot is elsewhere, and no version is where it would be without one.
+    return whole + (await _read_on(universe, await _redacted(universe, missing)))[0] if missing else whole
+
+
+async def _read_on(universe: Universe, begun: Sequence[_Reading]) -> tuple[list[_Reading], list[str]]:
+    """Read the versions after some snapshots; also the ids of the blocks without any of both."""
+    readings = [each for each in begun if _is_sound(each.snapshot)]
     whole: list[_Reading] = []
+    missing: list[str] = []
     while readings:
         asked = [each.wanted() for each in readings]
         answers = iter(await _get(universe, [id for each in asked for id in each]))
@@ -160,22 +170,22 @@ async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
             done = reading.take([next(answers) for _ in wanted])
             if done is not None:
                 (whole if done else further).append(reading)
+            elif reading.snapshot is None:
+                missing.append(reading.id)
         readings = further
-    return whole
+    return whole, missing
 
 
-async def _begin(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
-    """What was redacted in some blocks, and their snapshots; not of those where these do not fit."""
-    found = await _get(universe, [make(id) for id in ids for make in (redaction_id, snapshot_id)])
-    readings = [
-        _Reading(id, *pair) for id, pair in zip(ids, zip(found[::2], found[1::2], strict=True), strict=True)
+async def _redacted(universe: Universe, ids: Sequence[str]) -> list[_Reading]:
+    """Begin to read those of some blocks in which something was redacted."""
+    found = await _get(universe, [redaction_id(id) for id in ids])
+    moved = [_Reading(id, each) for id, each in zip(ids, found, strict=True) if each is not None]
+    places = [
+        snapshot_id(each.id, str(each.redaction.data.get("snapshot"))) for each in moved if each.redaction
     ]
-    moved = [each for each in readings if each.redaction is not None and each.redaction.data.get("snapshot")]
-    places = [snapshot_id(each.id, str(each.redaction.data["snapshot"])) for each in moved if each.redaction]
     for reading, snapshot in zip(moved, await _get(universe, places), strict=True):
         reading.snapshot = snapshot
-    lost = {reading.id for reading in moved if reading.snapshot is None}
-    return [each for each in readings if each.id not in lost and _is_sound(each.snapshot)]
+    return [each for each in moved if each.snapshot is not None]
 
 
 def _is_sound(snapshot: Datum | None) -> bool:
