@@ -202,6 +202,7 @@ class Restoring(msgspec.Struct, frozen=True):
     kept: str | None
     forgotten: int
     dry_run: bool = False
+    redacted: int = 0
 
 
 @verb("store.restore", effect="destroy", errors=(Busy, Conflict, Corrupt, NotFound), local=True)
@@ -215,4 +216,4 @@ async def restore(desk: Desk, ask: Restore) -> Restoring:
     if ask.dry_run:
         return Restoring(str(folder), found.seq, found.records, None, 0, True)
     done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=desk.report)
-    return Restoring(done.path, done.seq, done.records, done.kept, done.forgotten)
+    return Restoring(done.path, done.seq, done.records, done.kept, done.forgotten, False, done.redacted)

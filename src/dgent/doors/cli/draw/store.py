@@ -144,6 +144,10 @@ def restored(found: Any, paint: Paint) -> Lines:
     ]
     if found.forgotten:
         lines.append(f"{many(found.forgotten, 'record')} had been forgotten since, and stay forgotten")
+    if found.redacted:
+        lines.append(
+            f"{many(found.redacted, 'version')} of blocks had been redacted since, and stay redacted"
+        )
     if found.kept:
         lines.append(paint.dim(f"what was there is in {found.kept}"))
     return lines
