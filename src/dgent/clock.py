@@ -15,12 +15,17 @@ from pathlib import Path
 from dgent.errors import InputError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+STEP_US = 60 * 1_000_000
+LASTING_US = 60 * 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
+
+_source = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+_since_boot_ns = time.monotonic_ns if _source is None else functools.partial(time.clock_gettime_ns, _source)
 
 
 def now_us() -> int:
-    """The wall clock in microseconds; it may jump, so nothing relies on its order."""
-    return time.time_ns() // 1000
+    """The wall clock in microseconds, for commits; without a jump that does not last. May go back."""
+    return _wall.now_us()
 
 
 def now() -> datetime:
@@ -41,8 +46,36 @@ def boot() -> str:
 
 def since_boot_us() -> int:
     """Microseconds since the boot, sleep included where the system counts it; nobody can set this clock."""
-    source = getattr(time, "CLOCK_BOOTTIME", None)
-    return (time.monotonic_ns() if source is None else time.clock_gettime_ns(source)) // 1000
+    return _since_boot_ns() // 1000
+
+
+class Wall:
+    """The wall clock as one process follows it: a large step counts only when it has lasted for a while.
+
+    Commit times never go back. So a moment with a clock that is years ahead must not become one.
+    """
+
+    def __init__(self) -> None:
+        self._offset: int | None = None  # of the wall clock from the time since the boot
+        self._other: int | None = None  # where it is since it was set
+        self._set_at = 0
+
+    def now_us(self) -> int:
+        """The time by the wall clock; in the first LASTING_US after a step above STEP_US, as without it."""
+        wall, since_boot = time.time_ns() // 1000, since_boot_us()
+        offset = wall - since_boot
+        if self._offset is None or abs(offset - self._offset) <= STEP_US:
+            self._offset, self._other = offset, None
+            return wall
+        if self._other is None or abs(offset - self._other) > STEP_US:
+            self._other, self._set_at = offset, since_boot
+        if since_boot - self._set_at < LASTING_US:
+            return since_boot + self._offset
+        self._offset, self._other = offset, None
+        return wall
+
+
+_wall = Wall()
 
 
 def to_us(moment: datetime) -> int:

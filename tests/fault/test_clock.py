@@ -12,6 +12,9 @@ import pytest
 
 import dgent
 from dgent import clock, ids
+from dgent.store.registry import ENGINES
+from dgent.store.upkeep import check_commit_times
+from tests.contract.columns import SETTINGS
 from tests.fault.check import check_store
 
 HOUR_NS = 3600 * 10**9
@@ -38,6 +41,7 @@ def jumpy(monkeypatch: pytest.MonkeyPatch) -> Jumpy:
     class Time:
         time_ns = staticmethod(made.time_ns)
 
+    monkeypatch.setattr(clock, "_wall", clock.Wall())
     monkeypatch.setattr(clock, "time", Time)
     monkeypatch.setattr(clock, "now", made.now)
     monkeypatch.setattr(ids, "time", Time)
@@ -93,6 +97,66 @@ async def test_commits_keep_their_order(tmp_path: Path, jumpy: Jumpy, engine: st
     await u.close()
     if engine == "sqlite":
         check_store(str(tmp_path / "clock.db"))
+
+
+@pytest.mark.parametrize("engine", [engine.name for engine in ENGINES])
+async def test_a_moment_with_a_wrong_clock_moves_no_other_commit(
+    tmp_path: Path, jumpy: Jumpy, engine: str
+) -> None:
+    async with dgent.open(SETTINGS[engine][0].url(tmp_path)) as u:
+        await u.put(dgent.Datum(id="before"))
+        for years in (10, -10):
+            jumpy.shift = years * YEAR_NS
+            await u.put(dgent.Datum(id=f"during {years}"))
+            await u.delete(f"during {years}")
+            jumpy.shift = 0
+            await u.put(dgent.Datum(id=f"after {years}"))
+        now = datetime.now(UTC)
+        times = [change.at for change in await u.changes(0, limit=100)]
+        assert len(times) == 7 and times == sorted(times)
+        assert all(abs(now - at) < timedelta(minutes=10) for at in times)
+        assert await u.count(as_of=now + timedelta(minutes=10)) == 3
+
+
+async def test_a_store_dated_ahead_is_reported(tmp_path: Path, jumpy: Jumpy) -> None:
+    """A program that starts with a wrong clock cannot know it."""
+    url = f"sqlite:///{tmp_path / 'clock.db'}"
+    async with dgent.open(url) as u:
+        assert await check_commit_times(u.backend) == []
+        jumpy.shift = 10 * YEAR_NS
+        clock._wall = clock.Wall()
+        await u.put(dgent.Datum(id="ahead"))
+        assert await check_commit_times(u.backend) == []
+    jumpy.shift = 0
+    clock._wall = clock.Wall()
+    async with dgent.open(url) as u:
+        await u.put(dgent.Datum(id="after"))
+        [finding] = await check_commit_times(u.backend)
+        assert (finding.level, finding.subject) == ("warning", "times") and "commit 2" in finding.message
+        assert await u.count(as_of=1) == 1 and await u.count(as_of=2) == 2  # numbers tell them apart
+
+
+def test_a_clock_that_was_corrected_is_followed(jumpy: Jumpy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small corrections at once, large ones when they have lasted."""
+    passed = 0
+    monkeypatch.setattr(clock, "since_boot_us", lambda: passed)
+    wall = clock.Wall()
+    monkeypatch.setattr(clock, "time", type("Time", (), {"time_ns": lambda: (passed + jumpy.shift) * 1000}))
+    second = 1_000_000
+    for step in (second, -2 * second, 50 * second):
+        jumpy.shift += step
+        assert wall.now_us() == passed + jumpy.shift
+    good = jumpy.shift
+    jumpy.shift += 3600 * second
+    for _ in range(6):
+        assert wall.now_us() == passed + good
+        passed += 10 * second
+    assert wall.now_us() == passed + jumpy.shift
+    jumpy.shift -= 3600 * second
+    assert wall.now_us() == passed + good + 3600 * second
+    jumpy.shift += 3600 * second  # it did not last
+    passed += 100 * second
+    assert wall.now_us() == passed + jumpy.shift
 
 
 async def test_waiting_does_not_follow_the_wall_clock(tmp_path: Path, jumpy: Jumpy) -> None:

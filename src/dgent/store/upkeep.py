@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from dgent import clock
-from dgent.errors import Unsupported
+from dgent.errors import HistoryGone, Unsupported
 from dgent.store.backend import KINDS, Backend
 from dgent.store.kernel import Reading
 from dgent.store.kernel_backend import KernelBackend
@@ -21,6 +21,8 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
 
 TICK_S = 0.1
+AHEAD = timedelta(hours=1)
+"""How far a commit may be dated ahead of the clock before an inspection says so."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -93,6 +95,26 @@ async def forgotten_among(backend: Backend, ids: Sequence[str]) -> frozenset[str
         return frozenset(id for id in ids if reading.forgotten_rev(id))
 
     return await backend._read(work)
+
+
+async def check_commit_times(backend: Backend) -> list[Finding]:
+    """Warn of a newest commit that is dated ahead of this machine's clock, since later ones wait for it."""
+    seq = await backend.last_seq()
+    try:
+        last = await backend.changes(seq - 1, 1) if seq else []
+    except HistoryGone:
+        return []
+    now = clock.now()
+    return [
+        Finding(
+            "warning",
+            "times",
+            f"commit {change.seq} is dated {clock.text(change.at)}, and the clock says {clock.text(now)}",
+            "until the clock is there, later commits get the same time: name a moment by its commit number",
+        )
+        for change in last
+        if change.at > now + AHEAD
+    ]
 
 
 async def deleted_among(backend: Backend, ids: Sequence[str]) -> dict[str, datetime]:

@@ -14,7 +14,7 @@ from dgent.exchange import backup as backups
 from dgent.exchange import copy as copies
 from dgent.exchange import place
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.store.upkeep import Finding, upkeep_of
+from dgent.store.upkeep import Finding, check_commit_times, upkeep_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.answer import Entry, Log
@@ -128,6 +128,7 @@ async def doctor(desk: Desk, ask: Doctor) -> Examined:
             raise Unsupported("only a folder of text files has commits that lost lines")
         await u.backend.settle_damaged(accept=ask.damaged == "accept")
     findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=desk.report)
+    findings += await check_commit_times(u.backend)
     findings += _leftovers(desk, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
     return Examined(not bad, findings)
