@@ -205,6 +205,50 @@ async def test_tokens_and_versions_grow_through_an_undo(cupboard: Cupboard) -> N
     ]
 
 
+async def test_signs_of_life_do_not_stand_in_the_way(cupboard: Cupboard) -> None:
+    """They have no history: what they were cannot be put back, and need not be."""
+    trail = await cupboard.start("try")
+    await cupboard.add("work", state="ready", trail=trail)
+    lock = await cupboard.stashes.create("lock", "lock", trail=trail.id)
+    first = await cupboard.take("ann", lease_s=100)
+    assert first is not None
+    await cupboard.heartbeat(first, "ann")
+    beat = await cupboard.universe.seq()
+    await cupboard.release(first)
+    again = await cupboard.take("ann", lease_s=100)
+    assert again is not None and again.seq is not None
+    await cupboard.universe.undo(again.seq)
+    assert [c.name for c in await cupboard.ready()] == ["work"]
+    assert await cupboard.take("ann", lease_s=100) is not None
+    await cupboard.stashes.acquire(lock.id, "ann")
+    await cupboard.stashes.heartbeat(lock.id, "ann")
+    ended = await cupboard.abandon(trail)
+    await cupboard.universe.undo(ended.seq or 0)
+    assert (await cupboard.trails.get(trail.id)).state == "active"
+    assert len(await cupboard.crumbs.fetch()) == 1 and (await cupboard.audit()).ok
+    await cupboard.universe.undo(beat)  # which changed nothing else
+    assert len(await cupboard.crumbs.fetch()) == 1
+
+
+async def test_an_audit_among_signs_of_life(cupboard: Cupboard) -> None:
+    for n in range(3):
+        await cupboard.add(f"c{n}", state="ready")
+    taken = [await cupboard.take("ann", lease_s=100) for _ in range(3)]
+
+    async def beat() -> None:
+        for _ in range(5):
+            for crumb in taken:
+                await cupboard.heartbeat(crumb or "", "ann")
+                await asyncio.sleep(0)
+
+    async def look() -> None:
+        for _ in range(5):
+            assert (await cupboard.audit()).ok
+            await asyncio.sleep(0)
+
+    await asyncio.gather(beat(), look())
+
+
 async def test_a_definition_is_undone_though_there_were_others_since(cupboard: Cupboard) -> None:
     crumb = await cupboard.add("a")
     size = Property("size", "integer")

@@ -19,6 +19,7 @@ from dgent.cupboard.draft import Draft
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.link import ENDS
 from dgent.cupboard.record import (
+    LEASE,
     METADATA,
     SCHEMAS,
     CrumbRecord,
@@ -157,8 +158,10 @@ async def audit(cupboard: Cupboard) -> Audit:
     universe = await cupboard._ready()
     everything = _Everything(cupboard._definitions)
     seq = await universe.seq()
-    last: tuple[Schema[Any], ...] = (METADATA,)  # it is judged by what the others say
-    for schema in (*(each for each in SCHEMAS if each is not METADATA), *last):
+    # Metadata is judged by what the others say. Signs of life have no past that could be read.
+    first = [schema for schema in SCHEMAS if schema.name not in (METADATA.name, LEASE.name)]
+    schemas: list[Schema[Any]] = [*first, METADATA]
+    for schema in schemas:
         query = Query(schema=schema.name, descending=False, limit=None)
         async for found in universe.iterate(query, as_of=seq):
             everything.add(found)
