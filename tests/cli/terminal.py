@@ -88,7 +88,8 @@ class Terminal:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start `dgent` as a process."""
-        command = [*COMMAND, *words]
+        # A shell's background job ignores interrupts, and so would what it starts.
+        command = ["env", "--default-signal=INT", *COMMAND, *words]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

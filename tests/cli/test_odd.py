@@ -20,7 +20,7 @@ def run(words: list[str | bytes], redirect: str = "", stdin: bytes = b"", **env:
     """Run `dgent` as a process, maybe with a stream closed or full."""
     given = [word.encode() if isinstance(word, str) else word for word in words]
     command = ["sh", "-c", f'"$@" {redirect}', "sh", *COMMAND, *given] if redirect else [*COMMAND, *given]
-    done = subprocess.run(command, input=stdin, capture_output=True, env=dict(os.environ, **env), timeout=60)
+    done = subprocess.run(command, input=stdin, capture_output=True, env=dict(os.environ, **env), timeout=180)
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
 
@@ -178,7 +178,10 @@ def test_a_home_whose_name_is_no_text(tmp_path: Path) -> None:
     for words in (["remember", "x"], ["config"], ["constellation", "list"], ["status"]):
         for more in ([], ["--json"]):
             done = subprocess.run(
-                [*COMMAND, *words, *more], env={**os.environb, b"HOME": home}, capture_output=True, timeout=60
+                [*COMMAND, *words, *more],
+                env={**os.environb, b"HOME": home},
+                capture_output=True,
+                timeout=180,
             )
             assert b"Traceback" not in done.stderr, (words, done.stderr)
             if more and done.returncode:

@@ -27,7 +27,7 @@ def run(job: str, folder: Path, at: int = 0) -> tuple[int, list[str]]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode in (0, -9), done.stderr
     return done.returncode, done.stdout.split("\n")[:-1]

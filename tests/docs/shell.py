@@ -73,7 +73,7 @@ class Shell:
             text=True,
             cwd=self.home,
             env=self.environment,
-            timeout=60,
+            timeout=180,
         )
         return done.returncode, done.stdout.replace(str(self.home), "~")
 

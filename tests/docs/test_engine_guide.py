@@ -32,7 +32,7 @@ def test_the_guides_test_file_runs(tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(pages.ROOT / "src"), str(tmp_path)])},
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout

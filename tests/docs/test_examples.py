@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs import pages
 
-LIMIT_S = 20  # each takes about a second; a loaded machine may take longer
+LIMIT_S = 120  # a busy machine is slow; what hangs takes for ever
 
 
 DEMO = ("-c", "from dgent.doors.cli.main import main; main()", "demo")

@@ -46,7 +46,7 @@ def test_page_can_be_pasted_into_the_asyncio_prompt(page: Path, tmp_path: Path) 
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(pages.ROOT / "src")},
-        timeout=60,
+        timeout=180,
     )
     # The prompt goes on after an error, so the exit code says nothing.
     assert "Error" not in done.stderr, done.stderr

@@ -259,7 +259,7 @@ async def test_a_cancelled_backup_leaves_nothing(folder: Path, tmp_path: Path) -
 async def test_a_fork_while_it_runs(folder: Path, tmp_path: Path) -> None:
     """The child has SQLite's table of locks without the locks, so it must not open that store."""
     other = worker.start("fork_inside", folder, tmp_path / "b")
-    said, _ = other.communicate(timeout=30)
+    said, _ = other.communicate(timeout=120)
     assert (said, other.returncode) == (b"[7]\n", 0)
     assert "goes on" in (await everything(folder))["records"]
     inspect_backup(tmp_path / "b")

@@ -13,6 +13,7 @@ INTERRUPT = """
     import os, signal, sys, threading, time
     from dgent import Datum, sync
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     u = sync.open(sys.argv[1])
     u.put(Datum(id="a", data={}))
     feed = u.watch()

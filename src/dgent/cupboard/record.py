@@ -178,8 +178,17 @@ METADATA = Schema(
 )
 SCHEMA = Schema("cupboard.schema", contract=SchemaRecord, indexes=("name",), owner=ROOM)
 LINE = Schema("cupboard.line", contract=LineRecord, indexes=("file",), owner=ROOM)
+_LEASE_V1 = ("target_id", "holder", "token", "until")
 LEASE = Schema(
-    "cupboard.lease", contract=LeaseRecord, indexes=("target_id",), owner=ROOM, history="none", feed=False
+    "cupboard.lease",
+    2,
+    LeaseRecord,
+    migrations={1: dict},  # version 2 adds the time since the boot, which older ones do not know
+    downgrades={2: lambda data: {name: data[name] for name in _LEASE_V1}},
+    indexes=("target_id",),
+    owner=ROOM,
+    history="none",
+    feed=False,
 )
 CATALOG = Schema("cupboard.catalog", contract=CatalogRecord, owner=ROOM)
 
