@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
-from dgent.errors import Corrupt, HistoryGone, Unavailable
+from dgent.errors import Corrupt, CursorInvalid, HistoryGone, Unavailable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Change, Item
@@ -24,7 +24,23 @@ WAIT_S = 5.0
 
 
 async def changes(backend: Backend, since: int, limit: int | None, until: int | None) -> list[Change]:
-    """Commits after a seq and up to another one, in order."""
+    """Commits after a seq and up to another one, in order; CursorInvalid when the store has no such seq."""
+    found = await _changes(backend, since, limit, until)
+    if not found and getattr(backend, "degradation", None) is None:
+        _check_position(since, await backend.last_seq())
+    return found
+
+
+def _check_position(since: int, newest: int) -> None:
+    """Refuse to follow a store from a commit that it does not have: until it does, nothing would be heard."""
+    if since > newest:
+        raise CursorInvalid(
+            f"the store has no commit {since}, its newest is {newest}: it was restored, or is another one",
+            hint="compare what you have with what is there, and go on from seq()",
+        )
+
+
+async def _changes(backend: Backend, since: int, limit: int | None, until: int | None) -> list[Change]:
     most = 2**62 if limit is None else limit
     if until is None:
         return await backend.changes(since, most)
@@ -58,8 +74,12 @@ async def watch(
                 yield change
         return
     assert since is not None, "a store that is there has a newest commit"
+    begun = False
     while True:
         newest = await backend.last_seq()
+        if not begun:
+            _check_position(since, newest)
+            begun = True
         changes = await backend.changes(since, BATCH)
         for change in changes:
             assert change.seq is not None, "a commit in the log has a number"

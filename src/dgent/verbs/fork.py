@@ -15,6 +15,7 @@ from dgent.errors import Busy, Conflict, Corrupt, DgentError, InputError, NotFou
 from dgent.exchange import backup, place
 from dgent.exchange import fork as forks
 from dgent.exchange.fork.origin import Scope, check_scope, identity, origin
+from dgent.universe.position import position_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import text
@@ -104,7 +105,8 @@ async def _copied(desk: Desk, source: Universe, new: Path) -> forks.Forked:
     await backup.copy_into(source, desk.folder, new, progress=desk.report)
     await backup.make_its_own(new)
     async with open_universe(url_of(new), author=source.author) as u:
-        return await forks.stamp(u, whose, await u.seq(), name=desk.constellation or "")
+        home = await position_of(source.backend)
+        return await forks.stamp(u, whose, await u.seq(), name=desk.constellation or "", home=home)
 
 
 class MergeFork(Ask):

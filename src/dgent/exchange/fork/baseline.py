@@ -35,9 +35,13 @@ EVERYTHING = Query(limit=None, descending=False)
 
 @dataclass(frozen=True)
 class BaseRecord:
-    """Some of the records of a base, packed in the content."""
+    """Some of the records of a base, packed in the content.
+
+    The first also has the position of the store that the fork was made from, or last merged into.
+    """
 
     part: int
+    home: str = ""
 
 
 BASE = Schema("dgent.fork.base", contract=BaseRecord, history="none", feed=False)
@@ -113,24 +117,26 @@ async def taken(universe: Universe) -> Base:
     return base
 
 
-async def load(universe: Universe) -> Base:
-    """The base that a fork keeps."""
+async def load(universe: Universe) -> tuple[Base, str]:
+    """The base that a fork keeps, and the position of its home then; "" when that is not known."""
     base: Base = {}
+    home = ""
     async for page in universe.iterate(EVERYTHING.replace(schema=BASE.name), raw=True):
         base.update(_unpack(page.content))
-    return base
+        home = home or str(page.data.get("home", ""))
+    return base, home
 
 
-async def save(universe: Universe, base: Base) -> None:
+async def save(universe: Universe, base: Base, home: str) -> None:
     """Keep another base instead of the one there is, whole or not at all."""
     universe.register(BASE)
     rows = list(base.items())
-    parts = [rows[start : start + PAGE_RECORDS] for start in range(0, len(rows), PAGE_RECORDS)]
+    parts = [rows[start : start + PAGE_RECORDS] for start in range(0, len(rows), PAGE_RECORDS)] or [[]]
     ops: list[Op] = []
     for part, some in enumerate(parts):
         datum, _ = writing.new_datum(
             universe.contracts,
-            BaseRecord(part),
+            BaseRecord(part, "" if part else home),
             id=f"{BASE.name}/{part}",
             author="system",
             content=_pack(some),

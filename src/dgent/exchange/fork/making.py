@@ -18,6 +18,7 @@ from dgent.model.query import Query
 from dgent.store.backend import Delete, Op, Put
 from dgent.store.upkeep import Pace, Progress
 from dgent.universe import writing
+from dgent.universe.position import position_of
 from dgent.universe.universe import Universe
 
 
@@ -68,21 +69,24 @@ async def fork(
     await target.remember(made, id=ORIGIN_ID, note="fork")
     selection = Selection(source, target, made, Pace(progress))
     await selection.run()
-    done = await _finish(target, replace(made, whole=True))
+    done = await _finish(target, replace(made, whole=True), await position_of(source.backend))
     selection.pace.end()
     return msgspec.structs.replace(done, left_out=selection.left_out)
 
 
-async def stamp(target: Universe, source: str, seq: int, *, name: str = "") -> Forked:
-    """Make a copy of a store a fork of it: from now on it is known what it held at the fork point."""
+async def stamp(target: Universe, source: str, seq: int, *, name: str = "", home: str = "") -> Forked:
+    """Make a copy of a store a fork of it: from now on it is known what it held at the fork point.
+
+    `home` is the position of the store when it was copied, or later.
+    """
     target.register(ORIGIN)
-    return await _finish(target, Origin(ids.new_id(), source, seq, "all", clock.now(), name))
+    return await _finish(target, Origin(ids.new_id(), source, seq, "all", clock.now(), name), home)
 
 
-async def _finish(target: Universe, made: Origin) -> Forked:
+async def _finish(target: Universe, made: Origin, home: str) -> Forked:
     """Keep what the fork holds now, and then that it is one: it is none before."""
     base = await baseline.taken(target)
-    await baseline.save(target, base)
+    await baseline.save(target, base, home)
     datum, _ = writing.new_datum(target.contracts, made, id=ORIGIN_ID, author="system")
     marks = await target.query(Query(schema=MARK.name, limit=None), raw=True)
     ops: list[Op] = [Put(datum, None, None, True), *(Delete(mark.id) for mark in marks)]

@@ -12,6 +12,7 @@ from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS, group_ids
 from dgent.errors import Conflict
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork import baseline
+from dgent.exchange.fork.ancestry import Ancestry
 from dgent.exchange.fork.baseline import Base, Known
 from dgent.exchange.fork.blocks import Blocks, Theirs
 from dgent.exchange.fork.checkpoints import numbered
@@ -20,6 +21,7 @@ from dgent.exchange.fork.records import GRANTS, UNREADABLE, Records, Side
 from dgent.exchange.fork.report import ForkMerged, Tally
 from dgent.model.crystal import Crystal
 from dgent.store.upkeep import Pace, Progress
+from dgent.universe.position import is_in_past, position_of
 from dgent.universe.universe import Universe
 
 BATCH_BYTES = 8 * 2**20
@@ -68,6 +70,7 @@ class _Merging:
         self.tally = Tally()
         self.note = f"merge of fork {made.fork}"
         self.base: Base = {}
+        self.ancestry: Ancestry | None = None
         self.next: Base = {}  # what the fork holds now: the base of the next merge
         self._cards: list[tuple[bool, bool, str]] = []  # whether it is new, and there, and its id
         self._checkpoints: list[Side] = []
@@ -75,9 +78,12 @@ class _Merging:
 
     async def run(self) -> ForkMerged:
         """Do all of it, each part so that it can be done again."""
-        self.base = await baseline.load(self.fork)
+        self.base, home = await baseline.load(self.fork)
+        if not await is_in_past(self.target.backend, home):
+            # It was restored since, so what was merged may be gone: what both sides hold is compared.
+            self.ancestry = Ancestry(self.fork, self.target)
         owners = await self._owners()
-        records = Records(self.target, owners, self.tally, self.note, self.dry_run)
+        records = Records(self.target, owners, self.tally, self.note, self.dry_run, self.ancestry)
         seq = await self.fork.seq()
         versions = await baseline.newest_versions(self.fork, seq)
         self.pace.total = len(self.base)
@@ -88,7 +94,7 @@ class _Merging:
         if not self.dry_run:
             sides = await numbered(self.fork, self.target, sides, self.base, self.tally)
             await records.merge(sides)
-            await baseline.save(self.fork, self._merged())
+            await baseline.save(self.fork, self._merged(), await position_of(self.target.backend))
         else:
             await records.merge(sides)
         self.pace.end()
@@ -123,7 +129,7 @@ class _Merging:
                 self._cards.append((was is None, bool(datum.data.get("active")), datum.id))
                 continue
             side = Side(datum.id, was, datum)
-            if not side.is_changed:
+            if not side.is_changed and self.ancestry is None:
                 continue
             late = self._checkpoints if datum.schema == CHECKPOINT.name else self._grants
             if datum.schema == CHECKPOINT.name or datum.schema in GRANTS:
@@ -155,6 +161,8 @@ class _Merging:
         """What the fork has no more."""
         there = self.next.keys() | self.tally.left  # what cannot be read is there, too
         gone = [Side(id, was, None) for id, was in self.base.items() if id not in there]
+        if self.ancestry is not None:
+            gone += [Side(id, was, None) async for id, was in self.ancestry.deleted(there | self.base.keys())]
         for side in gone:
             if side.schema == BLOCK.name:
                 self.tally.leave(side.id, BLOCK.name, FORGOTTEN_THERE, again=False)
@@ -170,6 +178,8 @@ class _Merging:
             for card in await self.fork.get_many(ids[start : start + BATCH]):
                 if isinstance(card, Crystal) and card.schema_name == BLOCK.name:
                     known: Known | None = self.base.get(card.id)
+                    if self.ancestry is not None:
+                        known = await self.ancestry.of_block(card.id, known)
                     await blocks.merge(Theirs(card, versions.get(card.id, 0), known))
 
 

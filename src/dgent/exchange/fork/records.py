@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dgent import ids
 from dgent.blocks.record import AGENT, AUDIT, CHECKPOINT, ENTRY, GROUP, MEMBER, ROOM, SHARE
 from dgent.errors import VersionConflict
+from dgent.exchange.fork.ancestry import Ancestry
 from dgent.exchange.fork.baseline import Known, proof
 from dgent.exchange.fork.report import ForkClash, Tally
 from dgent.model.datum import Datum
@@ -38,6 +39,7 @@ class Side(NamedTuple):
     id: str
     base: Known | None
     fork: Datum | None
+    here: bytes | None = None  # the proof of the base here, where it has another author than in the fork
 
     @property
     def schema(self) -> str:
@@ -66,10 +68,16 @@ class Records:
     """Merging records that are no blocks, some at a time."""
 
     def __init__(
-        self, target: Universe, owners: dict[str, str | None], tally: Tally, note: str, dry_run: bool
+        self,
+        target: Universe,
+        owners: dict[str, str | None],
+        tally: Tally,
+        note: str,
+        dry_run: bool,
+        ancestry: Ancestry | None = None,
     ) -> None:
         self._target, self._owners, self._tally = target, owners, tally
-        self._note, self._dry_run = note, dry_run
+        self._note, self._dry_run, self._ancestry = note, dry_run, ancestry
 
     async def merge(self, sides: Sequence[Side]) -> None:
         """Merge some records: all of one room in one commit, tried again when somebody else was faster."""
@@ -113,13 +121,23 @@ class Records:
         absent = [id for id, there in zip(names, found, strict=True) if there is None]
         gone = await forgotten_among(self._target.backend, absent) if absent else frozenset()
         there, beside = found[: len(sides)], found[len(sides) :]
+        if self._ancestry is not None:
+            sides = [await self._compared(*pair) for pair in zip(sides, there, strict=True)]
         return [
             self._verdict(side, here, other, side.id in gone)
             for side, here, other in zip(sides, there, beside, strict=True)
         ]
 
+    async def _compared(self, side: Side, there: Datum | None) -> Side:
+        """The record with the newest version that both sides have had as its base."""
+        if self._ancestry is None or side.fork is None or _say_the_same(side.fork, there):
+            return side
+        base, here = await self._ancestry.of_record(side.id)
+        return side._replace(base=base, here=here)
+
     def _verdict(self, side: Side, there: Datum | None, beside: Datum | None, gone: bool) -> _Verdict:
         was = None if side.base is None else side.base.proof
+        was_here = was if side.here is None else side.here
         theirs = None if side.fork is None else proof(side.fork)
         ours = None if there is None else proof(there)
         if theirs in (was, ours) or _say_the_same(side.fork, there):
@@ -128,7 +146,7 @@ class Records:
             assert there is not None, "what is gone on both sides is the same"
             if side.schema in UNION:
                 return _Verdict(left=KEPT_ENTRY)
-            if ours == was:
+            if ours == was_here:
                 return _Verdict(Delete(side.id, there.rev), "deleted")
             return _Verdict(clash=ForkClash(side.id, side.schema, "deleted in the fork, changed here"))
         if side.fork.problem is not None:
@@ -144,7 +162,7 @@ class Records:
                 theirs_now = dict(side.fork.data)
                 return _Verdict(clash=ForkClash(side.id, side.schema, what, theirs=theirs_now))
             return _Verdict(put, clash=ForkClash(side.id, side.schema, what, side.id))
-        if ours == was and there.schema == side.fork.schema:
+        if ours == was_here and there.schema == side.fork.schema:
             return _Verdict(self._put(side.fork, side.id, there.rev), "changed")
         return self._both(side, side.fork, beside)
 

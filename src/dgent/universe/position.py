@@ -1,0 +1,42 @@
+"""How far somebody has read a store, in a form that tells whether the store still has that past.
+
+A number alone does not: after a store was restored from an older backup, commit 70 is another one. So a
+position also names the epoch of the store, which a restore changes, and the time of the commit.
+"""
+
+from __future__ import annotations
+
+from dgent import clock
+from dgent.errors import HistoryGone
+from dgent.store.backend import Backend
+
+
+async def position_of(backend: Backend) -> str:
+    """Where a store stands now, as text; "" when its engine has no epoch."""
+    epoch: bytes = getattr(backend, "epoch", b"")
+    if not epoch:
+        return ""
+    seq = await backend.last_seq()
+    return f"{epoch.hex()}:{seq}:{await _time(backend, seq)}"
+
+
+async def is_in_past(backend: Backend, position: str) -> bool:
+    """Whether a store has gone on from a position; False when it was restored since, or that is not known."""
+    epoch, _, rest = position.partition(":")
+    number, _, time = rest.partition(":")
+    if not epoch or getattr(backend, "epoch", b"").hex() != epoch or not number.isdigit():
+        return False
+    seq = int(number)
+    if seq > await backend.last_seq():
+        return False
+    now = await _time(backend, seq)
+    return not (time and now) or time == now
+
+
+async def _time(backend: Backend, seq: int) -> str:
+    """The time of a commit; "" when the log does not show it."""
+    try:
+        found = await backend.changes(seq - 1, 1) if seq > 0 else []
+    except HistoryGone:
+        return ""
+    return clock.text(found[0].at) if found and found[0].seq == seq else ""
