@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -70,6 +70,17 @@ class Upkeep(Protocol):
 
     async def universe_id(self) -> str:
         """The id that the store got when it was made; copies have the same."""
+        ...
+
+
+class RoomUpkeep(Protocol):
+    """What a room looks at when a store is inspected; each has it as `health.inspect`.
+
+    An engine knows whether its rows fit together. Only the room knows what they mean.
+    """
+
+    async def __call__(self, universe: Any, *, deep: bool = False) -> list[Finding]:
+        """Look for what is wrong with the room's records, and change nothing."""
         ...
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
+from dgent.errors import DgentError
+from dgent.store.upkeep import Finding, RoomUpkeep
 from dgent.universe.universe import Universe
 from dgent.verbs.entity import Work, crumb_of, neighbour_of
 
@@ -15,6 +19,25 @@ async def enter(universe: Universe) -> None:
         from dgent.cupboard.cupboard import Cupboard  # only where there is one
 
         Cupboard(universe)
+
+
+ROOMS = {"block.": "dgent.blocks.health", "cupboard.": "dgent.cupboard.health"}
+"""The rooms by what the names of their schemas begin with, and where each looks after its records."""
+
+
+async def inspect(universe: Universe, *, deep: bool) -> list[Finding]:
+    """Ask every room that this store has something of what is wrong with its records."""
+    names = [schema.name for schema in await universe.schemas()]
+    findings: list[Finding] = []
+    for prefix, module in ROOMS.items():
+        if any(name.startswith(prefix) for name in names):
+            ask: RoomUpkeep = import_module(module).inspect
+            try:
+                findings += await ask(universe, deep=deep)
+            except DgentError as error:
+                room = prefix.removesuffix(".")
+                findings.append(Finding("problem", room, f"its records cannot be read: {error.message}"))
+    return findings
 
 
 async def work(universe: Universe) -> Work | None:

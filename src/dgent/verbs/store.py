@@ -17,6 +17,7 @@ from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.upkeep import Finding, check_commit_times, upkeep_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
+from dgent.verbs import room
 from dgent.verbs.answer import Entry, Log
 from dgent.verbs.caller import Effect
 from dgent.verbs.data import DryRun, Nothing
@@ -129,6 +130,7 @@ async def doctor(desk: Desk, ask: Doctor) -> Examined:
         await u.backend.settle_damaged(accept=ask.damaged == "accept")
     findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=desk.report)
     findings += await check_commit_times(u.backend)
+    findings += await room.inspect(u, deep=ask.deep)
     findings += _leftovers(desk, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
     return Examined(not bad, findings)
