@@ -1,9 +1,11 @@
-"""The plan of the usual page is the one that weighing all ways to read would choose."""
+"""Plans: the usual page is planned as weighing all ways would, and a far page reads no more than it shows."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from dgent.store import plan as planning
 from dgent.store.backend import STORED, Declaration, View
 from dgent.store.kernel import Reading
 from dgent.store.memory.backend import MemoryBackend
+from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.testing.contract import Steps, put, typed
 
 TAGS = ["", "a", "gone"]
@@ -61,3 +64,43 @@ async def test_direct_and_weighed_agree(versions: tuple[int, ...]) -> None:
         return direct
 
     assert await plans(work, versions) >= 3 * 2 * 3, "the usual pages are planned directly"
+
+
+class Counting:
+    """A kernel that counts the rows it gives out."""
+
+    rows = 0
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def walk(self, *asked: Any) -> Iterator[Any]:
+        for found in self._kernel.walk(*asked):
+            Counting.rows += 1
+            yield found
+
+    def fetch(self, *asked: Any) -> Any:
+        found = self._kernel.fetch(*asked)
+        Counting.rows += len(found)
+        return found
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+async def test_a_far_page_reads_only_its_own_rows(tmp_path: Path, engine: str, descending: bool) -> None:
+    path = str(tmp_path / "store.db")
+    store = MemoryBackend(wrap=Counting) if engine == "memory" else SQLiteBackend(path, wrap=Counting)
+    await store.open()
+    try:
+        await put(store, *[typed(f"{n:05}", n, tags={"a"}) for n in range(12_000)])
+        for query in (Query(schema="note"), Query(schema="note", tags={"a"})):
+            page = query.replace(offset=11_000, limit=5, descending=descending)
+            Counting.rows = 0
+            found = [datum.id for datum in (await store.query(page, STORED)).items]
+            assert found == [f"{11_999 - 11_000 - n if descending else 11_000 + n:05}" for n in range(5)]
+            assert Counting.rows == 6  # one more tells that there is a next page
+    finally:
+        await store.close()

@@ -11,7 +11,7 @@ import pytest
 
 import dgent
 from dgent import codec, ids
-from dgent.model import order, query, where
+from dgent.model import order, where
 from dgent.store import body, catalog, kernel, retention, row
 from dgent.store.postgres import address, bulk, listen, replica
 from dgent.store.postgres import format as postgres
@@ -28,7 +28,6 @@ CLAIMS = [
     ("concepts/datum-and-commit.md", f"at most {ids.MAX_NAME_BYTES}"),
     ("concepts/datum-and-commit.md", f"{ids.MAX_TAGS} tags and {row.MAX_RECORD_BYTES // MIB} MiB"),
     ("concepts/datum-and-commit.md", f"nesting deeper than {codec.MAX_DEPTH}"),
-    ("concepts/queries.md", f"`offset` goes up to {query.MAX_OFFSET:,}"),
     ("concepts/queries.md", f"`limit` is {dgent.Query().limit}"),
     ("concepts/queries.md", f"(at most {where.MAX_CHOICES})"),
     ("concepts/transactions.md", f"At most {transaction.MAX_READS:,} records"),

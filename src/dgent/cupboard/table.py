@@ -18,7 +18,7 @@ from dgent.errors import Conflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.order import same
-from dgent.model.query import MAX_OFFSET, Query
+from dgent.model.query import MAX_LIMIT, Query
 from dgent.model.schema import Schema
 
 if TYPE_CHECKING:
@@ -360,11 +360,9 @@ class Table(Generic[E]):
             ]
             return page(self._sorted(kept), wanted)
         query = await self._query(wanted)
-        if wanted.offset <= MAX_OFFSET:
-            query = query.replace(limit=wanted.limit, offset=wanted.offset)
-            found = await universe.recall(query)
-            return list(found)
-        return page(list(await universe.recall(query)), wanted)
+        limit = None if wanted.limit is None else min(wanted.limit, MAX_LIMIT)
+        query = query.replace(limit=limit, offset=min(wanted.offset, MAX_LIMIT))
+        return list(await universe.recall(query))
 
     async def _query(self, wanted: Filter) -> Query:
         where = await self._where(wanted)

@@ -21,7 +21,6 @@ from dgent.model.datum import Datum
 from dgent.model.path import Path, read
 from dgent.model.where import NOTHING, All, Reader, form, path_of, refusal
 
-MAX_OFFSET = 10_000
 MAX_LIMIT = 2**62
 
 _force = msgspec.structs.force_setattr
@@ -167,8 +166,8 @@ def _check_page(query: Query) -> None:
     limit, offset, cursor = query.limit, query.offset, query.cursor
     if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_LIMIT):
         raise refusal("limit", f"must be a whole number from 1, not {limit!r}", "None gives all")
-    if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
-        raise refusal("offset", f"must be 0 to {MAX_OFFSET}, not {offset!r}", "page with the cursor instead")
+    if type(offset) is not int or not 0 <= offset <= MAX_LIMIT:
+        raise refusal("offset", f"must be a whole number from 0, not {offset!r}")
     if cursor is not None and (not isinstance(cursor, str) or not cursor):
         raise refusal("cursor", f"must be the text of an earlier answer, not {cursor!r}")
     if query.allow is not None and not callable(query.allow):

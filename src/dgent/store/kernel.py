@@ -64,6 +64,14 @@ class Scan(NamedTuple):
     high: Position
 
 
+def start_at(scan: Scan, descending: bool, place: Position) -> Scan:
+    """The part of a scan from one of its positions on, that one included."""
+    if descending:
+        key, t, dk = place
+        return scan._replace(high=(key, t, dk + 1))
+    return scan._replace(low=place)
+
+
 class Reading(Protocol):
     """Reads of one consistent moment."""
 
@@ -118,6 +126,10 @@ class Reading(Protocol):
 
     def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
         """The first rows of a scan at once, as plain tuples in the layout of Brief."""
+        ...
+
+    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+        """The scan without its first entries, from the index alone; None when there are no more."""
         ...
 
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:

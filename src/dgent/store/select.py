@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, HistoryGone, QueryError
@@ -20,6 +20,8 @@ from dgent.store.cursor import Cursor
 from dgent.store.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading, Scan
 from dgent.store.plan import Plan, make_plan
 from dgent.store.row import Brief, Row, datum_of, datums_of, rows_of, unpacked, whole_of
+
+READ_ALONG = 100  # so many rows before a page are read with it, which spares a second statement
 
 Found = tuple[bytes, int, int, Row]
 """A row with its place in the order: order key, time, dk."""
@@ -250,7 +252,7 @@ def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, star
 
 def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) -> Page:
     assert q.limit is not None
-    rows = reading.fetch(plan.scans[0], q.descending, q.content, q.offset + q.limit + 1)[q.offset :]
+    rows = _fetch_page(reading, q, plan.scans[0], q.limit + 1)
     further = None
     if len(rows) > q.limit:
         rows = rows[: q.limit]
@@ -260,6 +262,14 @@ def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) 
     kept = rows_of(rows, name) if lazy else None
     made = [] if kept is not None else [datum_of(whole_of(row), name) for row in rows]
     return Page(made, plan.explain, further, kept)
+
+
+def _fetch_page(reading: Reading, q: Query, scan: Scan, size: int) -> Sequence[tuple[Any, ...]]:
+    """The rows after the offset; a short offset is read along, a long one skipped in the index."""
+    if q.offset <= READ_ALONG:
+        return reading.fetch(scan, q.descending, q.content, q.offset + size)[q.offset :]
+    rest = reading.skip(scan, q.descending, q.offset)
+    return [] if rest is None else reading.fetch(rest, q.descending, q.content, size)
 
 
 def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:

@@ -85,6 +85,10 @@ ENVELOPE: list[Query] = [
     Query(prefix="never"),
     Query(offset=5, limit=3),
     Query(offset=399),
+    Query(schema="note", offset=101, limit=3),
+    Query(schema="note", offset=110, limit=500),
+    Query(schema="note", offset=101, limit=2, descending=False),
+    Query(schema="note", offset=2**62, limit=2),
     Query(offset=400),
     Query(descending=False, schema="note", offset=2),
 ]

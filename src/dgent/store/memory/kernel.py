@@ -8,7 +8,7 @@ from itertools import islice
 
 from dgent.store.body import ANCHOR
 from dgent.store.catalog import Entry, Position, SchemaState, StreamName
-from dgent.store.kernel import Logged, Scan, Tip
+from dgent.store.kernel import Logged, Scan, Tip, start_at
 from dgent.store.row import Brief, Row, brief_of
 
 
@@ -76,6 +76,12 @@ class MemoryKernel:
 
     def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Brief]:
         return [brief_of(row) for _, row in islice(self.walk(scan, descending, content), limit)]
+
+    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+        run = self._slice(scan)
+        if count >= len(run):
+            return None
+        return start_at(scan, descending, run[-1 - count if descending else count])
 
     def fetch_id(self, id: str) -> list[Brief]:
         row = self.head(id)

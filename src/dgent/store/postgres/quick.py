@@ -62,6 +62,9 @@ class _QuickReading(PostgresReading):
     def size(self, scan: Scan, cap: int) -> int:
         raise _NotQuick
 
+    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+        raise _NotQuick
+
     def size_ids(self, prefix: str, cap: int) -> int:
         raise _NotQuick
 

@@ -14,7 +14,7 @@ import asyncpg
 
 from dgent.errors import Corrupt
 from dgent.store.catalog import Catalog, SchemaState, StreamName, after_text, high, low, state_of
-from dgent.store.kernel import DELETE, Logged, Scan, ops_of
+from dgent.store.kernel import DELETE, Logged, Scan, ops_of, start_at
 from dgent.store.postgres.bridge import wait
 from dgent.store.postgres.sql import Texts
 from dgent.store.row import Row
@@ -199,6 +199,10 @@ class PostgresReading:
         if scan.low == low(key) and scan.high == high(key):
             return self.texts.fetch_key[descending, content], scan.stream, key, limit
         return self.texts.fetch[descending, content], scan.stream, *scan.low, *scan.high, limit
+
+    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+        found = self._all(self.texts.skip[descending], scan.stream, *scan.low, *scan.high, count)
+        return start_at(scan, descending, tuple(found[0])) if found else None
 
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
         return [tuple(record) for record in self._all(self.texts.brief, id)]

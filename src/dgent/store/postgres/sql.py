@@ -110,6 +110,11 @@ class Texts:
             self.fetch[way] = self._with_clock(_walk(u, _BRIEF, between, "$8", *way))
             self.fetch_key[way] = self._with_clock(_walk(u, _BRIEF, one_key, "$3", *way))
         self.size = f"SELECT count(*) FROM (SELECT FROM {u}.entry WHERE {between} LIMIT $8) e"
+        self.skip = {
+            down: f"SELECT key, t, dk FROM {u}.entry WHERE {between}"
+            f" ORDER BY key {way}, t {way}, dk {way} LIMIT 1 OFFSET $8"
+            for down, way in ((False, "ASC"), (True, "DESC"))
+        }
         from_id = f"FROM {u}.datum d WHERE d.id >= $1 AND d.id < $2 AND d.trail = 0 AND d.live = 1"
         self.walk_ids = {
             content: f"SELECT {_PREFIXED}, {_body(content)} {from_id} AND d.id > $3 ORDER BY d.id LIMIT $4"

@@ -11,7 +11,7 @@ import msgspec
 from dgent.errors import Corrupt
 from dgent.store.body import ANCHOR
 from dgent.store.catalog import Catalog, Entry, SchemaState, StreamName, after_text, high, low, state_of
-from dgent.store.kernel import Logged, Scan, Tip, Wrap, Writing, ops_of
+from dgent.store.kernel import Logged, Scan, Tip, Wrap, Writing, ops_of, start_at
 from dgent.store.row import Brief, Row
 
 _MAX_CACHED = 100_000
@@ -64,13 +64,16 @@ _FEW_GRAVES = 16  # so many rows of deleted records may stay where they are
 _APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
+def _order(descending: bool) -> str:
+    return "ORDER BY e.key DESC, e.t DESC, e.dk DESC" if descending else "ORDER BY e.key, e.t, e.dk"
+
+
 def _walk_sql(columns: str, content: bool, descending: bool, between: str = _BETWEEN) -> str:
-    way = "DESC" if descending else "ASC"
     body = "d.content" if content else "NULL"
     # CROSS JOIN keeps the stream as the outer loop, so rows come in its order without a sort.
     return (
         f"SELECT {columns}, {body} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
-        f" WHERE {between} ORDER BY e.key {way}, e.t {way}, e.dk {way}"
+        f" WHERE {between} {_order(descending)}"
     )
 
 
@@ -217,6 +220,11 @@ class SQLiteReading:
             return self._execute(_FETCH_KEY[descending, content], (scan.stream, key, limit)).fetchall()
         values = (scan.stream, *scan.low, *scan.high, limit)
         return self._execute(_FETCH[descending, content], values).fetchall()
+
+    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+        sql = f"SELECT e.key, e.t, e.dk FROM entry e WHERE {_BETWEEN} {_order(descending)} LIMIT 1 OFFSET ?"
+        found = self._all(sql, scan.stream, *scan.low, *scan.high, count)
+        return start_at(scan, descending, found[0]) if found else None
 
     def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
         return self._execute(_BRIEF_HEAD, (id,)).fetchall()
