@@ -58,6 +58,10 @@ class SchemaConflict(UserWarning):
     """Two programs use different contracts under one version of a schema. A warning, not an error."""
 
 
+class UnreadableRecord(UserWarning):
+    """Records that cannot be read as values were left out of an answer. A warning, not an error."""
+
+
 class Degraded(UserWarning):
     """The store cannot be reached, and writes go to the outbox. A warning, not an error."""
 

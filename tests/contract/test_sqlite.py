@@ -12,7 +12,7 @@ import pytest
 
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Declaration, Delete, Put
+from dgent.store.backend import Declaration, Delete, Put, StoredView
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.testing.contract import Steps, commit, found, put, record, typed
 from tests.contract.reads import READS, comparable, fill_up
@@ -84,7 +84,7 @@ async def test_a_trails_row_stays_when_main_changes_its_own(store: SQLiteBackend
 # -- statements ---------------------------------------------------------------------------
 
 
-class Broken:
+class Broken(StoredView):
     """A view that fails at the second record it sees."""
 
     def __init__(self) -> None:

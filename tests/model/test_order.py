@@ -8,8 +8,10 @@ import math
 import pickle
 import random
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta, timezone
+from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -212,3 +214,57 @@ def test_missing_stays_one_value() -> None:
     assert repr(MISSING) == "MISSING"
     assert copy.deepcopy(MISSING) is MISSING
     assert pickle.loads(pickle.dumps(MISSING)) is MISSING
+
+
+decimals = st.one_of(
+    st.decimals(allow_nan=False),
+    st.integers(-(2**64), 2**64).map(Decimal),
+    st.floats(allow_nan=False).map(Decimal.from_float),
+    st.sampled_from(
+        [
+            "1E+2",
+            "100",
+            "-0",
+            "1E+400",
+            "-1E+400",
+            "1E-400",
+            "-1E-400",
+            "9007199254740992.5",
+            "1E+999999",
+            "0.1",
+        ]
+    ).map(Decimal),
+)
+
+
+@given(st.lists(st.one_of(decimals, st.integers(-(2**63), 2**63), st.floats(allow_nan=False)), min_size=2))
+def test_decimals_stand_among_numbers_as_python_has_them(values: list[Any]) -> None:
+    for a, b in pairwise(values):
+        assert (order.key(a) < order.key(b)) == (a < b), (a, b)
+        assert (order.key(a) == order.key(b)) == (a == b), (a, b)
+
+
+@given(st.timedeltas(), st.timedeltas())
+def test_durations_stand_in_order_above_all_numbers(a: timedelta, b: timedelta) -> None:
+    assert (order.key(a) < order.key(b)) == (a < b)
+    assert (order.key(a) == order.key(b)) == (a == b)
+    assert order.key(Decimal("Infinity")) < order.key(a) < order.key("")
+
+
+zoned = st.times(
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=5)), timezone(timedelta(hours=-11))])
+)
+
+
+@given(zoned, zoned)
+def test_zoned_times_stand_in_order(a: time, b: time) -> None:
+    assert (order.key(a) < order.key(b)) == (a < b)
+    assert (order.key(a) == order.key(b)) == (a == b)
+
+
+def test_a_value_with_a_kind_equals_the_text_that_stands_for_it() -> None:
+    assert order.same(Decimal("1E+2"), "100.0") and order.same(100, Decimal("1E+2"))
+    assert order.same([{"a": "1.0"}], [{"a": Decimal(1)}]) and not order.same(Decimal(1), True)
+    assert order.same("PT1H", timedelta(hours=1)) and not order.same(timedelta(seconds=1), 1)
+    assert not order.same(Decimal(1), "one") and not order.same("NaN", Decimal(1))
+    assert not order.same("1E+2", "100")

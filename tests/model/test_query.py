@@ -10,7 +10,8 @@ import random
 import subprocess
 import sys
 import uuid
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -580,3 +581,33 @@ def test_every_operator_on_every_pair_of_values() -> None:
                     continue
                 where = {"a": {op: several if op in ("$in", "$nin") else operand}}
                 assert holds(where, a=value) is naive(where, {"a": value}), (where, value)
+
+
+def test_operators_without_their_sign_are_refused() -> None:
+    for operand in ({"gte": 1}, {"gte": 1, "lt": 5}, {"in": [1]}, {"exists": False}, {"not": {"$gt": 1}}):
+        with pytest.raises(QueryError, match="without"):
+            Query(where={"stars": operand})
+    Query(where={"stars": {"$eq": {"gte": 1}}})
+    Query(where={"wind": {"speed": 1}})
+    Query(where={"wind": {"speed": 1, "gte": 2}})
+    Query(where={"wind": {}})
+
+
+def test_an_operand_with_a_kind_compares_by_what_it_is() -> None:
+    datum = Datum.create({"price": "1E+2", "wait": "PT90S", "when": "12:00:00+02:00", "list": ["1.0"]})
+    for where in (
+        {"price": Decimal(100)},
+        {"price": {"$gt": Decimal("99.9"), "$lte": Decimal(100)}},
+        {"price": {"$in": [Decimal("1E2")]}},
+        {"price": {"$nin": [Decimal("1E3")]}},
+        {"wait": {"$lt": timedelta(minutes=2)}},
+        {"when": {"$gt": time(9, 59, tzinfo=UTC), "$lt": time(10, 1, tzinfo=UTC)}},
+        {"list": {"$contains": Decimal(1)}},
+    ):
+        assert Query(where=where).matches(datum), where
+    assert not Query(where={"price": {"$gt": Decimal(100)}}).matches(datum)
+    assert not Query(where={"price": timedelta(1)}).matches(datum)
+    for odd in (Decimal("NaN"), Decimal("sNaN")):
+        with pytest.raises(QueryError):
+            Query(where={"price": odd})
+    assert Query(where={"a": Decimal(1)}).digest() == Query(where={"a": Decimal(1)}).digest()

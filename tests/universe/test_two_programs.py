@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.errors import HistoryGone, NewerRecord, NotFound, UndoConflict
+from dgent.errors import HistoryGone, NewerRecord, NotFound, QueryError, UndoConflict, UnreadableRecord
 from tests.universe.conftest import Another
 from tests.universe.marks import MARK_V1, MarkV1, mark
 
@@ -105,7 +105,8 @@ async def test_each_program_sees_the_fields_of_its_own_version(another: Another,
     old = await another(MARK_V1)
     theirs = await old.remember(MarkV1("ship", "r", "ann"))
     assert (await u.get(theirs.id)).value.principles == ("ship",)
-    assert await old.count(NEW_FIELD) == 0
+    with pytest.raises(QueryError, match="principles"):
+        await old.count(NEW_FIELD)
     assert await u.count(NEW_FIELD.replace(where={"principles.0": "ship"})) == 1
     ours = await u.remember(mark("plan", author="ann"))
     found = await old.query(dgent.Query(schema="witness.mark", where={"author": "ann"}))
@@ -130,7 +131,8 @@ async def test_both_write_at_once_and_nothing_is_lost(another: Another, u: dgent
         assert len(await u.recall(both.replace(where={"principles.0": f"act{n}"}))) == 2
     assert await u.count(both) == await old.count(both) == 80
     assert len(await u.recall(both)) == 80
-    assert len(await old.recall(both)) == 40
+    with pytest.warns(UnreadableRecord, match="version 3"):
+        assert len(await old.recall(both)) == 40
 
 
 async def test_an_index_given_up_and_made_again(u: dgent.Universe) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.errors import DecodeFailed, SchemaError, UpgradeFailed
+from dgent.errors import DecodeFailed, SchemaError, UnreadableRecord, UpgradeFailed
 from tests.universe.conftest import Another
 from tests.universe.marks import MARK_V1, MARK_V2, Mark, MarkV1, add_tags, old_mark
 
@@ -97,7 +97,8 @@ async def test_a_step_that_fails_breaks_no_query(u: dgent.Universe) -> None:
     assert isinstance(found[1], dgent.Datum)
     assert found[1].replace(problem=None) == unlucky
     assert "no tags for the unlucky" in (found[1].problem or "")
-    assert [c.id for c in await u.recall(MARKS)] == [lucky.id]
+    with pytest.warns(UnreadableRecord, match="no tags for the unlucky"):
+        assert [c.id for c in await u.recall(MARKS)] == [lucky.id]
     assert await u.count(MARKS) == 2
 
     await u.indexed()
@@ -219,3 +220,23 @@ async def test_middle_versions_upgrade_from_where_they_are(another: Another, u: 
     await middle.store(read)
     assert await u.versions("witness.mark") == {2: 1}
     assert (await u.get(kept.id)).value.principles == ("ship",)
+
+
+async def test_recall_tells_what_it_leaves_out_and_warns_once_for_each_version(u: dgent.Universe) -> None:
+    for n in range(3):
+        await u.put(old_mark(1, "unlucky", id=f"bad{n}"))
+    await u.put(old_mark(4, id="newer"))
+    await u.put(old_mark(1, id="good"))
+    await u.put(dgent.Datum.create({}, id="raw"))
+    with pytest.warns(UnreadableRecord) as told:
+        found = await u.recall(dgent.Query(limit=None))
+    assert len(told) == 2 and any("version 1" in str(each.message) for each in told)
+    assert "bad" in "".join(str(each.message) for each in told)
+    assert [crystal.id for crystal in found] == ["good"]
+    assert sorted(datum.id for datum in found.problems) == ["bad0", "bad1", "bad2", "newer"]
+    assert all(datum.problem for datum in found.problems)
+    again = await u.recall(dgent.Query(limit=None))  # without a second warning, which would be an error here
+    assert len(again.problems) == 4
+    assert len((await u.collection(Mark).query()).problems) == 4
+    async with u.transaction() as tx:
+        assert len((await tx.recall(dgent.Query(schema="witness.mark"))).problems) == 4

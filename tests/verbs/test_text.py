@@ -87,3 +87,17 @@ def test_data() -> None:
     for wrong in ("{a}", "{", '{"a": 1} x', 3, None, "", " "):
         with pytest.raises(dgent.InputError):
             text.data(wrong)
+
+
+@pytest.mark.parametrize(
+    "typed", ["weight=>3", "weight==5", "weight=<3", "weight = >3", "a!==b", "a>>1", "a=!b", "a~=~b", "a^==b"]
+)
+def test_an_operator_that_is_none_is_refused(typed: str) -> None:
+    with pytest.raises(dgent.InputError, match="is not an operator") as caught:
+        text.where([typed])
+    assert ">=" in caught.value.hint
+
+
+def test_a_text_that_begins_like_an_operator_is_quoted() -> None:
+    assert text.where(['a=">3"']) == {"a": {"$eq": ">3"}}
+    assert text.where(['a~="=="']) == {"a": {"$contains": "=="}}

@@ -2,17 +2,21 @@
 
 `key` turns a value into bytes whose plain order is that order, so every engine sorts alike. A
 number is the double at or below it (with its sign bit turned so that bytes sort), then two bytes
-for what an integer beyond 53 bits has above that double.
+for what an integer beyond 53 bits has above that double, then the digits of a decimal that is neither
+a double nor an integer. Durations, and times of day with a zone, stand after all numbers.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from datetime import time, timedelta
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 from dgent import codec
 from dgent.errors import InputError
+from dgent.model.kind import aligned
 from dgent.model.path import MISSING
 
 CUT = 120
@@ -22,6 +26,8 @@ _WIDEST = 2**64  # up to here two bytes hold the remainder; stored integers end 
 _ALL_BITS = 2**64 - 1
 _NUMBER, _TEXT, _LIST, _MAP = 3, b"\x04", b"\x05", b"\x06"
 _LISTS = _LIST[0]
+_TIME, _DURATION = b"\x03\xff\xfe", b"\x03\xff\xff"  # above the largest number
+_MICROSECOND = timedelta(microseconds=1)
 
 _pack_positive = struct.Struct(">BdH").pack
 _pack_negative = struct.Struct(">BQH").pack
@@ -65,10 +71,16 @@ def index_key(value: Any) -> tuple[bytes, bool]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal: 1 equals 1.0, True equals neither, also deep inside."""
+    """Whether two values are equal: 1 equals 1.0, True equals neither, also deep inside.
+
+    A decimal, a duration or a zoned time equals a text (or number) that stands for the same.
+    """
     kind, other = type(a), type(b)
     if kind is not other:
-        return kind in _NUMBERS and other in _NUMBERS and bool(a == b)
+        if kind in _NUMBERS and other in _NUMBERS:
+            return bool(a == b)
+        pair = aligned(a, b)
+        return pair is not None and bool(pair[0] == pair[1])
     if kind is list:
         return len(a) == len(b) and all(map(same, a, b))
     if kind is dict:
@@ -94,6 +106,9 @@ _KINDS: dict[type, frozenset[type]] = {
     float: _NUMBERS,
     str: frozenset((str,)),
     bool: frozenset((bool,)),
+    Decimal: frozenset((Decimal,)),
+    timedelta: frozenset((timedelta,)),
+    time: frozenset((time,)),
 }
 
 
@@ -103,10 +118,51 @@ def _wide(value: int) -> bytes:
     low = float(value)
     if low > value:
         low = math.nextafter(low, -math.inf)
-    rest = value - int(low)
-    if value > 0:
-        return _pack_positive(_NUMBER, -low, rest)
+    return _above(low, value - int(low))
+
+
+def _above(low: float, rest: int) -> bytes:
+    """The key of a double and what an integer has above it."""
+    if low >= 0:
+        return _pack_positive(_NUMBER, -(low + 0.0), rest)
     return _pack_negative(_NUMBER, _unpack_bits(_pack_double(low))[0] ^ _ALL_BITS, rest)
+
+
+def _decimal(value: Decimal) -> bytes:
+    """The key of a decimal: that of the double or integer it equals, else the double below and its digits."""
+    low = float(value)  # the nearest; too large a one becomes infinite
+    nearest = Decimal.from_float(low)
+    if nearest == value:
+        return _above(low, 0)
+    if nearest > value:
+        low = math.nextafter(low, -math.inf)
+    rest = 0
+    if _EXACT <= abs(low) < math.inf:
+        if value.adjusted() > _DIGITS_OF_LARGEST:
+            rest = _MOST_REST
+        else:
+            whole = int(value.to_integral_value(ROUND_FLOOR))
+            if whole == value and abs(whole) <= _WIDEST:
+                return _wide(whole)
+            rest = min(whole - int(low), _MOST_REST)
+    return _above(low, rest) + _digits(value)
+
+
+_DIGITS_OF_LARGEST = 310  # more than the largest double has
+_MOST_REST = 2**16 - 1
+
+
+def _digits(value: Decimal) -> bytes:
+    """The digits of a decimal as bytes that sort by its size."""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "infinity and NaN have keys of their own"
+    written = "".join(map(str, digits)).lstrip("0")
+    point, text = exponent + len(written), written.rstrip("0")
+    pairs = text + "0" * (len(text) % 2)
+    size = (point + 2**63).to_bytes(8, "big")
+    size += bytes(int(pairs[place : place + 2]) + 1 for place in range(0, len(pairs), 2))
+    # Of two negative numbers the one with more digits is the smaller; the end mark sorts it so.
+    return bytes(255 - byte for byte in size) + b"\xff" if value < 0 else size
 
 
 def _other(value: Any) -> bytes:
@@ -116,5 +172,12 @@ def _other(value: Any) -> bytes:
         return _LIST
     if isinstance(value, dict):
         return _MAP
+    if isinstance(value, Decimal) and not value.is_nan():
+        return _decimal(value)
+    if isinstance(value, timedelta):
+        return _DURATION + _decimal(Decimal(value // _MICROSECOND))[1:]
+    if isinstance(value, time) and (offset := value.utcoffset()) is not None:
+        at = timedelta(hours=value.hour, minutes=value.minute, seconds=value.second)
+        return _TIME + key((at - offset) // _MICROSECOND + value.microsecond)[1:]
     # Not a stored value (an enum, a datetime): it sorts as what it would be stored as.
     return key(codec.plain(value))

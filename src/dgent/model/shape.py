@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
@@ -14,6 +15,7 @@ from dgent import codec
 from dgent.errors import Corrupt, DecodeFailed, InputError
 from dgent.model import ref
 from dgent.model.contract import Compiler
+from dgent.model.lookup import Lookup
 from dgent.model.node import Errors, Leaf, Link, Node, Record, convert, reach
 
 T = TypeVar("T")
@@ -119,6 +121,11 @@ class Shape(Generic[T]):
         """New data plus what the old data holds that the contract does not know."""
         out: dict[str, Any] = self._root.carry(old, new)
         return out
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """How queries see data under this contract."""
+        return Lookup(self._root, self.label)
 
     def refs(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
         """The path and the id of every link in the data."""

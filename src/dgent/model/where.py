@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from dgent import codec
 from dgent.errors import InputError, QueryError
 from dgent.model import order
+from dgent.model.kind import aligned, is_exact
 from dgent.model.path import MISSING, Path, parse, read, text
 
 MAX_CHOICES = 1000
@@ -20,7 +22,10 @@ MAX_MAPS = 1024
 
 
 class Condition(msgspec.Struct, frozen=True, dict=True):
-    """One operator at one path; `value` is plain JSON, for $in and $nin a tuple of it."""
+    """One operator at one path.
+
+    `value` is plain JSON, or a decimal, duration or zoned time; for $in and $nin a tuple of such.
+    """
 
     path: Path
     op: str
@@ -133,6 +138,10 @@ class Reader:
         """The parts of what is asked at one path."""
         operators = _count_operators(operand)
         if not operators:
+            if is_map(operand) and operand and _BARE_NAMES.issuperset(operand):
+                fix = ", ".join(f"${name}" for name in operand)
+                hint = f"write {fix}; to compare with a map that has such keys, use $eq"
+                raise refusal("where", f"has operators without $ at {text(path)}", hint)
             return [self.condition(path, "$eq", operand)]
         if operators != len(operand):
             raise refusal("where", f"mixes operators and keys at {text(path)}", "compare with a map by $eq")
@@ -196,17 +205,25 @@ def _operand(path: Path, op: str, value: Any) -> Any:
     if choices and not (isinstance(value, list | tuple | set | frozenset) and len(value) <= MAX_CHOICES):
         raise _needs(path, op, f"a list of at most {MAX_CHOICES} values")
     try:
-        simple = codec.plain(dict(value) if isinstance(value, Mapping) else value)
+        simple = [_simple(each) for each in value] if choices else _simple(value)
         codec.encode(simple)
     except (InputError, UnicodeEncodeError, OverflowError) as error:
         raise _needs(path, op, f"a value that can be stored: {error}") from None
     if op in _COMPARISONS and not order.kinds_like(simple):
-        raise _needs(path, op, "a number, a text, a bool or a datetime")
+        raise _needs(path, op, "a number, a text, a bool, a time or a duration")
     if op == "$exists" and type(simple) is not bool:
         raise _needs(path, op, "True or False")
     if op == "$prefix" and type(simple) is not str:
         raise _needs(path, op, "a text")
     return tuple(simple) if choices else simple
+
+
+def _simple(value: Any) -> Any:
+    if is_exact(value):
+        if isinstance(value, Decimal) and value.is_nan():
+            raise InputError("NaN compares with nothing")
+        return value
+    return codec.plain(dict(value) if isinstance(value, Mapping) else value)
 
 
 def _needs(path: Path, op: str, what: str) -> QueryError:
@@ -215,7 +232,7 @@ def _needs(path: Path, op: str, what: str) -> QueryError:
 
 def _equal(value: Any) -> Check:
     if type(value) is str:
-        return lambda found: bool(found == value)
+        return lambda found: found == value if type(found) is str else order.same(found, value)
     if value is None or type(value) is bool:
         return lambda found: found is value
     return lambda found: order.same(found, value)
@@ -225,13 +242,18 @@ def _in(values: tuple[Any, ...]) -> Check:
     # Hashing serves a long list; bools are kept apart because a set takes True for 1.
     bools = frozenset(each for each in values if type(each) is bool)
     deep = [each for each in values if type(each) in (list, dict)]
-    simple = frozenset(each for each in values if type(each) not in (bool, list, dict))
+    exact = [each for each in values if is_exact(each)]
+    simple = frozenset(each for each in values if type(each) not in (bool, list, dict) and not is_exact(each))
 
     def check(found: Any) -> bool:
         kind = type(found)
         if kind is list or kind is dict:
             return any(order.same(found, each) for each in deep)
-        return found in (bools if kind is bool else simple)
+        if is_exact(found):
+            return any(order.same(found, each) for each in values)
+        if found in (bools if kind is bool else simple):
+            return True
+        return bool(exact) and any(order.same(found, each) for each in exact)
 
     return check
 
@@ -239,7 +261,14 @@ def _in(values: tuple[Any, ...]) -> Check:
 def _compared(compare: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
     def build(value: Any) -> Check:
         kinds = order.kinds_like(value)
-        return lambda found: type(found) in kinds and compare(found, value)
+
+        def check(found: Any) -> bool:
+            if type(found) in kinds:
+                return compare(found, value)
+            pair = aligned(found, value)
+            return pair is not None and compare(*pair)
+
+        return check
 
     return build
 
@@ -277,3 +306,4 @@ _CHECKS: dict[str, Callable[[Any], Check]] = {
     "$prefix": lambda value: lambda found: isinstance(found, str) and found.startswith(value),
     "$contains": _contains,
 }
+_BARE_NAMES = frozenset((*(op[1:] for op in _CHECKS), "not", "and", "or"))

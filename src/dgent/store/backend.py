@@ -8,7 +8,9 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from dgent.model import kind
 from dgent.model.datum import Datum
+from dgent.model.lookup import Lookup
 from dgent.model.query import Query
 from dgent.store.row import Rows
 
@@ -23,6 +25,9 @@ Expect: TypeAlias = int | Literal["live", "new"] | None
 
 EVERY_ROOM = "*"
 """The room of a commit that copies records of all rooms as they are."""
+
+AsOf: TypeAlias = int | datetime | None
+"""A moment to read at: the number of a commit or an aware time; None is now."""
 
 Kind: TypeAlias = Literal[
     "data", "undo", "forget", "compact", "upgrade", "declare", "complete", "abandon", "merge"
@@ -233,6 +238,7 @@ class Declaration(msgspec.Struct, frozen=True):
     feed: bool = True
     owner: str | None = None
     digest: str = ""
+    kinds: dict[str, kind.Kind] = {}  # what the texts at an index's path stand for
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -309,7 +315,15 @@ class View(Protocol):
         ...
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
-        """The data to match: upgraded if it can be, else as stored."""
+        """The data to match: upgraded if it can be, else as stored; with defaults for what is missing."""
+        ...
+
+    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+        """The data of another version in the caller's, without defaults; None when it cannot be had."""
+        ...
+
+    def lookup(self, schema: str) -> Lookup | None:
+        """How the caller's contract of a schema reads data; None without one."""
         ...
 
 
@@ -326,6 +340,14 @@ class StoredView:
         """The stored data."""
         return datum.data
 
+    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+        """None: nothing can be upgraded."""
+        return None
+
+    def lookup(self, schema: str) -> Lookup | None:
+        """None: no contract is known."""
+        return None
+
 
 STORED = StoredView()
 
@@ -340,6 +362,7 @@ class PartView:
 
     def __init__(self, view: View, gone: bool = False) -> None:
         self.version, self.shape, self.gone = view.version, view.shape, gone
+        self.upgraded, self.lookup = view.upgraded, view.lookup
 
 
 @runtime_checkable

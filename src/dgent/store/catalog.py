@@ -10,7 +10,8 @@ A stream is a sorted run of `(key, t, dk)`. Every index of a store is such a str
     (schema, path)        by a declared field; by each item of a list, for a path that ends with `*`
     (schema, tag, path)   by tag and field, for the first two declared fields
 
-Field streams describe records in the shape of the schema's newest registered version.
+Field streams describe records in the shape of the schema's newest registered version. A field whose
+texts stand for decimals, durations or times is in a stream of its own kind, in the order of those.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ import msgspec
 from dgent.errors import Corrupt, Denied
 from dgent.model import order, reserved
 from dgent.model import path as paths
+from dgent.model.kind import Kind, value_of
 from dgent.store.backend import Declaration
 
 AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
 PRODUCTS = 2  # this many declared fields get a stream for each tag as well
 UNLISTED = order.key(paths.MISSING)  # where a record stands in the stream of items of what is no list
+KEYS = 1  # before, an older program's records could get keys in the shape of its own version
 EMPTY = b""  # the `fk` of a row that stands in no field stream
 
 Position = tuple[bytes, int, int]
@@ -62,7 +65,9 @@ class SchemaState(msgspec.Struct, frozen=True):
     ready: frozenset[str] = frozenset()
     seen: frozenset[int] = frozenset()
     fill: tuple[int, int] | None = None  # how far old records are indexed: (t, dk)
-    stale: bool = False  # streams of an older index version wait to be removed
+    stale: bool = False  # streams that are no longer declared wait to be removed
+    kinds: dict[str, Kind] = {}  # what the texts at a declared field stand for
+    keys: int = 0  # which way of making keys built the streams
 
     @property
     def building(self) -> tuple[str, ...]:
@@ -154,10 +159,15 @@ def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaStat
         return state
     if wanted.version > state.iv:
         fields, refs, kept = wanted.indexes, wanted.refs, frozenset[str]()
+        kinds = wanted.kinds
     else:
         fields = state.paths + tuple(p for p in wanted.indexes if p not in state.paths)
         refs = state.refs + tuple(p for p in wanted.refs if p not in state.refs)
         kept = state.ready if refs == state.refs else state.ready - {REF}
+        kinds = {p: kind for p, kind in {**wanted.kinds, **state.kinds}.items() if p in fields}
+        kept -= {p for p in fields if state.kinds.get(p) != kinds.get(p)}
+        if state.keys < KEYS and not state.seen <= {state.iv}:
+            kept = frozenset()
     if empty:
         kept = frozenset(fields) | ({REF} if refs else frozenset())
     new = msgspec.structs.replace(
@@ -170,11 +180,32 @@ def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaStat
         feed=wanted.feed,
         owner=state.owner if wanted.owner is None else wanted.owner,
         digest=wanted.digest,
-        stale=state.stale or (state.iv not in (0, wanted.version) and not empty),
+        stale=state.stale
+        or (state.iv != 0 and not empty and (state.iv, state.kinds) != (wanted.version, kinds)),
+        kinds=kinds,
+        keys=KEYS,
     )
-    if new.building and (new.paths, new.refs, new.iv) != (state.paths, state.refs, state.iv):
+    if new.building and _indexing(new) != _indexing(state):
         new = msgspec.structs.replace(new, fill=(T_MIN, 0))
     return new
+
+
+def _indexing(state: SchemaState) -> tuple[Any, ...]:
+    """What the entries of a schema's records follow from."""
+    return state.paths, state.refs, state.iv, state.kinds, state.keys
+
+
+def field_stream(state: SchemaState, path: str, tag: str = "") -> StreamName:
+    """The stream of a declared field."""
+    kind = state.kinds.get(path)
+    return StreamName(state.number, state.iv, tag, f".{path}" if kind is None else f"={kind}.{path}")
+
+
+def is_declared(state: SchemaState, name: StreamName) -> bool:
+    """Whether a stream of a schema is one that its declarations have now."""
+    if name.iv == 0 or name.path == REF:
+        return name.iv in (0, state.iv)
+    return any(name == field_stream(state, path, name.tag) for path in state.paths)
 
 
 FieldKeys = dict[str, list[bytes]]
@@ -182,22 +213,27 @@ FieldKeys = dict[str, list[bytes]]
 
 def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
     """The index keys of a record in the shape of the index."""
-    keys = {p: _keys(data, p) for p in state.paths}
+    kinds = state.kinds
+    keys = {p: _keys(data, p, kinds.get(p)) for p in state.paths}
     if state.refs:
         # Whole, because a row carries them as what its refs hold; an entry takes the beginning.
         keys[REF] = [order.key(id) for id in referred(state, data)]
     return keys
 
 
-def _keys(data: Mapping[str, Any], path: str) -> list[bytes]:
+def _keys(data: Mapping[str, Any], path: str, kind: Kind | None) -> list[bytes]:
     inside = paths.listed(path)
     if inside is None:
-        return [order.index_key(paths.read(data, paths.parse(path)))[0]]
+        return [_key(paths.read(data, paths.parse(path)), kind)]
     found = paths.read(data, inside)
     if isinstance(found, list):
-        return sorted({order.index_key(item)[0] for item in found})
+        return sorted({_key(item, kind) for item in found})
     # `$contains` also looks into texts and maps: these stand where no item does, and are looked at.
     return [UNLISTED] if isinstance(found, str | dict) else []
+
+
+def _key(value: Any, kind: Kind | None) -> bytes:
+    return order.index_key(value if kind is None else value_of(kind, value))[0]
 
 
 def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:

@@ -33,7 +33,7 @@ from dgent.store.backend import (
     Version,
     View,
 )
-from dgent.store.catalog import REF, T_MIN, StreamName, high, low
+from dgent.store.catalog import REF, T_MIN, StreamName, field_stream, high, low
 from dgent.store.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.guard import check_guard
 from dgent.store.kernel import Reading, Scan
@@ -252,7 +252,8 @@ class KernelBackend(ABC):
             new = msgspec.structs.replace(state, paths=left, ready=(state.ready - {path}) - set(moved))
             ledger.kernel.set_state(msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None))
             # In the same transaction: declared again in between, the field would lose its new entries.
-            while ledger.kernel.drop_streams(state.number, lambda name: name.path != "." + path, BATCH):
+            gone = field_stream(state, path).path
+            while ledger.kernel.drop_streams(state.number, lambda name: name.path != gone, BATCH):
                 pass
 
         await self._write(work)

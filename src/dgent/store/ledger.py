@@ -50,6 +50,7 @@ from dgent.store.catalog import (
     StreamName,
     declared,
     field_keys,
+    field_stream,
     known,
     number_key,
     pack_keys,
@@ -459,9 +460,9 @@ class Ledger:
         timed += [stream(StreamName(number, 0, tag, "")) for tag in tags]
         fields = []
         for place, path in enumerate(state.paths):
-            streams = [stream(StreamName(number, iv, "", "." + path))]
+            streams = [stream(field_stream(state, path))]
             if place < PRODUCTS and paths.listed(path) is None:
-                streams += [stream(StreamName(number, iv, tag, "." + path)) for tag in tags]
+                streams += [stream(field_stream(state, path, tag)) for tag in tags]
             fields.append((path, tuple(streams)))
         if state.refs:
             fields.append((REF, (stream(StreamName(number, iv, "", REF)),)))

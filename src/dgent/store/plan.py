@@ -12,6 +12,8 @@ from typing import NamedTuple
 from dgent import clock
 from dgent.model import order
 from dgent.model import path as paths
+from dgent.model.kind import KINDS, Kind, is_exact, value_of
+from dgent.model.lookup import Lookup
 from dgent.model.query import Query
 from dgent.model.where import Condition
 from dgent.store.backend import View
@@ -26,6 +28,7 @@ from dgent.store.catalog import (
     SchemaState,
     StreamName,
     after_prefix,
+    field_stream,
     high,
     low,
     number_key,
@@ -46,6 +49,7 @@ class Plan(NamedTuple):
     repeats: bool = False  # a row may come from two scans
     prefix: str | None = None  # walk the ids instead of scans
     lagging: tuple[int, ...] = ()  # schemas whose unindexed rows must be looked at too
+    lacking: tuple[Scan, ...] = ()  # rows without a field that the caller reads as a default
     explain: str = ""
 
 
@@ -57,6 +61,7 @@ class _Candidate(NamedTuple):
     keys: tuple[bytes, ...]
     proves: frozenset[object]
     by_field: bool = False
+    path: str | None = None  # the field, where a record without it may be in the answer all the same
 
 
 def make_plan(reading: Reading, query: Query, view: View) -> Plan:
@@ -89,6 +94,7 @@ def _plan(reading: Reading, query: Query, view: View) -> Plan:
         all(part.exact for part in parts),
         any(part.repeats for part in parts),
         lagging=tuple(number for part in parts for number in part.lagging),
+        lacking=tuple(scan for part in parts for scan in part.lacking),
         explain="; ".join(part.explain for part in parts),
     )
 
@@ -130,12 +136,13 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
             path not in state.ready
             or condition.path[-1] == paths.EACH
             or (tag and path not in state.paths[:PRODUCTS])
+            or not _is_exact_index(state, view.lookup(state.name), condition, path)
         ):
             return None
-        (key,), sure = _equal_keys(condition)
+        (key,), sure = _equal_keys(condition, state.kinds.get(path))
         if not sure:
             return None
-        name = StreamName(state.number, state.iv, tag, "." + path)
+        name = field_stream(state, path, tag)
         label = "schema, tag, field" if tag else "schema, field"
     stream = reading.stream(name)
     scans = () if stream is None else (Scan(stream, *_bounds(key, query)),)
@@ -148,16 +155,58 @@ def _fields_usable(state: SchemaState, view: View) -> bool:
     return known == state.iv if known is not None else state.seen <= {state.iv}
 
 
+def _is_exact_index(state: SchemaState, lookup: Lookup | None, condition: Condition, path: str) -> bool:
+    """Whether the index of a field has exactly the records with a value; `_Planner` weighs all else."""
+    kind, defaults = (None, ()) if lookup is None else lookup.at(condition.path)
+    if kind != state.kinds.get(path) or type(condition.value) in KINDS:
+        return False
+    return defaults is not None and not (defaults and order.same(defaults[0], condition.value))
+
+
+def _is_keyed(state: SchemaState, lookup: Lookup | None, condition: Condition) -> bool:
+    """Whether the keys of a field are those of the values that a condition compares."""
+    path = (*condition.path, paths.EACH) if condition.op == "$contains" else condition.path
+    kind = state.kinds.get(paths.text(path))
+    if kind != _kind(lookup, path):
+        return False
+    values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
+    if any(is_exact(value) and KINDS[type(value)] != kind for value in values):
+        return False
+    # A text is below another text, and a text that stands for a decimal is also below decimals.
+    return kind is None or condition.op in _BY_VALUE or not any(type(value) is str for value in values)
+
+
+_BY_VALUE = ("$eq", "$in", "$contains", "$exists", "$prefix")
+
+
+def _kind(lookup: Lookup | None, path: paths.Path) -> Kind | None:
+    """What the texts at a path stand for, as the caller sees them."""
+    return None if lookup is None else lookup.kind(path)
+
+
+def _may_default(lookup: Lookup | None, condition: Condition) -> bool:
+    """Whether a record without the field may pass, because the caller reads it as a default."""
+    defaults = () if lookup is None else lookup.defaults(condition.path)
+    return defaults is None or any(map(condition.holds, defaults))
+
+
 class _Planner:
     """Plans a query for one schema."""
 
     def __init__(self, reading: Reading, query: Query, view: View, state: SchemaState) -> None:
         self.reading, self.query, self.state = reading, query, state
         usable = _fields_usable(state, view)
-        ready = [p for p in state.paths if usable and p in state.ready]
+        self.lookup = lookup = view.lookup(state.name)
+        kinds = state.kinds
+        ready = [
+            p
+            for p in state.paths
+            if usable and p in state.ready and kinds.get(p) == _kind(lookup, paths.parse(p))
+        ]
         self.ready = {p: state.paths.index(p) for p in ready if paths.listed(p) is None}
         self.listed = {found: p for p in ready if (found := paths.listed(p)) is not None}
-        self.conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
+        conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
+        self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
         self.needs = self._needs()
 
     def plan(self) -> Plan:
@@ -180,7 +229,10 @@ class _Planner:
         exact = self.needs <= best.proves
         repeats = len(best.streams) > 1
         lagging = self._lagging() if best.by_field else ()
-        return Plan(self._scans(best), True, exact, repeats, lagging=lagging, explain=best.label)
+        lacking = self._lacking(best.path)
+        return Plan(
+            self._scans(best), True, exact, repeats, lagging=lagging, lacking=lacking, explain=best.label
+        )
 
     def _needs(self) -> frozenset[object]:
         """Every part of the query that some stream would have to prove."""
@@ -212,25 +264,31 @@ class _Planner:
         yield _Candidate("schema", (StreamName(number, 0, "", ""),), (b"",), frozenset())
 
     def _field_candidates(self) -> Iterator[_Candidate]:
-        query, number, iv = self.query, self.state.number, self.state.iv
+        query = self.query
         for condition in self.conditions if self.listed else ():
+            if _may_default(self.lookup, condition):
+                continue  # a record without the list has no entry to find it by
             if condition.op == "$contains" and condition.path in self.listed:
-                name = StreamName(number, iv, "", "." + self.listed[condition.path])
-                key, _ = order.index_key(condition.value)
+                path = self.listed[condition.path]
+                name = field_stream(self.state, path)
+                key, _ = _index_key(condition.value, self.state.kinds.get(path))
                 # It proves nothing, as what is no list must be looked at; but none is narrower by that.
                 narrows = frozenset([("item", id(condition))])
                 yield _Candidate("schema, item", (name,), tuple(sorted({key, UNLISTED})), narrows, True)
         for condition in self.conditions if self.ready else ():
             path = paths.text(condition.path)
-            keys, sure = _equal_keys(condition)
+            keys, sure = _equal_keys(condition, self.state.kinds.get(path))
             if path not in self.ready or not keys:
                 continue
-            proves = frozenset([id(condition)]) if sure else frozenset()
+            proves: frozenset[object] = frozenset([id(condition)]) if sure else frozenset()
+            lacks = path if _may_default(self.lookup, condition) else None
+            if lacks is not None or (UNLISTED in keys and self._has_defaults(condition.path)):
+                proves = frozenset([("default", id(condition))])  # narrows, but each row must be looked at
             for tag in query.tags if self.ready[path] < PRODUCTS else ():
-                name = StreamName(number, iv, tag, "." + path)
-                yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True)
-            name = StreamName(number, iv, "", "." + path)
-            yield _Candidate("schema, field", (name,), keys, proves, True)
+                name = field_stream(self.state, path, tag)
+                yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True, lacks)
+            name = field_stream(self.state, path)
+            yield _Candidate("schema, field", (name,), keys, proves, True, lacks)
 
     def _undominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
         """Drop every candidate whose rows another one narrows further."""
@@ -266,13 +324,25 @@ class _Planner:
     def _lagging(self) -> tuple[int, ...]:
         return (self.state.number,)
 
+    def _has_defaults(self, path: paths.Path) -> bool:
+        """Whether a record without the field may be read as if it had it."""
+        return self.lookup is not None and self.lookup.defaults(path) != ()
+
+    def _lacking(self, path: str | None) -> tuple[Scan, ...]:
+        """The rows without a field, whatever their tags; each is looked at as the caller reads it."""
+        stream = None
+        if path is not None:
+            stream = self.reading.stream(field_stream(self.state, path))
+        return () if stream is None else (Scan(stream, low(UNLISTED), high(UNLISTED)),)
+
     # -- ranges of a field ----------------------------------------------------------------
 
     def _ranges(self) -> list[tuple[Condition, bytes, bytes]]:
         found = []
         for condition in self.conditions:
-            bounds = _range_keys(condition)
-            if bounds is not None and paths.text(condition.path) in self.ready:
+            path = paths.text(condition.path)
+            bounds = _range_keys(condition, self.state.kinds.get(path))
+            if bounds is not None and path in self.ready:
                 found.append((condition, *bounds))
         return found
 
@@ -288,13 +358,16 @@ class _Planner:
             if scan is None:
                 return Plan((), False, False, lagging=self._lagging(), explain="schema, empty field")
             if self.reading.size(scan, SORTABLE) < SORTABLE:
-                return Plan((scan,), False, False, lagging=self._lagging(), explain="schema, field range")
+                lacking = self._lacking(path if self._has_defaults(paths.parse(path)) else None)
+                lagging = self._lagging()
+                return Plan(
+                    (scan,), False, False, lagging=lagging, lacking=lacking, explain="schema, field range"
+                )
         return None
 
     def _field_scan(self, path: str, first: bytes, last: bytes) -> Scan | None:
         tags = sorted(self.query.tags) if self.ready[path] < PRODUCTS else []
-        name = StreamName(self.state.number, self.state.iv, tags[0] if tags else "", "." + path)
-        stream = self.reading.stream(name)
+        stream = self.reading.stream(field_stream(self.state, path, tags[0] if tags else ""))
         return None if stream is None else Scan(stream, low(first), low(last))
 
     def _ordered_by_field(self, best: _Candidate, size: int) -> Plan:
@@ -307,20 +380,28 @@ class _Planner:
             self.needs <= best.proves,
             len(best.streams) > 1,
             lagging=lagging,
+            lacking=self._lacking(best.path),
             explain=best.label + ", sorted",
         )
         if size < PROBE or path not in self.ready:
             return few
-        first, last = b"", b"\xff"
+        lacks = path if self._has_defaults(self.query.order_path) else None
+        first, last = b"" if lacks is None else after_prefix(UNLISTED) or b"", b"\xff"
         for condition, low_key, high_key in self._ranges():
             if paths.text(condition.path) == path:
                 first, last = max(first, low_key), min(last, high_key)
         scan = self._field_scan(path, first, last)
         scans = () if scan is None else (scan,)
-        return Plan(scans, True, False, lagging=self._lagging(), explain="field order")
+        lacking = self._lacking(lacks)
+        return Plan(scans, True, False, lagging=self._lagging(), lacking=lacking, explain="field order")
 
 
-def _equal_keys(condition: Condition) -> tuple[tuple[bytes, ...], bool]:
+def _index_key(value: object, kind: Kind | None) -> tuple[bytes, bool]:
+    """The key of a value in a stream of a kind."""
+    return order.index_key(value if kind is None else value_of(kind, value))
+
+
+def _equal_keys(condition: Condition, kind: Kind | None) -> tuple[tuple[bytes, ...], bool]:
     """The keys a condition allows when they are few, and whether having one proves it."""
     if condition.op == "$eq":
         values = (condition.value,)
@@ -330,19 +411,19 @@ def _equal_keys(condition: Condition) -> tuple[tuple[bytes, ...], bool]:
         return (order.key(paths.MISSING),), True
     else:
         return (), False
-    keyed = [order.index_key(value) for value in values]
+    keyed = [_index_key(value, kind) for value in values]
     # A key of full length may belong to a longer text that was cut.
     sure = all(exact and len(key) < order.CUT for key, exact in keyed)
     return tuple(sorted({key for key, _ in keyed})), sure
 
 
-def _range_keys(condition: Condition) -> tuple[bytes, bytes] | None:
+def _range_keys(condition: Condition, kind: Kind | None) -> tuple[bytes, bytes] | None:
     """The keys from and up to which a condition can hold, or None."""
     if condition.op in ("$gt", "$gte"):
-        key, _ = order.index_key(condition.value)
+        key, _ = _index_key(condition.value, kind)
         return key, bytes((key[0] + 1,))
     if condition.op in ("$lt", "$lte"):
-        key, _ = order.index_key(condition.value)
+        key, _ = _index_key(condition.value, kind)
         # Everything that was cut to this key may still be below the value.
         return key[:1], key + b"\x00"
     if condition.op == "$prefix":

@@ -17,6 +17,7 @@ from dgent.store.catalog import (
     StreamName,
     field_keys,
     high,
+    is_declared,
     known,
     pack_keys,
 )
@@ -92,7 +93,7 @@ def _drop_traces(kernel: Writing, schema: int) -> None:
     state = known(kernel.state(kernel.name(schema)))
 
     def wanted(name: StreamName) -> bool:
-        if name.iv not in (0, state.iv):
+        if not is_declared(state, name):
             return False
         stream = kernel.stream(name)
         whole = None if stream is None else Scan(stream, (b"", -(2**63), 0), high(b"\xff"))
@@ -160,7 +161,7 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
     if state.fill is not None:
         return _fill_batch(ledger, state, view)
     if state.stale:
-        more = kernel.drop_streams(state.number, lambda name: name.iv in (0, state.iv), STALE_BATCH)
+        more = kernel.drop_streams(state.number, lambda name: is_declared(state, name), STALE_BATCH)
         if not more:
             kernel.set_state(msgspec.structs.replace(state, stale=False))
         return more
@@ -204,16 +205,20 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
             kernel.set_keys(row.dk, None)
             kernel.set_lag(state.number, row.dk, False)
         return ledger.entries_of(row._replace(fk=None))
-    shape = view.shape(datum)
-    if shape is datum.data:
+    shape = view.upgraded(datum)
+    if shape is None:
         # The upgrade failed, so it is looked at by every query until someone mends it.
         kernel.set_keys(row.dk, EMPTY)
         kernel.set_lag(state.number, row.dk, True)
         return []
     fk = pack_keys(field_keys(state, shape))
+    entries = ledger.entries_of(row._replace(fk=fk))
+    if row.fk:
+        # It was indexed from another copy; what that one said must not be found any more.
+        kernel.remove_entries(set(ledger.entries_of(row)) - set(entries))
     kernel.set_keys(row.dk, fk)
     kernel.set_lag(state.number, row.dk, False)
-    return ledger.entries_of(row._replace(fk=fk))
+    return entries
 
 
 def _fill_damaged(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:

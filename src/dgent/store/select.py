@@ -246,6 +246,7 @@ def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, star
         and q.order_path is None
         and as_of is None
         and start is None
+        and not plan.lacking
         and not any(map(reading.lagging, plan.lagging))
     )
 
@@ -282,7 +283,7 @@ def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
     plan = make_plan(reading, everything, view)
     if as_of is not None and as_of >= reading.newest()[0]:
         as_of = None
-    if plan.exact and as_of is None and not plan.repeats and not plan.lagging:
+    if plan.exact and as_of is None and not (plan.repeats or plan.lagging or plan.lacking):
         return sum(reading.size(scan, 2**62) for scan in plan.scans)
     return sum(1 for _ in find(reading, everything, view, plan, as_of, None))
 
@@ -293,6 +294,7 @@ def find(
     """Every matching row in the query's order, from the start on."""
     sources = [_placed(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
     extra = [row for number in plan.lagging for row in reading.lagging(number)]
+    extra += [row for scan in plan.lacking for _, row in reading.walk(scan, q.descending, True)]
     if as_of is not None:
         check_floor(reading, as_of)
         sources = [_until(source, as_of) for source in sources]

@@ -27,6 +27,7 @@ from dgent.model.ref import Ref as Ref
 from dgent.model.schema import Schema as Schema
 from dgent.store.backend import (
     LIVE,
+    AsOf,
     Backend,
     BackendStats,
     Change,
@@ -48,8 +49,7 @@ from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.universe import history, relation, upgrade
 from dgent.universe.alone import Names
-from dgent.universe.contracts import Contracts
-from dgent.universe.gate import Principal, Rule
+from dgent.universe.contracts import Contracts, Recalled
 
 __all__ = [
     "BlockingWarning",
@@ -97,7 +97,7 @@ class Collection(Generic[T]):
     def get(self, id: str, *, as_of: Any = None) -> Crystal[T] | None:
         """One record; None when there is none, or it is of another schema."""
 
-    def query(self, query: Query | None = None, **filters: Any) -> list[Crystal[T]]:
+    def query(self, query: Query | None = None, **filters: Any) -> Recalled[T]:
         """Records that match, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
 
     def count(self, query: Query | None = None, **filters: Any) -> int:
@@ -169,8 +169,8 @@ class Transaction:
     def query(self, query: Query) -> list[Any]:
         """Matching records, with this transaction's own writes among them."""
 
-    def recall(self, query: Query) -> list[Crystal[Any]]:
-        """Matching records that are typed values."""
+    def recall(self, query: Query) -> Recalled[Any]:
+        """Matching records that are typed values; what is left out as unreadable is in `.problems`."""
 
     def count(self, query: Query) -> int:
         """How many records match, as this transaction sees it."""
@@ -194,8 +194,6 @@ class Universe:
     def names(self) -> Names: ...
     @property
     def keepers(self) -> dict[str, history.Keeper]: ...
-    @property
-    def rules(self) -> dict[str, Rule]: ...
     def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None: ...
     def open(self) -> Universe:
         """Open the store; raises when that very store cannot be opened, and never takes another."""
@@ -208,14 +206,8 @@ class Universe:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def __repr__(self) -> str: ...
-    def for_room(self, name: str) -> Universe:
-        """This universe as a room sees it, which may write the schemas that it owns."""
-
-    def acting(self, principal: Principal) -> Universe:
-        """This universe as a principal may use it, who is the author of its commits.
-
-        It reads only what the rooms' rules let the principal see, and writes only what its trust covers.
-        """
+    def for_room(self, name: str, *, partial: bool = False) -> Universe:
+        """This universe for a room, which may write what it owns; with `partial` all its reads may be so."""
 
     def register(self, *schemas: Schema[Any]) -> None:
         """Make schemas known; a contract or step that is wrong is an error here, before any data."""
@@ -303,26 +295,29 @@ class Universe:
         Calls of this process that name the same `lock` queue up instead of conflicting.
         """
 
-    def get(self, id: str, *, as_of: int | datetime | None = None, raw: bool = False) -> Any:
+    def get(self, id: str, *, as_of: AsOf = None, raw: bool = False, partial: bool = False) -> Any:
         """A record as a crystal; raw when its schema is unknown here; None when there is none.
 
         Raises UpgradeFailed or DecodeFailed when the record cannot become a value; `raw=True` always works.
+        This and every other read raises Unavailable while the store is; with `partial=True` what is at hand
+        answers, which may lack records.
         """
 
     def get_many(
-        self, ids_: Sequence[str], *, as_of: int | datetime | None = None, raw: bool = False
+        self, ids_: Sequence[str], *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> builtins.list[Any]:
         """One answer for each id, all of one moment; unreadable records come back raw."""
 
-    def exists(self, id: str) -> bool:
+    def exists(self, id: str, *, partial: bool = False) -> bool:
         """Whether a live record has this id."""
 
     def query(
         self,
         query: Query | None = None,
         *,
-        as_of: int | datetime | None = None,
+        as_of: AsOf = None,
         raw: bool = False,
+        partial: bool = False,
         **filters: Any,
     ) -> builtins.list[Any]:
         """Matching records: `u.query(Query(schema="note"))`, or `u.query(schema="note")` for short.
@@ -330,25 +325,32 @@ class Universe:
         A record that cannot become a value comes back raw with the reason.
         """
 
-    def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
-        """Matching records with a cursor for the next page."""
+    def page(self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False) -> Page:
+        """Matching records with a cursor for the next page; a `partial` one says so."""
 
     def recall(
-        self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
-    ) -> builtins.list[Crystal[Any]]:
-        """Matching records that are typed values here."""
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> Recalled[Any]:
+        """Matching records that are typed values here; what is left out as unreadable is in `.problems`."""
 
     def count(
-        self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> int:
         """How many records match; all of them without a query."""
 
     def list(
-        self, prefix: str | None = None, *, after: datetime | None = None, limit: int | None = 100
+        self,
+        prefix: str | None = None,
+        *,
+        after: datetime | None = None,
+        limit: int | None = 100,
+        partial: bool = False,
     ) -> builtins.list[Datum]:
         """Raw records, newest first, whose id has a prefix and that were created after a time."""
 
-    def iterate(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Stream[Any]:
+    def iterate(
+        self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
+    ) -> Stream[Any]:
         """Every matching record as of one moment, however many, a page at a time."""
 
     def seq(self) -> int:
@@ -363,9 +365,7 @@ class Universe:
         Refused when any of them changed since, naming them; `only` picks some, `force` overrides.
         """
 
-    def changes(
-        self, since: int = 0, *, limit: int | None = 1000, until: int | None = None
-    ) -> builtins.list[Change]:
+    def changes(self, since: int = 0, *, limit: int | None = 1000) -> builtins.list[Change]:
         """Commits after a seq, in order; HistoryGone names the first one that is still there."""
 
     def watch(self, since: int | None = None, *, query: Query | None = None) -> Stream[Change]:
@@ -386,7 +386,7 @@ class Universe:
     def resolve(self, crystal: Crystal[Any]) -> relation.Resolved:
         """Load everything a crystal refers to, in one batch; what leads nowhere is reported."""
 
-    def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
+    def referrers(self, id: str, *, limit: int | None = 100, partial: bool = False) -> builtins.list[Any]:
         """The records that refer to an id, newest first."""
 
     def associate(

@@ -179,6 +179,14 @@ class Steps:
             return datum.data
         return data
 
+    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+        """The data of another version in the known one; None when that cannot be done."""
+        found = self.shape(datum)
+        return None if found is datum.data else found
+
+    def lookup(self, schema: str) -> None:
+        """None: there is no contract."""
+
 
 async def fill(store: Backend, view: View, schema: str = "note") -> int:
     """Fill to the end; how many batches it took."""

@@ -10,7 +10,18 @@ import pytest
 from dgent.errors import InputError
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Check, Commit, Declaration, Delete, Guard, Keep, Put, Shaped
+from dgent.store.backend import (
+    Backend,
+    Check,
+    Commit,
+    Declaration,
+    Delete,
+    Guard,
+    Keep,
+    Put,
+    Shaped,
+    StoredView,
+)
 from dgent.testing.contract import (
     DAY,
     STORED,
@@ -185,7 +196,7 @@ class ErrorContract(Contract):
         assert await found(kept, until=datetime.now(UTC)) == ["a", "kept"]
 
     async def test_an_error_in_the_callers_view_harms_nobody_else(self, kept: Backend) -> None:
-        class Broken:
+        class Broken(StoredView):
             lazy = False
 
             def version(self, schema: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -104,6 +105,8 @@ WHERE: list[Query] = [
     *_where(*({"n": {op: value}} for op in ("$gt", "$lte") for value in (1, 0.5, "a", LONG, True, 2**53))),
     *_where(*({"n": {op: value}} for op in ("$gte", "$lt") for value in (300, "", LONG + "a", False))),
     *_where({"n": {"$ne": 1}}, {"n": {"$ne": None}}, {"n": {"$nin": [1, None, LONG]}}, {"n": {"$in": []}}),
+    *_where({"n": Decimal(1)}, {"n": {"$gt": Decimal("0.5")}}, {"n": {"$in": [Decimal("1E0"), "1"]}}),
+    *_where({"n": {"$lt": timedelta(days=1)}}, {"n": {"$gte": Decimal(-1), "$lt": 2**60}}),
     *_where({"n": {"$in": [1, True, LONG + "a", None, [1]]}}, {"n": {"$in": list(range(200))}}),
     *_where({"n": {"$exists": True}}, {"n": {"$exists": False}}, {"nowhere": {"$exists": False}}),
     *_where(*({"n": {"$prefix": start}} for start in ("", LONG, "1", "\U0010ffff"))),

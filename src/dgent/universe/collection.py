@@ -9,7 +9,7 @@ from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import Change
-from dgent.universe.contracts import made_by
+from dgent.universe.contracts import Recalled, made_by
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -38,7 +38,7 @@ class Collection(Generic[T]):
         mine = isinstance(found, Crystal) and found.schema_name == self.schema.name
         return found if mine else None
 
-    async def query(self, query: Query | None = None, **filters: Any) -> list[Crystal[T]]:
+    async def query(self, query: Query | None = None, **filters: Any) -> Recalled[T]:
         """Records that match, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
         return await self._universe.recall(self._query(query, filters))
 

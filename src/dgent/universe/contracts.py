@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, get_origin
 
-from dgent.errors import Corrupt, InputError, NewerRecord, NotFound, SchemaError, Unreadable
-from dgent.model import reserved
+from dgent.errors import (
+    Corrupt,
+    InputError,
+    NewerRecord,
+    NotFound,
+    SchemaError,
+    Unreadable,
+    UnreadableRecord,
+)
+from dgent.model import path, reserved
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
+from dgent.model.lookup import Lookup
+from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import Declaration, Page, Shaped
 from dgent.store.row import DATA, SV
 
 T = TypeVar("T")
+
+
+class Recalled(list[Crystal[T]]):
+    """Crystals that match a query; `problems` are the records that match and cannot be read as values.
+
+    Each of those is a raw datum with its `problem`. Records of schemas that are not registered are neither.
+    """
+
+    problems: list[Datum]
 
 
 class Contracts:
@@ -24,6 +44,7 @@ class Contracts:
     def __init__(self) -> None:
         self._by_name: dict[str, Schema[Any]] = {}
         self._by_type: dict[type, Schema[Any]] = {}
+        self._warned: set[tuple[str | None, int | None]] = set()
 
     def add(self, schema: Schema[Any]) -> bool:
         """Register a schema; False when this very one is registered already."""
@@ -90,20 +111,42 @@ class Contracts:
     def shape(self, datum: Datum) -> Mapping[str, Any]:
         """The data to match: in this program's version if it can be had, else as stored."""
         schema = self.named(datum.schema)
-        if schema is None or datum.schema_version in (None, schema.version) or datum.problem is not None:
+        if schema is None or datum.problem is not None:
             return datum.data
+        if datum.schema_version in (None, schema.version):
+            return schema.shape.lookup.see(datum.data)
+        found = self.upgraded(datum)
+        return datum.data if found is None else schema.shape.lookup.see(found)
+
+    def upgraded(self, datum: Datum) -> dict[str, Any] | None:
+        """The data of another version in this program's; None when it cannot be had."""
+        schema = self.named(datum.schema)
+        if schema is None or datum.problem is not None:
+            return None
         try:
             return schema.shape_of(datum.data, datum.schema_version or schema.version)
         except (Unreadable, NewerRecord):
-            return datum.data
+            return None
+
+    def lookup(self, schema: str) -> Lookup | None:
+        """How this program's contract of a schema reads data."""
+        known = self._by_name.get(schema)
+        return None if known is None else known.shape.lookup
+
+    def check(self, query: Query) -> Query:
+        """The query; QueryError when it asks for what the contract of its schema does not have."""
+        schema = self.named(query.schema)
+        if schema is not None and (query.where is not None or query.order_path is not None):
+            schema.shape.lookup.check(query.filter.parts, query.order_path)
+        return query
 
     def indexed(self, datum: Datum) -> Shaped | None:
         """The data in this program's version, for an old record that is stored as it is."""
         schema = self.named(datum.schema)
         if schema is None or not (schema.indexes or schema.ref_paths):
             return None
-        shape = self.shape(datum)
-        return None if shape is datum.data else Shaped(schema.version, dict(shape))
+        found = self.upgraded(datum)
+        return None if found is None else Shaped(schema.version, found)
 
     # -- from records to values -----------------------------------------------------------
 
@@ -148,6 +191,27 @@ class Contracts:
             out.append(self.lenient(make(row)))
         return out
 
+    def recalled(self, found: Iterable[Any]) -> Recalled[Any]:
+        """The crystals among some records; warns of the first of each version that is left out."""
+        out: Recalled[Any] = Recalled()
+        out.problems = []
+        for each in found:
+            if type(each) is Crystal:
+                out.append(each)
+            elif each.problem is not None:
+                out.problems.append(each)
+        for datum in out.problems:
+            version = datum.schema, datum.schema_version
+            if version not in self._warned:
+                self._warned.add(version)
+                warnings.warn(
+                    f"recall leaves out records of {datum.schema} version {datum.schema_version} that cannot"
+                    f" be read, first {datum.id!r}: {datum.problem} (the answer's .problems has them)",
+                    UnreadableRecord,
+                    stacklevel=3,
+                )
+        return out
+
 
 def whole(datum: Datum) -> Datum:
     """The datum with its data decoded, or Corrupt naming it."""
@@ -182,4 +246,5 @@ def declaration(schema: Schema[Any]) -> Declaration:
         schema.feed,
         schema.owner,
         schema.digest,
+        {p: kind for p in schema.indexes if (kind := schema.shape.lookup.kind(path.parse(p))) is not None},
     )

@@ -157,6 +157,13 @@ class Gate:
         """The gate for the work of a room: to what belongs to other rooms it is as closed as before."""
         return Gate(self._universe, self.principal, room)
 
+    @property
+    def at_hand(self) -> Gate:
+        """The same gate before what is at hand while the store is unavailable."""
+        twin = Gate(self._universe, self.principal, self.room)
+        twin.inner = getattr(self.inner, "at_hand", self.inner)
+        return twin
+
     # -- what the principal may see -------------------------------------------------------
 
     def _rules(self) -> dict[str, Rule]:

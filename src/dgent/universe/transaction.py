@@ -6,24 +6,29 @@ commit of someone else touched any of that before it is done, it fails and chang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dgent import ids
-from dgent.errors import Closed, Conflict, InputError, QueryError, VersionConflict
+from dgent.errors import Closed, Conflict, InputError, QueryError, TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put, Rank
 from dgent.universe import writing
-from dgent.universe.contracts import raw_of
+from dgent.universe.contracts import Recalled, raw_of
 from dgent.universe.overlay import overlay, own_datums
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
 MAX_READS = 10_000
+LONGEST_PAUSE_S = 0.25  # between two attempts of `transact`, however many there were
+
+R = TypeVar("R")
 
 
 class Transaction:
@@ -151,9 +156,9 @@ class Transaction:
         """Matching records, with this transaction's own writes among them."""
         return [self._contracts.lenient(datum) for datum in await self._select(query)]
 
-    async def recall(self, query: Query) -> list[Crystal[Any]]:
-        """Matching records that are typed values."""
-        return [found for found in await self.query(query) if isinstance(found, Crystal)]
+    async def recall(self, query: Query) -> Recalled[Any]:
+        """Matching records that are typed values; what is left out as unreadable is in `.problems`."""
+        return self._contracts.recalled(await self.query(query))
 
     async def count(self, query: Query) -> int:
         """How many records match, as this transaction sees it."""
@@ -164,6 +169,7 @@ class Transaction:
         self._check_open()
         if query.cursor is not None:
             raise QueryError("a transaction reads no cursors", hint="use a larger limit", field="cursor")
+        self._contracts.check(query)
         await self._advance()
         # Enough rows that the page stays full when this transaction's own ids are taken out, and no
         # more than show that it reads too much.
@@ -232,6 +238,28 @@ class Transaction:
             raise Closed("this transaction is over", hint="start another one")
         if self._since < 0:
             raise Closed("this transaction has not begun", hint="use `async with u.transaction() as tx`")
+
+
+async def transact(
+    universe: Universe,
+    work: Callable[[Transaction], Awaitable[R]],
+    attempts: int,
+    lock: str | None,
+    note: str | None,
+) -> R:
+    """Run a function in a transaction, again when someone else was faster."""
+    if lock is not None:
+        async with universe.names.alone(lock):
+            return await transact(universe, work, attempts, None, note)
+    for attempt in range(attempts):
+        try:
+            async with universe.transaction(note=note) as tx:
+                return await work(tx)
+        except TransactionConflict:
+            if attempt == attempts - 1:
+                raise
+            await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, LONGEST_PAUSE_S)))
+    raise InputError("attempts must be at least 1", field="attempts")
 
 
 def _remaining(earlier: Op, expect: Expect) -> Expect:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -16,13 +15,13 @@ from dgent.errors import (
     Closed,
     InputError,
     NotFound,
-    TransactionConflict,
 )
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import (
+    AsOf,
     Backend,
     BackendStats,
     Change,
@@ -45,9 +44,9 @@ from dgent.universe import feed, history, opening, relation, upgrade, writing
 from dgent.universe.alone import Names
 from dgent.universe.argument import check_limit, check_query, check_since, query_of
 from dgent.universe.collection import Collection
-from dgent.universe.contracts import Contracts, declaration, raw_of
+from dgent.universe.contracts import Contracts, Recalled, declaration, raw_of
 from dgent.universe.gate import Gate, Principal, Rule
-from dgent.universe.transaction import Transaction
+from dgent.universe.transaction import Transaction, transact
 
 if TYPE_CHECKING:
     from dgent.model.lens import Lens
@@ -58,7 +57,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PAGE = 500
-LONGEST_PAUSE_S = 0.25  # between two attempts of `transact`, however many there were
 _LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
 
 
@@ -73,6 +71,7 @@ class Universe:
         self.author = ids.check_name(author, "author")
         self.contracts = Contracts()
         self._room = room
+        self._partial = False  # whether every read takes what is at hand
         self._life = opening.Life()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
@@ -123,10 +122,10 @@ class Universe:
         state = "closed" if self._life.closed else "new" if self._life.loop is None else "open"
         return f"<Universe {self.backend.name} {state}>"
 
-    def for_room(self, name: str) -> Universe:
-        """This universe as a room sees it, which may write the schemas that it owns."""
+    def for_room(self, name: str, *, partial: bool = False) -> Universe:
+        """This universe for a room, which may write what it owns; with `partial` all its reads may be so."""
         backend = self.backend.in_room(name) if isinstance(self.backend, Gate) else self.backend
-        return self._twin(_room=name, backend=backend)
+        return self._twin(_room=name, backend=backend, _partial=partial)
 
     def acting(self, principal: Principal) -> Universe:
         """This universe as a principal may use it, who is the author of its commits.
@@ -339,97 +338,102 @@ class Universe:
 
         Calls of this process that name the same `lock` queue up instead of conflicting.
         """
-        if lock is not None:
-            async with self.names.alone(lock):
-                return await self.transact(work, attempts=attempts, note=note)
-        for attempt in range(attempts):
-            try:
-                async with self.transaction(note=note) as tx:
-                    return await work(tx)
-            except TransactionConflict:
-                if attempt == attempts - 1:
-                    raise
-                await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, LONGEST_PAUSE_S)))
-        raise InputError("attempts must be at least 1", field="attempts")
+        return await transact(self, work, attempts, lock, note)
 
     # -- reading --------------------------------------------------------------------------
 
-    async def get(self, id: str, *, as_of: int | datetime | None = None, raw: bool = False) -> Any:
+    def _source(self, partial: bool) -> Backend:
+        """What answers a read: the store, or for a partial answer what is at hand without it."""
+        take = partial or self._partial
+        found: Backend = getattr(self.backend, "at_hand", self.backend) if take else self.backend
+        return found
+
+    async def get(self, id: str, *, as_of: AsOf = None, raw: bool = False, partial: bool = False) -> Any:
         """A record as a crystal; raw when its schema is unknown here; None when there is none.
 
         Raises UpgradeFailed or DecodeFailed when the record cannot become a value; `raw=True` always works.
+        This and every other read raises Unavailable while the store is; with `partial=True` what is at hand
+        answers, which may lack records.
         """
         self._check()
         ids.check_id(id)
         seq = None if as_of is None else await self._seq_of(as_of)
-        datum = await self.backend.get(id, seq, lazy=not raw)
+        datum = await self._source(partial).get(id, seq, lazy=not raw)
         if raw or datum is None:
             return datum
         return None if self.contracts.is_foreign(datum, self._room) else self.contracts.crystal(datum)
 
     async def get_many(
-        self, ids_: Sequence[str], *, as_of: int | datetime | None = None, raw: bool = False
+        self, ids_: Sequence[str], *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> builtins.list[Any]:
         """One answer for each id, all of one moment; unreadable records come back raw."""
         self._check()
         if isinstance(ids_, str) or not isinstance(ids_, Iterable):
             raise InputError(f"get_many takes ids, not {type(ids_).__name__}", field="ids")
-        found = await self.backend.get_many(builtins.list(ids_), await self._seq_of(as_of))
+        found = await self._source(partial).get_many(builtins.list(ids_), await self._seq_of(as_of))
         if raw:
             return [*found]
         is_foreign, lenient = self.contracts.is_foreign, self.contracts.lenient
         return [None if d is None or is_foreign(d, self._room) else lenient(d) for d in found]
 
-    async def exists(self, id: str) -> bool:
+    async def exists(self, id: str, *, partial: bool = False) -> bool:
         """Whether a live record has this id."""
         self._check()
-        return await self.backend.get(ids.check_id(id)) is not None
+        return await self._source(partial).get(ids.check_id(id)) is not None
 
     async def query(
         self,
         query: Query | None = None,
         *,
-        as_of: int | datetime | None = None,
+        as_of: AsOf = None,
         raw: bool = False,
+        partial: bool = False,
         **filters: Any,
     ) -> builtins.list[Any]:
         """Matching records: `u.query(Query(schema="note"))`, or `u.query(schema="note")` for short.
 
         A record that cannot become a value comes back raw with the reason.
         """
-        return (await self.page(query_of(query, filters), as_of=as_of, raw=raw)).items
+        return (await self.page(query_of(query, filters), as_of=as_of, raw=raw, partial=partial)).items
 
-    async def page(self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False) -> Page:
-        """Matching records with a cursor for the next page."""
-        page = await self._page(check_query(query), as_of)
+    async def page(
+        self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
+    ) -> Page:
+        """Matching records with a cursor for the next page; a `partial` one says so."""
+        page = await self._page(check_query(query), as_of, partial)
         made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page)
         return Page(made, page.explain, page.further, partial=page.partial)
 
     async def recall(
-        self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
-    ) -> builtins.list[Crystal[Any]]:
-        """Matching records that are typed values here."""
-        found = self.contracts.lenient_all(await self._page(query_of(query, filters), as_of))
-        return [each for each in found if type(each) is Crystal]
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> Recalled[Any]:
+        """Matching records that are typed values here; what is left out as unreadable is in `.problems`."""
+        page = await self._page(query_of(query, filters), as_of, partial)
+        return self.contracts.recalled(self.contracts.lenient_all(page))
 
-    async def _page(self, query: Query, as_of: int | datetime | None) -> Page:
+    async def _page(self, query: Query, as_of: AsOf, partial: bool) -> Page:
         self._check()
         if self._undeclared:
             await self._ready()
         seq = None if as_of is None else await self._seq_of(as_of)
-        return await self.backend.query(query, self.contracts, seq)
+        return await self._source(partial).query(self.contracts.check(query), self.contracts, seq)
 
     async def count(
-        self, query: Query | None = None, *, as_of: int | datetime | None = None, **filters: Any
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> int:
         """How many records match; all of them without a query."""
         await self._ready()
-        wanted = query_of(query, filters)
-        return await self.backend.count(wanted, self.contracts, await self._seq_of(as_of))
+        wanted = self.contracts.check(query_of(query, filters))
+        return await self._source(partial).count(wanted, self.contracts, await self._seq_of(as_of))
 
     # Named as in the protocol; inside this class the type is therefore `builtins.list`.
     async def list(
-        self, prefix: str | None = None, *, after: datetime | None = None, limit: int | None = 100
+        self,
+        prefix: str | None = None,
+        *,
+        after: datetime | None = None,
+        limit: int | None = 100,
+        partial: bool = False,
     ) -> builtins.list[Datum]:
         """Raw records, newest first, whose id has a prefix and that were created after a time."""
         if after is not None:
@@ -438,20 +442,22 @@ class Universe:
             if clock.to_us(after) >= _LAST_US:
                 return []
             after = clock.from_us(clock.to_us(after) + 1)
-        return await self.query(Query(prefix=prefix or None, since=after, limit=limit), raw=True)
+        wanted = Query(prefix=prefix or None, since=after, limit=limit)
+        return await self.query(wanted, raw=True, partial=partial)
 
     async def iterate(
-        self, query: Query, *, as_of: int | datetime | None = None, raw: bool = False
+        self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> AsyncIterator[Any]:
         """Every matching record as of one moment, however many, a page at a time."""
         await self._ready()
-        # Of a store that is away there is no one moment, only what is at hand.
-        now = None if self.degraded is not None else await self.seq()
+        # What is at hand of an unavailable store is of no one moment.
+        partial = partial or self._partial
+        now = None if partial and self.degraded is not None else await self.seq()
         seq = now if as_of is None else await self._seq_of(as_of)
         left = check_query(query).limit
         page_query = query.replace(limit=PAGE if left is None else min(PAGE, left))
         while True:
-            page = await self.page(page_query, as_of=seq, raw=raw)
+            page = await self.page(page_query, as_of=seq, raw=raw, partial=partial)
             for found in page.items:
                 yield found
             left = None if left is None else left - len(page.items)
@@ -466,7 +472,7 @@ class Universe:
         self._check()
         return await self.backend.last_seq()
 
-    async def _seq_of(self, as_of: int | datetime | None) -> int | None:
+    async def _seq_of(self, as_of: AsOf) -> int | None:
         if as_of is None:
             return None
         if isinstance(as_of, datetime):
@@ -503,7 +509,7 @@ class Universe:
         await self._ready()
         start = None if since is None else check_since(since)
         if query is not None:
-            check_query(query)
+            self.contracts.check(check_query(query))
         if start is None and self.degraded is None:
             start = await self.seq()
         async with aclosing(feed.watch(self.backend, self.contracts, start, query)) as changes:
@@ -536,10 +542,12 @@ class Universe:
         self._check()
         return await relation.resolve(self, crystal)
 
-    async def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
+    async def referrers(
+        self, id: str, *, limit: int | None = 100, partial: bool = False
+    ) -> builtins.list[Any]:
         """The records that refer to an id, newest first."""
         await self._ready()
-        found = await self.backend.referrers(ids.check_id(id), check_limit(limit), self.contracts)
+        found = await self._source(partial).referrers(ids.check_id(id), check_limit(limit), self.contracts)
         return [self.contracts.lenient(datum) for datum in found]
 
     async def associate(

@@ -15,6 +15,7 @@ from dgent.errors import InputError
 _AGO = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)(?: ago)?", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _CONDITION = re.compile(r"(?s)([^=!<>^~]+)(!=|>=|<=|\^=|~=|=|>|<)(.*)")
+_SIGNS = "=!<>^~"
 _OPERATORS = {
     "=": "$eq",
     "!=": "$ne",
@@ -87,8 +88,14 @@ def where(conditions: Sequence[str]) -> dict[str, Any] | None:
         if found is None:
             hint = "write path=value; also != > >= < <= ^= (starts with) ~= (contains)"
             raise InputError(f"where: {condition!r} is no condition", hint=hint, field="where")
-        path, operator, operand = found.groups()
-        parts.append({path.strip(): {_OPERATORS[operator]: value(operand.strip())}})
+        path, operator, operand = found[1].strip(), found[2], found[3].strip()
+        if operand[:1] and operand[0] in _SIGNS:
+            hint = (
+                f'the operators are {" ".join(_OPERATORS)}; quote a text that begins so: {path}="{operand}"'
+            )
+            message = f"where: {condition!r} has {operand[0]!r} after {operator!r}, which is not an operator"
+            raise InputError(message, hint=hint, field="where")
+        parts.append({path: {_OPERATORS[operator]: value(operand)}})
     return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
 
 

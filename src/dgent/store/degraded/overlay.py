@@ -40,6 +40,7 @@ class _Eager:
 
     def __init__(self, view: View) -> None:
         self.version, self.shape = view.version, view.shape
+        self.upgraded, self.lookup = view.upgraded, view.lookup
 
 
 class Overlay:

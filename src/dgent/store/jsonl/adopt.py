@@ -11,7 +11,7 @@ from dgent import clock, codec
 from dgent.errors import InputError
 from dgent.model.datum import Datum
 from dgent.store import row as rows
-from dgent.store.catalog import EMPTY, REF, T_MIN, FieldKeys, SchemaState, field_keys
+from dgent.store.catalog import EMPTY, KEYS, REF, T_MIN, FieldKeys, SchemaState, field_keys, is_declared
 from dgent.store.jsonl.cache import Report, Seen
 from dgent.store.jsonl.line import Declared, Line, Mark, prevs
 from dgent.store.jsonl.purge import is_forgotten
@@ -314,10 +314,9 @@ class Adopting:
             ready = frozenset[str]() if state.seen else everything
             new = msgspec.structs.replace(new, ready=ready)
             new = msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None)
-            wanted = {(new.iv, "." + path) for path in new.paths} | {(new.iv, REF)}
-            while store.drop_streams(
-                new.number, lambda name: name.iv == 0 or (name.iv, name.path) in wanted, BATCH
-            ):
+            # Which texts stand for what is not in a line; a program that knows declares it again.
+            new = msgspec.structs.replace(new, kinds={}, keys=KEYS)
+            while store.drop_streams(new.number, lambda name: is_declared(new, name), BATCH):
                 pass
         if new != state or store.state(declared.schema) is None:
             store.set_state(new)

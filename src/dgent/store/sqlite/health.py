@@ -10,8 +10,8 @@ import apsw
 import msgspec
 
 from dgent.errors import DgentError
-from dgent.model.datum import Datum
 from dgent.store import file, retention
+from dgent.store.backend import StoredView
 from dgent.store.catalog import SchemaState
 from dgent.store.ledger import Ledger
 from dgent.store.sqlite import format as storage
@@ -219,10 +219,8 @@ def _fill(ledger: Ledger, state: SchemaState, view: _Own) -> bool:
     return now is not None and now.iv == state.iv and retention.fill_step(ledger, state.name, view)
 
 
-class _Own:
+class _Own(StoredView):
     """Sees records of one schema as they are; right where all of them are of the index's version."""
-
-    lazy = False
 
     def __init__(self, state: SchemaState) -> None:
         self._state = state
@@ -230,10 +228,6 @@ class _Own:
     def version(self, schema: str) -> int | None:
         """The version that the index is of."""
         return self._state.iv if schema == self._state.name else None
-
-    def shape(self, datum: Datum) -> dict[str, Any]:
-        """The stored data."""
-        return datum.data
 
 
 # -- around the file ----------------------------------------------------------------------
