@@ -68,8 +68,8 @@ async def test_it_goes_away_in_use_and_comes_back(cable: Cable, tmp_path: Path) 
         with pytest.warns(Degraded):
             receipt = await put(u, "a", 2)
         assert receipt.pending and u.degraded is not None and u.degraded.reason == "the cable is cut"
-        assert (await u.get("a", raw=True)).data == {"n": 2}
-        assert (await u.page(dgent.Query())).partial
+        assert (await u.get("a", raw=True, partial=True)).data == {"n": 2}
+        assert (await u.page(dgent.Query(), partial=True)).partial
         await asyncio.sleep(0.02)
         cable.mend()
         await back(u)
@@ -95,7 +95,7 @@ async def test_a_read_notices_too(cable: Cable, tmp_path: Path) -> None:
         await put(u, "a", 1)
         cable.cut()
         with pytest.warns(Degraded):
-            assert await u.get("a") is None
+            assert await u.get("a", partial=True) is None
         assert u.degraded is not None
 
 
@@ -209,8 +209,8 @@ async def test_two_programs_share_an_outbox(cable: Cable, tmp_path: Path) -> Non
             await put(a, "a", n)
             await put(b, "b", n)
             await put(a if n % 2 else b, "both", n)
-        assert (await b.get("both", raw=True)).data == {"n": 9}
-        assert (await a.get("b", raw=True)).data == {"n": 9}
+        assert (await b.get("both", raw=True, partial=True)).data == {"n": 9}
+        assert (await a.get("b", raw=True, partial=True)).data == {"n": 9}
         cable.mend()
         await back(a)
         # Bob is still away: what he writes is done by whoever is there.
@@ -269,7 +269,7 @@ async def test_a_large_commit_waits_too(cable: Cable, tmp_path: Path) -> None:
         await put(u, "after", 1)
         cable.mend()
         await back(u)
-        assert [d.content for d in await u.get_many([d.id for d in big], raw=True)] == [
+        assert [d.content for d in await u.get_many([d.id for d in big], raw=True, partial=True)] == [
             d.content for d in big
         ]
     async with dgent.open(f"sqlite:///{tmp_path}/outbox.db") as outbox:
@@ -301,14 +301,14 @@ async def test_a_stand_in_that_goes_away_too_is_let_go(cable: Cable, tmp_path: P
     async with Universe(DegradableBackend(places, kept)) as u:
         await put(u, "a", 1)
         cable.cut()
-        assert (await u.get("below")).data == {"n": 1}
+        assert (await u.get("below", partial=True)).data == {"n": 1}
         await put(u, "mine", 2)
         other.cut()
-        assert [datum.id for datum in await u.query()] == ["mine"]
+        assert [datum.id for datum in await u.query(partial=True)] == ["mine"]
         assert u.degraded is not None and u.degraded.stand_in is None
         cable.mend()
         await back(u)
-        assert sorted(datum.id for datum in await u.query()) == ["a", "mine"]
+        assert sorted(datum.id for datum in await u.query(partial=True)) == ["a", "mine"]
 
 
 async def test_reads_while_it_comes_and_goes_are_whole_or_partial_but_never_fail(
@@ -330,10 +330,10 @@ async def test_reads_while_it_comes_and_goes_are_whole_or_partial_but_never_fail
         async def read() -> None:
             nonlocal partial, whole
             while asyncio.get_running_loop().time() < until:
-                assert await u.get("a") is not None
-                page = await u.page(dgent.Query())
+                assert await u.get("a", partial=True) is not None
+                page = await u.page(dgent.Query(), partial=True)
                 assert [datum.id for datum in page.items] == ["a"]
-                assert await u.count() == 1
+                assert await u.count(partial=True) == 1
                 partial, whole = partial + page.partial, whole + (not page.partial)
                 await asyncio.sleep(0)
 
@@ -398,11 +398,11 @@ async def test_optimistic_chains_against_a_model(cable: Cable, tmp_path: Path, l
             await put(u, id, 0)
         seen = {id: 1 if id != "r3" else 0 for id in ids}  # the rev each chain builds on
         cable.cut()
-        await u.count()
+        await u.count(partial=True)
         ours: dict[str, list[tuple[int, bool]]] = {id: [] for id in ids}
         for n in range(1, 25):
             id = rng.choice(ids)
-            known = await u.get(id, raw=True)
+            known = await u.get(id, raw=True, partial=True)
             careful = rng.random() < 0.6
             expect = None if not careful else seen[id] if known is None else known.rev
             await u.put(dgent.Datum(id=id, data={"n": n}), expect=expect)
@@ -462,13 +462,13 @@ async def test_calls_that_hang_while_it_goes_away_are_answered(cable: Cable, tmp
     async with connected(cable, tmp_path / "outbox.db") as u:
         await put(u, "a", 1)
         cable.hang = asyncio.Event()
-        reading = asyncio.create_task(u.get("a"))
+        reading = asyncio.create_task(u.get("a", partial=True))
         writing = asyncio.create_task(put(u, "b", 2))
         careful = asyncio.create_task(u.put(dgent.Datum(id="a", data={"n": 3}), expect=1))
         await asyncio.sleep(0.05)
         cable.cut()
         with pytest.warns(Degraded):
-            await u.count()
+            await u.count(partial=True)
         await asyncio.sleep(0.3)  # the old handle is closed meanwhile, to try a new one
         cable.hang.set()
         cable.hang = None

@@ -49,6 +49,10 @@ def test_every_command_says_that_the_store_is_away(town: Town) -> None:
     assert [each["id"] for each in told["data"]["items"]] == ["b"]
     refused = dgent("log", "--json")
     assert refused.code == 10 and refused.error["code"] == "unavailable"
+    for words in (["data", "get", "a"], ["show", "a"]):
+        refused = dgent(*words, "--json")
+        assert refused.code == 10 and refused.error["code"] == "unavailable", "not: there is no such record"
+    assert dgent("data", "get", "b", "--json").data["data"] == {"text": "meanwhile"}
     listed = dgent("outbox", "list")
     assert "put b" in listed.out and "the store is away" in listed.out
     assert dgent("outbox", "replay").code == 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -128,13 +129,13 @@ async def test_a_relative_place_is_another_store_in_another_folder(
         monkeypatch.chdir(tmp_path / name)
         (tmp_path / name / "server").rename("away")
         async with dgent.open("sqlite:///server/s.db", degrade=True) as u:
-            assert await u.count() == 0
+            assert await u.count(partial=True) == 0
             await u.put(dgent.Datum(id=name))
     for name in ("one", "two"):
         monkeypatch.chdir(tmp_path / name)
         (tmp_path / name / "away").rename("server")
         async with dgent.open("sqlite:///server/s.db", degrade=True) as u:
-            assert [datum.id for datum in await u.query()] == [name]
+            assert [datum.id for datum in await u.query(partial=True)] == [name]
 
 
 # -- writing ------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ async def test_a_write_is_pending_and_happens_once_when_the_store_is_back(world:
         world.come_back()
         await back(u)
         assert (await u.stats()).details["pending"] == 0
-        assert (await u.get("new")).value == Note("newer", 4)
+        assert (await u.get("new", partial=True)).value == Note("newer", 4)
         assert [version.rev for version in await u.history("new")] == [2, 1]
         log = await u.changes(2)
         assert [[(item.op, item.id) for item in change.items] for change in log] == [
@@ -252,23 +253,74 @@ async def test_reads_answer_from_the_outbox_and_say_that_they_are_partial(world:
     world.leave()
     async with world.open() as u:
         u.register(NOTE)
-        assert await u.get("old") is None
+        assert await u.get("old", partial=True) is None
         for n in range(5):
             await u.remember(Note(f"n{n}", n), id=f"r{n}", tags={"even"} if n % 2 == 0 else set())
         await u.remember(Note("changed", 9), id="r2")
         await u.delete("r4")
-        page = await u.page(dgent.Query(schema="note", order_by="n", limit=2))
+        page = await u.page(dgent.Query(schema="note", order_by="n", limit=2), partial=True)
         assert page.partial and "partial" in page.explain
         assert [(c.id, c.rev, c.seq) for c in page.items] == [("r2", 2, None), ("r3", 1, None)]
-        rest = await u.page(dgent.Query(schema="note", order_by="n", limit=2, cursor=page.cursor))
+        rest = await u.page(
+            dgent.Query(schema="note", order_by="n", limit=2, cursor=page.cursor), partial=True
+        )
         assert [c.id for c in rest.items] == ["r1", "r0"] and rest.cursor is None
-        assert await u.count(schema="note", where={"n": {"$gte": 3}}) == 2
-        assert [c.id for c in await u.recall(tags={"even"})] == ["r0"]
-        assert [c.id async for c in u.iterate(dgent.Query(schema="note"))] == ["r3", "r2", "r1", "r0"]
+        assert await u.count(schema="note", where={"n": {"$gte": 3}}, partial=True) == 2
+        assert [c.id for c in await u.recall(tags={"even"}, partial=True)] == ["r0"]
+        assert [c.id async for c in u.iterate(dgent.Query(schema="note"), partial=True)] == [
+            "r3",
+            "r2",
+            "r1",
+            "r0",
+        ]
         told = await u.stats()
         assert told.details["degraded"] is True and told.details["pending"] == 7
         assert (told.records, [s.records for s in told.schemas]) == (4, [4])
-        assert await u.exists("r1") and not await u.exists("r4")
+        assert await u.exists("r1", partial=True) and not await u.exists("r4", partial=True)
+
+
+async def test_a_read_is_refused_unless_a_partial_answer_will_do(world: World) -> None:
+    """None, False and 0 would be lies: nobody knows what the store has."""
+    await filled(world)
+    world.leave()
+    async with world.open() as u:
+        u.register(NOTE)
+        await u.remember(Note("kept"), id="kept")
+
+        async def iterated() -> None:
+            async for _ in u.iterate(dgent.Query()):
+                pass
+
+        reads: list[Callable[[], Awaitable[object]]] = [
+            lambda: u.get("old"),
+            lambda: u.get("kept"),
+            lambda: u.get_many(["old"]),
+            lambda: u.exists("old"),
+            lambda: u.query(schema="note"),
+            lambda: u.page(dgent.Query()),
+            lambda: u.recall(schema="note"),
+            lambda: u.count(),
+            lambda: u.list(),
+            lambda: u.referrers("old"),
+            lambda: u.causal_chain("old"),
+            lambda: u.associated("old"),
+            lambda: u.collection(Note).query(),
+            lambda: u.collection(Note).get("old"),
+            iterated,
+        ]
+        for read in reads:
+            with pytest.raises(Unavailable) as caught:
+                await read()
+            assert caught.value.details["degraded"] is True
+        with pytest.raises(Unavailable, match="whole answer") as caught:
+            await u.get("old")
+        assert "partial=True" in caught.value.hint
+        assert await u.get("old", partial=True) is None and await u.exists("kept", partial=True)
+        assert [datum.id for datum in await u.list(partial=True)] == ["kept"]
+        assert await u.referrers("old", partial=True) == []
+        world.come_back()
+        await back(u)
+        assert (await u.get("old")).value == Note("old", 1) and await u.count(schema="note") == 3
 
 
 async def test_a_stand_in_answers_and_is_not_written_to(world: World) -> None:
@@ -280,19 +332,23 @@ async def test_a_stand_in_answers_and_is_not_written_to(world: World) -> None:
     async with world.open(world.stand_in, "memory:") as u:
         u.register(NOTE)
         assert u.degraded is not None and u.degraded.stand_in == "sqlite"
-        old = await u.get("old")
+        old = await u.get("old", partial=True)
         assert (old.value, old.seq) == (Note("old", 1), None)
         await u.remember(Note("changed", 7), id="old")
         await u.remember(Note("new", 0), id="new")
         await u.delete("other")
-        found = await u.query(schema="note", order_by="n")
+        found = await u.query(schema="note", order_by="n", partial=True)
         assert [(c.id, c.value.n, c.rev) for c in found] == [("old", 7, 2), ("new", 0, 1)]
         assert found[0].created_at == old.created_at
-        assert await u.count(schema="note") == 2
-        assert [c and c.value.n for c in await u.get_many(["new", "other", "old"])] == [0, None, 7]
+        assert await u.count(schema="note", partial=True) == 2
+        assert [c and c.value.n for c in await u.get_many(["new", "other", "old"], partial=True)] == [
+            0,
+            None,
+            7,
+        ]
         world.come_back()
         await back(u)
-        assert (await u.get("old")).value == Note("changed", 7)
+        assert (await u.get("old", partial=True)).value == Note("changed", 7)
     async with world.plain() as source, dgent.open(world.stand_in) as target:
         assert await target.seq() == before
         assert (await dgent.copy(source, target)).commits == 3, "it is still a copy"
@@ -335,8 +391,8 @@ async def test_a_conflict_is_kept_with_both_versions_and_stops_its_chain_only(wo
         u = await world.open()
     u.register(NOTE)
     assert u.degraded is None
-    assert (await u.get(id)).value == Note("theirs")
-    assert (await u.get("free")).value == Note("free")
+    assert (await u.get(id, partial=True)).value == Note("theirs")
+    assert (await u.get("free", partial=True)).value == Note("free")
     details = (await u.stats()).details
     assert (details["pending"], details["conflicts"]) == (0, 2)
     await u.close()
@@ -354,7 +410,7 @@ async def test_a_conflict_is_kept_with_both_versions_and_stops_its_chain_only(wo
     world.come_back()
     async with world.open() as u:
         u.register(NOTE)
-        assert (await u.get(id)).value == Note("later")
+        assert (await u.get(id, partial=True)).value == Note("later")
 
 
 async def test_optimistic_writes_are_checked_here_and_there(world: World) -> None:
@@ -363,7 +419,7 @@ async def test_optimistic_writes_are_checked_here_and_there(world: World) -> Non
     async with world.open(degrade="optimistic") as u:
         u.register(NOTE)
         await u.remember(Note("seen", 1), id="old", expect=1)
-        assert (await u.get("old")).rev == 1, "nothing is known of what lies below"
+        assert (await u.get("old", partial=True)).rev == 1, "nothing is known of what lies below"
         await u.focus("old", field("n")).modify(lambda n: n + 1)
         await u.focus("old", field("n")).modify(lambda n: n + 1)
         with pytest.raises(VersionConflict):
@@ -374,8 +430,10 @@ async def test_optimistic_writes_are_checked_here_and_there(world: World) -> Non
         with pytest.warns(Degraded, match="conflict"):
             await back(u)
             await asyncio.sleep(0)
-        assert (await u.get("old")).value == Note("seen", 3) and (await u.get("old")).rev == 4
-        assert (await u.get("other")).value == Note("other", 2)
+        assert (await u.get("old", partial=True)).value == Note("seen", 3) and (
+            await u.get("old", partial=True)
+        ).rev == 4
+        assert (await u.get("other", partial=True)).value == Note("other", 2)
         assert (await u.stats()).details["conflicts"] == 2
 
 
@@ -424,7 +482,9 @@ def test_the_blocking_twin_degrades_alike(world: World) -> None:
         u.register(NOTE)
         made = u.remember(Note("kept"), id="kept")
         assert made.seq is None and u.degraded.pending == 1
-        assert u.get("kept").value == Note("kept") and u.page(dgent.Query()).partial
+        assert (
+            u.get("kept", partial=True).value == Note("kept") and u.page(dgent.Query(), partial=True).partial
+        )
         with pytest.raises(Unavailable):
             u.history("kept")
     world.come_back()

@@ -68,7 +68,7 @@ async def test_an_empty_folder_is_not_the_store(disk: Disk, tmp_path: Path) -> N
             file.unlink()
         Disk(tmp_path / "elsewhere", "").move(disk.folder)
         await back(u, 30)
-        assert sorted(d.id for d in await u.query(raw=True)) == ["a", "b"]
+        assert sorted(d.id for d in await u.query(raw=True, partial=True)) == ["a", "b"]
         assert len(await u.history("b")) == 1, "the same content twice is one version"
 
 
@@ -89,7 +89,7 @@ async def test_a_full_disk_under_the_outbox_refuses_and_loses_nothing(tmp_path: 
                     await u.put(dgent.Datum(id=f"r{n}", content=bytes(20_000)))
                     kept = n + 1
             assert kept > 5 and u.degraded is not None and u.degraded.pending == kept
-            assert await u.count() == kept
+            assert await u.count(partial=True) == kept
             world.come_back()
             # It cannot leave an outbox that cannot be written, and says why.
             with pytest.raises(StorageFull, match=r"outbox\.db"):
@@ -97,7 +97,7 @@ async def test_a_full_disk_under_the_outbox_refuses_and_loses_nothing(tmp_path: 
             assert u.degraded is not None and "outbox.db" in u.degraded.reason
             ballast.unlink()
             await back(u, 60)
-            assert await u.count() == kept
+            assert await u.count(partial=True) == kept
             assert (await u.stats()).details["pending"] == 0
         async with world.plain() as u:
             assert await u.seq() == kept

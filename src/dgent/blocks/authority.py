@@ -37,7 +37,7 @@ class Authority:
         self.trust = gate.check_trust(trust)
         universe.register(*SCHEMAS)
         universe.rules[ROOM] = RULE
-        self._universe = universe.for_room(ROOM)
+        self._universe = universe.for_room(ROOM, partial=True)
         self._universe.author = agent  # who its commits are by, whoever the universe is opened for
         self._caller = Caller(agent, self.trust)
         self._consent, self._consent_s = consent, consent_s

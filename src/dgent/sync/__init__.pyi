@@ -371,7 +371,9 @@ class Universe:
     def watch(self, since: int | None = None, *, query: Query | None = None) -> Stream[Change]:
         """Every commit after a seq (from now on without one), in order, also of other processes."""
 
-    def causal_chain(self, id: str, *, limit: int | None = 10000) -> builtins.list[Any]:
+    def causal_chain(
+        self, id: str, *, limit: int | None = 10000, partial: bool = False
+    ) -> builtins.list[Any]:
         """A record and what caused it, of one moment, oldest first; empty when there is no such record.
 
         With more causes than `limit`, the nearest ones; `None` means 100,000.

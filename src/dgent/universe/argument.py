@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+from dgent import clock
 from dgent.errors import InputError, QueryError
 from dgent.model.query import Query
+from dgent.store.backend import AsOf, Backend
 
 
 def check_query(query: Query) -> Query:
@@ -36,3 +39,15 @@ def check_since(since: int) -> int:
     if type(since) is not int or since < 0:
         raise InputError(f"since is a seq, 0 or more, not {since!r}", field="since")
     return since
+
+
+async def seq_of(backend: Backend, as_of: AsOf) -> int | None:
+    """The seq to read at; None is now."""
+    if as_of is None:
+        return None
+    if isinstance(as_of, datetime):
+        clock.to_us(as_of)
+        return await backend.seq_at(as_of)
+    if type(as_of) is not int or as_of < 0:
+        raise InputError(f"as_of is a seq or an aware datetime, not {as_of!r}", field="as_of")
+    return as_of

@@ -45,7 +45,8 @@ class Focus(Generic[A]):
         # Those of this program wait for each other; only other programs can be faster then.
         async with self._universe.names.alone(f"focus on {self.id}"):
             for attempt in range(ATTEMPTS):
-                found = await self._load()
+                # What is at hand will do: the store checks the version, also when it is back.
+                found = await self._load(partial=True)
                 part = change(self.lens.get(_whole(found)))
                 whole = self.lens.set(_whole(found), await part if inspect.isawaitable(part) else part)
                 made = {"value": whole} if isinstance(found, Crystal) else {"data": whole}
@@ -57,8 +58,10 @@ class Focus(Generic[A]):
                     await asyncio.sleep(random.uniform(0, 0.001 * 2 ** min(attempt, 6)))
         raise AssertionError("the last attempt raises or returns")
 
-    async def _load(self) -> Any:
-        found = await self._universe.get(self.id)
+    async def _load(self, partial: bool = False) -> Any:
+        found = await self._universe.get(self.id, partial=partial)
+        if found is None and partial:
+            return await self._load()
         if found is None:
             raise NotFound(f"there is no record {self.id!r} to focus on", id=self.id)
         return found

@@ -13,7 +13,7 @@ from dgent.errors import InputError, NotFound, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import LIVE, Check, Op, Put
+from dgent.store.backend import LIVE, Backend, Check, Op, Put
 from dgent.store.check import check_limit
 from dgent.universe import writing
 
@@ -47,11 +47,11 @@ class Resolved(msgspec.Struct, frozen=True):
     dangling: dict[str, str]
 
 
-async def causal_chain(universe: Universe, id: str, limit: int | None) -> list[Any]:
+async def causal_chain(universe: Universe, source: Backend, id: str, limit: int | None) -> list[Any]:
     """The record and what caused it, oldest first; with a limit, the nearest causes."""
     check_limit(limit)
     most = MAX_CHAIN if limit is None else min(limit, MAX_CHAIN)
-    nearest_first = await universe.backend.ancestors(ids.check_id(id), most)
+    nearest_first = await source.ancestors(ids.check_id(id), most)
     return [universe.contracts.lenient(datum) for datum in reversed(nearest_first)]
 
 

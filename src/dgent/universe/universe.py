@@ -42,7 +42,7 @@ from dgent.store.backend import (
 )
 from dgent.universe import feed, history, opening, relation, upgrade, writing
 from dgent.universe.alone import Names
-from dgent.universe.argument import check_limit, check_query, check_since, query_of
+from dgent.universe.argument import check_limit, check_query, check_since, query_of, seq_of
 from dgent.universe.collection import Collection
 from dgent.universe.contracts import Contracts, Recalled, declaration, raw_of
 from dgent.universe.gate import Gate, Principal, Rule
@@ -357,7 +357,7 @@ class Universe:
         """
         self._check()
         ids.check_id(id)
-        seq = None if as_of is None else await self._seq_of(as_of)
+        seq = None if as_of is None else await seq_of(self.backend, as_of)
         datum = await self._source(partial).get(id, seq, lazy=not raw)
         if raw or datum is None:
             return datum
@@ -370,7 +370,7 @@ class Universe:
         self._check()
         if isinstance(ids_, str) or not isinstance(ids_, Iterable):
             raise InputError(f"get_many takes ids, not {type(ids_).__name__}", field="ids")
-        found = await self._source(partial).get_many(builtins.list(ids_), await self._seq_of(as_of))
+        found = await self._source(partial).get_many(builtins.list(ids_), await seq_of(self.backend, as_of))
         if raw:
             return [*found]
         is_foreign, lenient = self.contracts.is_foreign, self.contracts.lenient
@@ -415,7 +415,7 @@ class Universe:
         self._check()
         if self._undeclared:
             await self._ready()
-        seq = None if as_of is None else await self._seq_of(as_of)
+        seq = None if as_of is None else await seq_of(self.backend, as_of)
         return await self._source(partial).query(self.contracts.check(query), self.contracts, seq)
 
     async def count(
@@ -424,7 +424,7 @@ class Universe:
         """How many records match; all of them without a query."""
         await self._ready()
         wanted = self.contracts.check(query_of(query, filters))
-        return await self._source(partial).count(wanted, self.contracts, await self._seq_of(as_of))
+        return await self._source(partial).count(wanted, self.contracts, await seq_of(self.backend, as_of))
 
     # Named as in the protocol; inside this class the type is therefore `builtins.list`.
     async def list(
@@ -453,7 +453,7 @@ class Universe:
         # What is at hand of an unavailable store is of no one moment.
         partial = partial or self._partial
         now = None if partial and self.degraded is not None else await self.seq()
-        seq = now if as_of is None else await self._seq_of(as_of)
+        seq = now if as_of is None else await seq_of(self.backend, as_of)
         left = check_query(query).limit
         page_query = query.replace(limit=PAGE if left is None else min(PAGE, left))
         while True:
@@ -471,16 +471,6 @@ class Universe:
         """The newest commit's number."""
         self._check()
         return await self.backend.last_seq()
-
-    async def _seq_of(self, as_of: AsOf) -> int | None:
-        if as_of is None:
-            return None
-        if isinstance(as_of, datetime):
-            clock.to_us(as_of)
-            return await self.backend.seq_at(as_of)
-        if type(as_of) is not int or as_of < 0:
-            raise InputError(f"as_of is a seq or an aware datetime, not {as_of!r}", field="as_of")
-        return as_of
 
     # -- history and the feed -------------------------------------------------------------
 
@@ -517,13 +507,15 @@ class Universe:
                 yield change
                 self._check()
 
-    async def causal_chain(self, id: str, *, limit: int | None = 10_000) -> builtins.list[Any]:
+    async def causal_chain(
+        self, id: str, *, limit: int | None = 10_000, partial: bool = False
+    ) -> builtins.list[Any]:
         """A record and what caused it, of one moment, oldest first; empty when there is no such record.
 
         With more causes than `limit`, the nearest ones; `None` means 100,000.
         """
         self._check()
-        return await relation.causal_chain(self, id, limit)
+        return await relation.causal_chain(self, self._source(partial), id, limit)
 
     # -- relations ------------------------------------------------------------------------
 

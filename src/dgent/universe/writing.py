@@ -109,7 +109,8 @@ async def stored(
         if datum.rev is None and (repeated or mine.rev > 1 or not mine.changed)
     ]
     # A record keeps the time of its first version, whatever a later one says.
-    found = await backend.get_many(old) if old else []
+    at_hand: Backend = getattr(backend, "at_hand", backend)  # the receipt is of what is at hand
+    found = await at_hand.get_many(old) if old else []
     made = {datum.id: datum.created_at for datum in found if datum is not None}
     return [
         datum.replace(rev=mine.rev, seq=mine.seq, created_at=made.get(datum.id, datum.created_at))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dgent.errors import Denied, InputError, NotFound, VersionConflict
+from dgent.errors import Denied, InputError, NotFound, Unavailable, VersionConflict
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -115,14 +115,20 @@ async def shown(u: Universe, datum: Datum) -> Record:
 
 async def found(u: Any, id: str, as_of: Any = None) -> Datum:
     """The record of an id, or of the only id that begins so."""
-    datum: Datum | None = await u.get(id, as_of=as_of, raw=True)
+    datum: Datum | None = await u.get(id, as_of=as_of, raw=True, partial=True)
     if datum is not None:
         return datum
-    like = await u.query(prefix=id, limit=2, as_of=as_of, raw=True) if len(id) >= 4 else []
+    like: list[Any] = []
+    if len(id) >= 4:
+        like = await u.query(prefix=id, limit=2, as_of=as_of, raw=True, partial=True)
     if len(like) == 1:
         return like[0]  # type: ignore[no-any-return]
     if like:
         raise NotFound(f"more than one id begins with {id!r}", hint="give more of it", id=id)
+    if u.degraded is not None:
+        raise Unavailable(
+            f"{id!r} is not at hand: {u.degraded.reason}", hint="try again when it is back", id=id
+        )
     raise NotFound(f"there is no record {id!r}", hint=LIST, id=id)
 
 
@@ -185,7 +191,7 @@ async def query(desk: Desk, ask: FindSome) -> Records:
         offset=ask.offset,
         cursor=ask.cursor,
     )
-    page = await u.page(wanted, as_of=text.point(ask.as_of), raw=True)
+    page = await u.page(wanted, as_of=text.point(ask.as_of), raw=True, partial=True)
     explain = page.explain
     if not page.items and ask.schema and ask.schema not in [known.name for known in await u.schemas()]:
         explain = f"there is no schema {ask.schema!r} here"
@@ -196,7 +202,7 @@ async def query(desk: Desk, ask: FindSome) -> Records:
 async def count(desk: Desk, ask: Find) -> Counted:
     """Count records."""
     u = await desk.universe()
-    count = await u.count(query_of(ask), as_of=text.point(ask.as_of))
+    count = await u.count(query_of(ask), as_of=text.point(ask.as_of), partial=True)
     return Counted(count, u.degraded is not None)
 
 
@@ -213,7 +219,7 @@ async def list_(desk: Desk, ask: List) -> Records:
     """List records by the beginning of their ids, newest first."""
     u = await desk.universe()
     after = None if ask.after is None else text.moment(ask.after, "after")
-    found = await u.list(ask.prefix, after=after, limit=ask.limit)
+    found = await u.list(ask.prefix, after=after, limit=ask.limit, partial=True)
     return Records([record_of(datum) for datum in found], partial=u.degraded is not None)
 
 

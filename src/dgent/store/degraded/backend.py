@@ -1,8 +1,8 @@
 """A store that may be away for a while: the preferred engine while it is there, else the outbox.
 
 Nothing here takes another store in its place. While the engine cannot be reached, commits are kept in
-the outbox, reads answer from what is at hand and say that they are partial, and what needs the truth is
-refused. When the engine is back, the pending commits are done there in order, and then all is as before.
+the outbox, reads are refused unless the caller takes a partial answer (`at_hand`), and so is all else that
+needs the truth. When the engine is back, the pending commits are done there in order, and all is as before.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from dgent.store.backend import (
 )
 from dgent.store.check import check_ids, checked_declaration
 from dgent.store.degraded import keeping, notice, telling
+from dgent.store.degraded.at_hand import AtHand
 from dgent.store.degraded.outbox import Home, Outbox
 from dgent.store.degraded.overlay import Overlay
 from dgent.store.degraded.pace import Pace
@@ -99,7 +100,7 @@ class DegradableBackend:
         self.overlay = Overlay(outbox)
         self.back_seq = 0  # where the store's log stood when it was last reached
         self._down: Down | None = None
-        self._declared: dict[str, Declaration] = {}
+        self.declared: dict[str, Declaration] = {}
         self._view: View = STORED
         self._known = False  # whether the outbox knows the store's epoch
         self._gate = asyncio.Lock()  # held while a commit goes to the outbox, and for the turn to normal
@@ -164,7 +165,7 @@ class DegradableBackend:
             raise Unavailable(f"{self._place.shown} did not answer for {OPEN_S:.0f} s") from None
         try:
             await self._recognize(store, known)
-            for declaration in self._declared.values():
+            for declaration in self.declared.values():
                 await self._declare(store, declaration)
         except BaseException:
             await store.close()
@@ -319,7 +320,9 @@ class DegradableBackend:
         """Whether a store that is closed was closed by the caller, and not because it was away."""
         return store is self._store and self._down is None
 
-    async def _at_hand(self, ask: Callable[[Backend], Awaitable[R]], else_: Callable[[], Awaitable[R]]) -> R:
+    async def ask_at_hand(
+        self, ask: Callable[[Backend], Awaitable[R]], else_: Callable[[], Awaitable[R]]
+    ) -> R:
         """The store's answer, or while it is away that of what is at hand."""
         while True:
             found = await self._asked(lambda store: _boxed(ask(store)))
@@ -336,7 +339,7 @@ class DegradableBackend:
                     raise
                 await self._leave_stand_in()  # it is away too; what is pending is still at hand
 
-    async def _true(self, what: str, ask: Callable[[Backend], Awaitable[R]]) -> R:
+    async def ask_store(self, what: str, ask: Callable[[Backend], Awaitable[R]]) -> R:
         """The store's answer; refused when it cannot be reached, because no other would be true."""
         found = await self._asked(lambda store: _boxed(ask(store)))
         if found is None:
@@ -399,66 +402,48 @@ class DegradableBackend:
 
     # -- reads ----------------------------------------------------------------------------
 
+    @property
+    def at_hand(self) -> AtHand:
+        """The same store for callers who take a partial answer while it is unavailable."""
+        return AtHand(self)
+
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version; from what is at hand, and without a seq, while the store is away."""
-        if as_of is not None:
-            return await self._true("the past", lambda store: store.get(id, as_of, lazy))
-
-        async def at_hand() -> Datum | None:
-            return (await self.overlay.get_many([id]))[0]
-
-        return await self._at_hand(lambda store: store.get(id, None, lazy), at_hand)
+        """The live version, or the one at a seq."""
+        return await self.ask_store(telling.A_READ, lambda store: store.get(id, as_of, lazy))
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
         """One answer for each id."""
-        if as_of is not None:
-            return await self._true("the past", lambda store: store.get_many(ids, as_of))
-        return await self._at_hand(
-            lambda store: store.get_many(ids), lambda: self.overlay.get_many(check_ids(ids))
-        )
+        return await self.ask_store(telling.A_READ, lambda store: store.get_many(ids, as_of))
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
         """The rank of each record in the order of time."""
-        return await self._true("the order of records", lambda store: store.ranks(ids))
+        return await self.ask_store("the order of records", lambda store: store.ranks(ids))
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of matching records; `partial` while the store is away."""
-        if as_of is not None:
-            return await self._true("the past", lambda store: store.query(query, view, as_of))
-        return await self._at_hand(
-            lambda store: store.query(query, view), lambda: self.overlay.query(query, view)
-        )
+        """A page of matching records."""
+        return await self.ask_store(telling.A_READ, lambda store: store.query(query, view, as_of))
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
-        """How many records match, of those at hand."""
-        if as_of is not None:
-            return await self._true("the past", lambda store: store.count(query, view, as_of))
-        return await self._at_hand(
-            lambda store: store.count(query, view), lambda: self.overlay.count(query, view)
-        )
+        """How many records match."""
+        return await self.ask_store(telling.A_READ, lambda store: store.count(query, view, as_of))
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
-        """Records whose declared refs hold this id, of those at hand."""
-        return await self._at_hand(
-            lambda store: store.referrers(id, limit, view),
-            lambda: self.overlay.referrers(id, limit, view, self._declared),
-        )
+        """Records whose declared refs hold this id."""
+        return await self.ask_store(telling.A_READ, lambda store: store.referrers(id, limit, view))
 
     # -- what needs the truth -------------------------------------------------------------
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it, of those at hand."""
-        return await self._at_hand(
-            lambda store: store.ancestors(id, limit), lambda: self.overlay.ancestors(id, limit)
-        )
+        """A record and what caused it."""
+        return await self.ask_store(telling.A_READ, lambda store: store.ancestors(id, limit))
 
     async def history(self, id: str, limit: int | None) -> list[Version]:
         """The kept versions of a record."""
-        return await self._true("history", lambda store: store.history(id, limit))
+        return await self.ask_store("history", lambda store: store.history(id, limit))
 
     async def changes(self, since: int, limit: int) -> list[Change]:
         """Commits after a seq, in order."""
-        return await self._true("the log", lambda store: store.changes(since, limit))
+        return await self.ask_store("the log", lambda store: store.changes(since, limit))
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""
@@ -467,27 +452,27 @@ class DegradableBackend:
 
     async def reverted(self, seq: int) -> list[Reverted]:
         """What the records of a commit were before it."""
-        return await self._true("undo", lambda store: store.reverted(seq))
+        return await self.ask_store("undo", lambda store: store.reverted(seq))
 
     async def validate(self, guard: Guard, view: View) -> int:
         """The newest seq, or TransactionConflict."""
-        return await self._true("a transaction", lambda store: store.validate(guard, view))
+        return await self.ask_store("a transaction", lambda store: store.validate(guard, view))
 
     async def last_seq(self) -> int:
         """The newest seq."""
-        return await self._true("the number of the newest commit", lambda store: store.last_seq())
+        return await self.ask_store("the number of the newest commit", lambda store: store.last_seq())
 
     async def seq_at(self, moment: datetime) -> int:
         """The newest seq at a time."""
-        return await self._true("the past", lambda store: store.seq_at(moment))
+        return await self.ask_store("the past", lambda store: store.seq_at(moment))
 
     async def versions(self, schema: str) -> dict[int, int]:
         """How many live records there are of each stored version."""
-        return await self._true("the count of versions", lambda store: store.versions(schema))
+        return await self.ask_store("the count of versions", lambda store: store.versions(schema))
 
     async def drop_index(self, schema: str, path: str) -> None:
         """Forget a declared index."""
-        await self._true("dropping an index", lambda store: _boxed(store.drop_index(schema, path)))
+        await self.ask_store("dropping an index", lambda store: _boxed(store.drop_index(schema, path)))
 
     async def forget(
         self,
@@ -502,7 +487,7 @@ class DegradableBackend:
         await self.outbox.refresh()
         if any(wanted.intersection(entry.ids) for entry in self.outbox.pending.values()):
             self._refuse("forgetting what has pending changes")
-        done = await self._true(
+        done = await self.ask_store(
             "forgetting", lambda store: store.forget(ids, author, room, only_deleted, at_us)
         )
         await self.outbox.forget(ids)
@@ -510,14 +495,14 @@ class DegradableBackend:
 
     async def compact(self, keep: Keep) -> Compacted:
         """Apply a retention rule to the history."""
-        return await self._true("compacting", lambda store: store.compact(keep))
+        return await self.ask_store("compacting", lambda store: store.compact(keep))
 
     # -- declarations and the rest --------------------------------------------------------
 
     async def declare(self, declaration: Declaration) -> Declared:
         """Make a schema known to the store; later, if it is away."""
         declaration = checked_declaration(declaration)
-        self._declared[declaration.name] = declaration
+        self.declared[declaration.name] = declaration
         found = await self._asked(lambda store: store.declare(declaration))
         return Declared(False) if found is None else found
 
@@ -558,7 +543,7 @@ class DegradableBackend:
     async def stats(self) -> BackendStats:
         """What the store holds, or what is at hand of it; `details["degraded"]` says which."""
         await self.outbox.refresh()
-        found = await self._at_hand(
+        found = await self.ask_at_hand(
             lambda store: store.stats(),
             lambda: telling.partial_stats(self, self._place.shown, self._view),
         )

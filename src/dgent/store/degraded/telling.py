@@ -52,12 +52,16 @@ def _warn(text: str) -> None:
     warnings.warn_explicit(text, Degraded, "dgent", 0, module="dgent")
 
 
+A_READ = "a whole answer"
+
+
 def refusal(what: str, place: str, down: Down | None) -> Unavailable:
     """What is said to who asks for the truth."""
     since = "" if down is None else f" since {clock.text(down.since)}"
+    hint = "try again when it is back; `stats` tells how it is"
     return Unavailable(
         f"{what} needs {place}, which cannot be reached{since}",
-        hint="try again when it is back; `stats` tells how it is",
+        hint=f"pass partial=True for what is at hand, or {hint}" if what == A_READ else hint,
         degraded=True,
     )
 
