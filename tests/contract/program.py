@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,9 +15,23 @@ from hypothesis import strategies as st
 from dgent import clock
 from dgent.errors import DgentError
 from dgent.model.datum import Datum
+from dgent.model.lookup import Lookup
 from dgent.model.query import Query
+from dgent.model.shape import Shape
 from dgent.store import retention
-from dgent.store.backend import LIVE, Backend, Check, Commit, Declaration, Delete, Keep, Put, View
+from dgent.store.backend import (
+    LIVE,
+    Backend,
+    Check,
+    Commit,
+    Declaration,
+    Delete,
+    Expect,
+    Keep,
+    Put,
+    Shaped,
+    View,
+)
 from dgent.testing.contract import DAY, STORED, Steps
 from tests.contract.model import Model, exact
 
@@ -23,8 +39,38 @@ IDS = ["a", "b", "b%", "c_", "d"]
 FIELDS = ["n", "number", "double"]
 INDEXES = [*FIELDS, "n.*", "number.*"]
 LONG = "x" * 125
-VIEWS: list[View] = [STORED, Steps(1), Steps(2), Steps(3)]
 
+
+@dataclass(frozen=True)
+class Priced:
+    n: Decimal
+    number: Decimal = Decimal("1E0")
+    double: tuple[Decimal, ...] | int = 2
+
+
+class Contracted(Steps):
+    """A caller whose contract of `note` reads texts as decimals, and has defaults."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self._lookup = Shape(Priced).lookup
+
+    def shape(self, datum: Datum) -> Mapping[str, Any]:
+        data = super().shape(datum)
+        known = datum.schema == "note" and (datum.schema_version == self.known or data is not datum.data)
+        return self._lookup.see(data) if known else data
+
+    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+        data = super().shape(datum)
+        return None if data is datum.data else data
+
+    def lookup(self, schema: str) -> Lookup | None:
+        return self._lookup if schema == "note" else None
+
+
+VIEWS: list[View] = [STORED, Steps(1), Steps(2), Steps(3), Contracted(1), Contracted(2), Contracted(3)]
+
+KINDS = dict.fromkeys(("n", "number", "double.*"), "decimal")
 LISTS = [[1], ["a", 1.0, "a"], [LONG + "a", LONG + "b", None, [1]]]
 values = st.sampled_from(
     [
@@ -38,6 +84,10 @@ values = st.sampled_from(
         2**53 + 1,
         "",
         "a",
+        "1.0",
+        "1E0",
+        "-2.50",
+        "10",
         LONG + "a",
         LONG + "b",
         *LISTS,
@@ -76,7 +126,15 @@ def datums(draw: st.DrawFn) -> Datum:
 
 
 expects = st.sampled_from([None, None, None, 0, 1, 2, 3, LIVE])
-puts = st.builds(Put, datums(), expects)
+
+
+def _put(datum: Datum, expect: Expect, known: int | None) -> Put:
+    """A put by a program that knows a version of `note`, which may be another one than the index's."""
+    data = None if known is None else Steps(known).upgraded(datum)
+    return Put(datum, expect, None if data is None else Shaped(known or 0, dict(data)))
+
+
+puts = st.builds(_put, datums(), expects, st.sampled_from([None, 2, 3]))
 deletes = st.builds(Delete, st.sampled_from(IDS), expects)
 checks = st.builds(Check, st.sampled_from(IDS), expects)
 ops = st.one_of(puts, puts, puts, deletes, checks)
@@ -92,6 +150,11 @@ commits = st.builds(_commit, st.lists(ops, min_size=1, max_size=4), keys, st.boo
 
 conditions = st.one_of(
     st.builds(lambda op, v: {op: v}, st.sampled_from(["$gt", "$lte"]), st.sampled_from([1, 1.5, "", True])),
+    st.builds(
+        lambda op, v: {op: v},
+        st.sampled_from(["$gt", "$lte", "$eq", "$ne", "$contains"]),
+        st.sampled_from([Decimal("1.00"), Decimal("-2.5"), Decimal("1E1"), "1", 10, 2]),
+    ),
     st.builds(lambda v: {"$eq": v}, values),
     st.builds(lambda v: {"$in": v}, st.lists(values, max_size=3)),
     st.builds(lambda v: {"$contains": v}, values),
@@ -122,6 +185,7 @@ declarations = st.one_of(
         st.just("note"),
         st.integers(1, 3),
         st.lists(st.sampled_from(INDEXES), max_size=2, unique=True).map(tuple),
+        kinds=st.sampled_from([{}, KINDS]),
     ),
     st.builds(Declaration, st.just("tick"), st.just(1), history=st.sampled_from(["all", "none", 1])),
 )

@@ -10,6 +10,7 @@ import msgspec
 
 from dgent import clock, codec, ids
 from dgent.errors import InputError, SchemaError
+from dgent.model import kind
 from dgent.model import path as paths
 from dgent.store.backend import (
     KINDS,
@@ -141,7 +142,12 @@ def checked_declaration(wanted: Declaration) -> Declaration:
         raise SchemaError(f"history is {history!r}", hint=hint, field="history")
     if type(wanted.feed) is not bool:
         raise SchemaError(f"feed must be True or False, not {wanted.feed!r}", field="feed")
-    return msgspec.structs.replace(wanted, indexes=indexes, refs=refs)
+    if not isinstance(wanted.kinds, dict) or not set(wanted.kinds.values()) <= set(kind.KINDS.values()):
+        raise SchemaError(
+            f"kinds map paths to what their texts stand for, not {wanted.kinds!r}", field="kinds"
+        )
+    kinds = {path: wanted.kinds[path] for path in indexes if path in wanted.kinds}
+    return msgspec.structs.replace(wanted, indexes=indexes, refs=refs, kinds=kinds)
 
 
 def _paths(values: Any, field: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import pytest
 
 from dgent.errors import DgentError
 from dgent.model.datum import Datum
+from dgent.model.lookup import Lookup
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Commit, Committed, Delete, Op, Put, SchemaStats, StoredView, View
 
@@ -184,8 +185,9 @@ class Steps:
         found = self.shape(datum)
         return None if found is datum.data else found
 
-    def lookup(self, schema: str) -> None:
+    def lookup(self, schema: str) -> Lookup | None:
         """None: there is no contract."""
+        return None
 
 
 async def fill(store: Backend, view: View, schema: str = "note") -> int:

@@ -9,7 +9,7 @@ import apsw
 
 from dgent import codec
 from dgent.store import row as rows
-from dgent.store.catalog import EMPTY, Entry, StreamName
+from dgent.store.catalog import EMPTY, Entry, StreamName, is_declared
 from dgent.store.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.ledger import Ledger
 from dgent.store.row import Row
@@ -125,14 +125,16 @@ class _Looking(SQLiteReading):
 
 
 class _Unsettled:
-    """The field streams that are not what they will be: being filled, or of an older version."""
+    """The field streams that are not what they will be: being filled, or no longer declared."""
 
     def __init__(self, kernel: SQLiteReading) -> None:
         states = {state.number: state for state in kernel.states()}
         self.streams: set[int] = {-2}
-        for ix, schema, iv in kernel._all("SELECT ix, schema, iv FROM ix WHERE iv <> 0"):
-            state = states.get(schema)
-            if state is not None and (state.fill is not None or (state.stale and iv != state.iv)):
+        for ix, *name in kernel._all("SELECT ix, schema, iv, tag, path FROM ix WHERE iv <> 0"):
+            state = states.get(name[0])
+            if state is None:
+                continue
+            if state.fill is not None or (state.stale and not is_declared(state, StreamName(*name))):
                 self.streams.add(ix)
         self.schemas = {state.number for state in states.values() if state.fill is not None}
 
