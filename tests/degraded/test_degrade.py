@@ -317,7 +317,9 @@ async def test_a_read_is_refused_unless_a_partial_answer_will_do(world: World) -
         assert "partial=True" in caught.value.hint
         assert await u.get("old", partial=True) is None and await u.exists("kept", partial=True)
         assert [datum.id for datum in await u.list(partial=True)] == ["kept"]
-        assert await u.referrers("old", partial=True) == []
+        assert await u.referrers("old", partial=True) == [] == await u.causal_chain("old", partial=True)
+        assert await u.collection(Note).count(partial=True) == 1
+        assert [note.id for note in await u.collection(Note).query(partial=True)] == ["kept"]
         world.come_back()
         await back(u)
         assert (await u.get("old")).value == Note("old", 1) and await u.count(schema="note") == 3

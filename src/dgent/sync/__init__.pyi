@@ -94,16 +94,16 @@ class Collection(Generic[T]):
     def remember(self, value: T, **fields: Any) -> Crystal[T]:
         """Store a new value."""
 
-    def get(self, id: str, *, as_of: Any = None) -> Crystal[T] | None:
+    def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """One record; None when there is none, or it is of another schema."""
 
-    def query(self, query: Query | None = None, **filters: Any) -> Recalled[T]:
+    def query(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> Recalled[T]:
         """Records that match, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
 
-    def count(self, query: Query | None = None, **filters: Any) -> int:
+    def count(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> int:
         """How many records match."""
 
-    def iterate(self, query: Query | None = None, **filters: Any) -> Stream[Any]:
+    def iterate(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> Stream[Any]:
         """All records that match, however many, as of now."""
 
     def watch(self, since: int | None = None, query: Query | None = None, **filters: Any) -> Stream[Change]:

@@ -32,23 +32,27 @@ class Collection(Generic[T]):
             )
         return await self._universe.remember(value, **fields)
 
-    async def get(self, id: str, *, as_of: Any = None) -> Crystal[T] | None:
+    async def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """One record; None when there is none, or it is of another schema."""
-        found = await self._universe.get(id, as_of=as_of)
+        found = await self._universe.get(id, as_of=as_of, partial=partial)
         mine = isinstance(found, Crystal) and found.schema_name == self.schema.name
         return found if mine else None
 
-    async def query(self, query: Query | None = None, **filters: Any) -> Recalled[T]:
+    async def query(
+        self, query: Query | None = None, *, partial: bool = False, **filters: Any
+    ) -> Recalled[T]:
         """Records that match, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
-        return await self._universe.recall(self._query(query, filters))
+        return await self._universe.recall(self._query(query, filters), partial=partial)
 
-    async def count(self, query: Query | None = None, **filters: Any) -> int:
+    async def count(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> int:
         """How many records match."""
-        return await self._universe.count(self._query(query, filters))
+        return await self._universe.count(self._query(query, filters), partial=partial)
 
-    def iterate(self, query: Query | None = None, **filters: Any) -> AsyncIterator[Any]:
+    def iterate(
+        self, query: Query | None = None, *, partial: bool = False, **filters: Any
+    ) -> AsyncIterator[Any]:
         """All records that match, however many, as of now."""
-        return self._universe.iterate(self._query(query, filters))
+        return self._universe.iterate(self._query(query, filters), partial=partial)
 
     def watch(
         self, since: int | None = None, query: Query | None = None, **filters: Any

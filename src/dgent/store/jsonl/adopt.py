@@ -315,7 +315,9 @@ class Adopting:
             new = msgspec.structs.replace(new, ready=ready)
             new = msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None)
             # Which texts stand for what is not in a line; a program that knows declares it again.
-            new = msgspec.structs.replace(new, kinds={}, keys=KEYS)
+            known = state.kinds if new.iv == state.iv else {}
+            kinds = {path: kind for path, kind in known.items() if path in new.paths}
+            new = msgspec.structs.replace(new, kinds=kinds, keys=KEYS)
             while store.drop_streams(new.number, lambda name: is_declared(new, name), BATCH):
                 pass
         if new != state or store.state(declared.schema) is None:
