@@ -161,6 +161,7 @@ async def test_a_card_whose_shape_is_none(quick: Library) -> None:
         await (await quick.get("notes")).text()
 
 
+@pytest.mark.filterwarnings("ignore::dgent.errors.UnreadableRecord")
 async def test_a_checkpoint_or_share_that_cannot_be_read_is_not_one(quick: Library) -> None:
     block = await quick.create("notes", text="x")
     await block.checkpoint("c")

@@ -124,12 +124,12 @@ class Table(Generic[E]):
         self._cupboard._check()
         wanted = self._wanted(filter, filters)
         universe = await self._cupboard._ready()
-        streams = self.by_time and wanted.offset <= MAX_OFFSET and wanted.limit != 0
+        streams = self.by_time and wanted.limit != 0
         if not streams or self._born() or wanted.values.keys() & NAMING:
             for found in await self._select(universe, wanted):
                 yield self._made(found)
             return
-        query = (await self._query(wanted)).replace(limit=wanted.limit, offset=wanted.offset)
+        query = _page_of(await self._query(wanted), wanted)
         async for found in universe.iterate(query):
             if isinstance(found, Crystal):
                 yield self._made(found)
@@ -359,10 +359,7 @@ class Table(Generic[E]):
                 and test.matches(each.datum)
             ]
             return page(self._sorted(kept), wanted)
-        query = await self._query(wanted)
-        limit = None if wanted.limit is None else min(wanted.limit, MAX_LIMIT)
-        query = query.replace(limit=limit, offset=min(wanted.offset, MAX_LIMIT))
-        return list(await universe.recall(query))
+        return list(await universe.recall(_page_of(await self._query(wanted), wanted)))
 
     async def _query(self, wanted: Filter) -> Query:
         where = await self._where(wanted)
@@ -409,3 +406,9 @@ def _crystal(schema: Schema[Any], id: str, record: Any) -> Crystal[Any]:
 def entity_name(entity: Any) -> str:
     """What to call an entity in a note."""
     return str(getattr(entity, "name", "") or getattr(entity, "link_type", "") or "")[:80]
+
+
+def _page_of(query: Query, wanted: Filter) -> Query:
+    """The part of a query's answer that is wanted; no store has more records than the bounds allow."""
+    limit = None if wanted.limit is None else min(wanted.limit, MAX_LIMIT)
+    return query.replace(limit=limit, offset=min(wanted.offset, MAX_LIMIT))
