@@ -50,6 +50,7 @@ from dgent.sync.stream import Stream as Stream
 from dgent.universe import history, relation, upgrade
 from dgent.universe.alone import Names
 from dgent.universe.contracts import Contracts, Recalled
+from dgent.universe.gate import Principal, Rule
 
 __all__ = [
     "BlockingWarning",
@@ -194,6 +195,8 @@ class Universe:
     def names(self) -> Names: ...
     @property
     def keepers(self) -> dict[str, history.Keeper]: ...
+    @property
+    def rules(self) -> dict[str, Rule]: ...
     def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None: ...
     def open(self) -> Universe:
         """Open the store; raises when that very store cannot be opened, and never takes another."""
@@ -208,6 +211,12 @@ class Universe:
     def __repr__(self) -> str: ...
     def for_room(self, name: str, *, partial: bool = False) -> Universe:
         """This universe for a room, which may write what it owns; with `partial` all its reads may be so."""
+
+    def acting(self, principal: Principal) -> Universe:
+        """This universe as a principal may use it, who is the author of its commits.
+
+        It reads only what the rooms' rules let the principal see, and writes only what its trust covers.
+        """
 
     def register(self, *schemas: Schema[Any]) -> None:
         """Make schemas known; a contract or step that is wrong is an error here, before any data."""
@@ -365,7 +374,9 @@ class Universe:
         Refused when any of them changed since, naming them; `only` picks some, `force` overrides.
         """
 
-    def changes(self, since: int = 0, *, limit: int | None = 1000) -> builtins.list[Change]:
+    def changes(
+        self, since: int = 0, *, limit: int | None = 1000, until: int | None = None
+    ) -> builtins.list[Change]:
         """Commits after a seq, in order; HistoryGone names the first one that is still there."""
 
     def watch(self, since: int | None = None, *, query: Query | None = None) -> Stream[Change]:
