@@ -150,6 +150,24 @@ async def test_undo_and_a_checkpoint_after_a_merge(clones: Any) -> None:
     assert "right 1" in await _edit(clones[0], at)
 
 
+@ROUTES
+async def test_a_handle_that_is_open_while_git_merges(clones: Any) -> None:
+    await _edit(clones[1], _lines("right", 3))
+    clones[1].save()
+    async with dgent.open(f"jsonl:{clones[0].store}", author="scout") as u:
+        block = await Library(u, agent="scout").get("notes")
+        await _lines("left", 2)(block)
+        clones[0].save()
+        clones[0].pull(clones[1], conflict=not clones[0].driver)
+        await block.append("after\n")
+        await block.undo()
+        await block.append("at last\n")
+    text, history = await _contents(clones[0])
+    wanted = [*(f"left {n}" for n in range(2)), *(f"right {n}" for n in range(3))]
+    assert sorted(text.splitlines()) == sorted(["begin", *wanted, "at last"])
+    assert len(history) == 9
+
+
 @pytest.mark.parametrize("driver", [True])
 async def test_a_settlement_that_was_cut_off_is_done_again(clones: Any) -> None:
     """As if the process was killed after the lines of records, and before what decides about them."""

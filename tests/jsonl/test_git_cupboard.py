@@ -140,6 +140,32 @@ async def test_readiness_follows_from_what_both_sides_did(clones: Any, later: st
 
 
 @ROUTES
+@LATER
+async def test_a_link_that_both_made_is_one_and_an_ended_trail_takes_no_crumb(
+    clones: Any, later: str
+) -> None:
+    trail = await _change(clones[0], lambda c: c.start("trail"))
+    clones[0].save()
+    clones[1].pull(clones[0])
+
+    async def complete(cupboard: Cupboard) -> None:
+        await _link(cupboard, "task", "other")
+        await cupboard.complete(trail.id)
+
+    async def join(cupboard: Cupboard) -> None:
+        await _link(cupboard, "task", "other")
+        await cupboard.links.set(None, Link("belongs_to", (await _ids(cupboard))["parent"], trail.id))
+
+    await _both(clones, complete, join, later)
+    assert (await _state(clones[0]))[0] == []
+    async with dgent.open(f"jsonl:{clones[0].store}") as u:
+        assert (await Cupboard(u).trails.get(trail.id)).state == "completed"
+        assert sorted(link.link_type for link in await Cupboard(u).links.fetch()) == ["child_of"] * 2
+        await _done(Cupboard(u), "other")
+        assert "task" in [crumb.name for crumb in await Cupboard(u).ready()]
+
+
+@ROUTES
 async def test_counters_have_the_increments_of_both_sides(clones: Any) -> None:
     async def add(cupboard: Cupboard, *deltas: int) -> None:
         ids = await _ids(cupboard)

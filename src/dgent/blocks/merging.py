@@ -416,5 +416,6 @@ RULES = Rules(
         SHARE.name: _merge_grant,
     },
     joint=_DOCUMENT,
+    internal=_DOCUMENT | {SEEN.name, ERASURE.name},
     settle=_settle,
 )

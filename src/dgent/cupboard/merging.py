@@ -153,19 +153,20 @@ def _merge_lease(base: Datum | None, left: Datum | None, right: Datum | None) ->
     return Merged(max(left, right, key=lambda each: (each.data.get("token", 0), str(each.data.get("until")))))
 
 
-# -- readiness ----------------------------------------------------------------------------------
+# -- what depends on other records ---------------------------------------------------------------
 
 
 def _settle(settlement: Settlement) -> None:
-    """Work out anew for how many crumbs each one waits, and its place in the queue."""
+    """Drop links that two copies made useless, and work out anew which crumbs wait and which are ready."""
     touched = settlement.touched
     crumbs, links = touched.get(CRUMB.name, set()), touched.get(LINK.name, set())
     ranked = touched.get(CATEGORY.name) or touched.get(PROPERTY.name)
-    if not crumbs and not links and not ranked:
+    if not crumbs and not links and not ranked and TRAIL.name not in touched:
         return
+    kept = [link for link in settlement.records(LINK.name) if not _is_useless(settlement, link)]
     waits: dict[str, list[str]] = {}
     wanted = set(crumbs)
-    for link in settlement.records(LINK.name):
+    for link in _without_doubles(settlement, kept):
         if link.data.get("link_type") == "child_of":
             child, parent = str(link.data.get("from_id")), str(link.data.get("to_id"))
             waits.setdefault(child, []).append(parent)
@@ -176,6 +177,27 @@ def _settle(settlement: Settlement) -> None:
         wanted.update(each.id for each in settlement.records(CRUMB.name) if each.data.get("state") == "ready")
     for id in sorted(wanted):
         _recount(settlement, id, waits.get(id, ()), definitions)
+
+
+def _is_useless(settlement: Settlement, link: Datum) -> bool:
+    """Take a crumb off a trail that ended in the other copy; it stays as a crumb of no trail."""
+    if link.data.get("link_type") != "belongs_to":
+        return False
+    trail = settlement.get(str(link.data.get("to_id")))
+    ended = trail is not None and trail.schema == TRAIL.name and trail.data.get("state") in ENDED
+    if ended:
+        settlement.put({link.id: None})
+    return ended
+
+
+def _without_doubles(settlement: Settlement, links: Iterable[Datum]) -> list[Datum]:
+    """Keep of links that say the same the first one: both copies may have made it."""
+    first: dict[tuple[str, ...], Datum] = {}
+    for link in sorted(links, key=lambda each: (each.created_at, each.id)):
+        key = tuple(str(link.data.get(name)) for name in ("link_type", "from_id", "to_id"))
+        if first.setdefault(key, link) is not link:
+            settlement.put({link.id: None})
+    return list(first.values())
 
 
 def _recount(settlement: Settlement, id: str, parents: Iterable[str], definitions: Definitions) -> None:
@@ -217,5 +239,6 @@ RULES = Rules(
         CATALOG.name: _merge_catalog,
         LEASE.name: _merge_lease,
     },
+    internal=frozenset((CATALOG.name, LEASE.name)),
     settle=_settle,
 )

@@ -79,10 +79,14 @@ class Settlement(Protocol):
 
 
 class Rules(NamedTuple):
-    """The rules of a room: one for each schema that needs one, the schemas it settles jointly, and how."""
+    """The rules of a room: one for each schema that needs one, the schemas it settles jointly, and how.
+
+    Records of `internal` schemas are nobody's to decide about, so they are never in dispute.
+    """
 
     rules: Mapping[str, Rule]
     joint: frozenset[str] = frozenset()
+    internal: frozenset[str] = frozenset()
     settle: Callable[[Settlement], None] | None = None
 
 
@@ -98,6 +102,12 @@ def _room(name: str) -> Rules | None:
 def rules_of(schema: str) -> Rules | None:
     """Return the rules of the room that a schema belongs to; None when it belongs to none."""
     return _room(schema.partition(".")[0])
+
+
+def is_internal(schema: str) -> bool:
+    """Check whether records of a schema are never in dispute, because no user wrote them."""
+    rules = rules_of(schema)
+    return schema in _UNDISPUTED or (rules is not None and schema in rules.internal)
 
 
 def merge(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:

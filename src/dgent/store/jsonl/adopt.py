@@ -19,6 +19,7 @@ from dgent.store.jsonl.scan import BAD, Found
 from dgent.store.jsonl.settlement import Lineages, Settling
 from dgent.store.kernel import DELETE, PUT, QUIET, LoggedOp
 from dgent.store.ledger import Ledger
+from dgent.store.merging import is_internal
 from dgent.store.retention import erase_rows
 from dgent.store.row import Row
 
@@ -71,7 +72,8 @@ class Adopting:
         self._cache.put_lines([(fresh.dk, fresh.rev, made, c, at, number, said, line.after)])
         if line.id in self._tips:
             self._tips[line.id][made] = Seen(fresh.dk, fresh.rev, made, c, at, said), fresh
-        if isinstance(line.prev, list) and not hand and line.disputed != []:
+        disputed = line.disputed != [] and not (line.disputed is None and is_internal(line.schema or ""))
+        if isinstance(line.prev, list) and not hand and disputed:
             self._cache.put_conflict(fresh.dk, fresh.rev, prevs(line), line.disputed or ())
         self.touched.setdefault(line.schema or "", set()).add(line.id)
         return self.op(fresh)
