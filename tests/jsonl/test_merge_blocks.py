@@ -79,6 +79,11 @@ async def _run(first: list[str], left: list[str], right: list[str]) -> None:
         assert merged == await _contents(two)
         assert merged == await _contents(_copy(one, base.parent / "fresh"))
         assert merged == await _contents(one), "settled once"
+        again = _copy(one, base.parent / "again")
+        _merge(_copy(base, base.parent / "b3"), again, _copy(two, base.parent / "two again"))
+        written = {path.name: path.read_bytes() for path in again.glob("*.jsonl")}
+        assert merged == await _contents(again)
+        assert {path.name: path.read_bytes() for path in again.glob("*.jsonl")} == written, "settled alike"
         for versions, _ in before:
             assert all(each in merged[0] for each in versions), "a version was lost"
         assert len(merged[0]) == len(before[1][0]) + len(before[2][0]) - len(before[0][0])

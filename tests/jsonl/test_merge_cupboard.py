@@ -108,6 +108,11 @@ async def _run(first: list[Any], left: list[Any], right: list[Any]) -> None:
         assert merged == await _contents(two)
         assert merged == await _contents(_copy(one, base.parent / "fresh"))
         assert merged == await _contents(one), "settled once"
+        again = _copy(one, base.parent / "again")
+        _merge(_copy(base, base.parent / "b3"), again, _copy(two, base.parent / "two again"))
+        written = {path.name: path.read_bytes() for path in again.glob("*.jsonl")}
+        assert merged == await _contents(again)
+        assert {path.name: path.read_bytes() for path in again.glob("*.jsonl")} == written, "settled alike"
         assert merged[1]["value"] == start[1]["value"] + added + added_too
         assert merged[3] == sorted({*mine[3], *theirs[3]})
         for name in NAMES:
@@ -122,3 +127,26 @@ async def _run(first: list[Any], left: list[Any], right: list[Any]) -> None:
 @given(_steps, _steps, _steps)
 def test_rules_hold_in_what_is_merged(first: list[Any], left: list[Any], right: list[Any]) -> None:
     asyncio.run(_run(first, left, right))
+
+
+async def test_three_copies_that_merge_crosswise(tmp_path: Path) -> None:
+    """What two of them have by different ways counts once."""
+    base = tmp_path / "base"
+    await _begin(base)
+    sides = [_copy(base, tmp_path / name) for name in "abc"]
+    for number, (side, label) in enumerate(zip(sides, "xyz", strict=True)):
+        await _change(side, [("count", "", 10**number), ("label", "a", label)])
+    a, b, c = sides
+    before = [_copy(side, tmp_path / f"{side.name} before") for side in sides]
+    _merge(_copy(base, tmp_path / "b1"), a, _copy(before[1], tmp_path / "b for a"))
+    _merge(_copy(base, tmp_path / "b2"), b, _copy(before[2], tmp_path / "c for b"))
+    _merge(_copy(base, tmp_path / "b3"), c, _copy(before[0], tmp_path / "a for c"))
+    for side in sides:
+        await _contents(side)
+        await _change(side, [("count", "", 1000)])
+    _merge(_copy(before[1], tmp_path / "b4"), a, _copy(b, tmp_path / "b again"))
+    await _contents(a)
+    _merge(_copy(before[0], tmp_path / "b5"), a, _copy(c, tmp_path / "c again"))
+    crumbs, count, _, _ = await _contents(a)
+    assert count == {"value": 3111}
+    assert sorted(crumbs["a"][1]) == ["x", "y", "z"]
