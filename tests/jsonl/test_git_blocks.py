@@ -132,6 +132,70 @@ async def test_what_one_side_redacted_the_other_does_not_bring_back(clones: Any)
 
 
 @ROUTES
+async def test_what_one_side_redacted_stays_so_when_the_other_packed_it(
+    clones: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FOLD", 8)
+    monkeypatch.setattr(chain, "KEEP", 3)
+    await _edit(clones[0], _lines("secret", 4))
+    clones[0].save()
+    clones[1].pull(clones[0])
+
+    async def redact(block: Block) -> None:
+        await block.redact(2)
+        await block.append("left\n", message="left")
+
+    await _edit(clones[0], redact)
+    await _edit(clones[1], _lines("right", 12))
+    text, history = await _merge(clones)
+    assert "secret 0" not in text and all(line in text for line in ("secret 3", "left", "right 11"))
+    assert len(history) == 5 + 2 + 12
+
+    async def all_texts(block: Block) -> str:
+        return "".join([(await block.at(each.number)).text for each in await block.history()])
+
+    assert "secret 0" not in await _edit(clones[1], all_texts)
+
+
+@ROUTES
+@pytest.mark.parametrize("past", [False, True], ids=["recent", "past the other side"])
+async def test_a_history_that_one_side_compacted(
+    clones: Any, past: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FOLD", 8)
+    monkeypatch.setattr(chain, "KEEP", 3)
+
+    async def begin(block: Block) -> None:
+        await _lines("shared", 2)(block)
+        await block.checkpoint("early")
+        await _lines("shared", 6)(block)
+
+    async def compact(block: Block) -> None:
+        await _lines("left", 6 if past else 1)(block)
+        await block.compact(keep=2)
+
+    async def look(block: Block) -> Any:
+        return await block.text(), (await block.at((await block.checkpoints())["early"])).text
+
+    await _edit(clones[0], begin)
+    clones[0].save()
+    clones[1].pull(clones[0])
+    await _edit(clones[0], compact)
+    await _edit(clones[1], _lines("right", 2))
+    for clone in clones:
+        clone.save()
+    clones[0].pull(clones[1], conflict=not clones[0].driver)
+    for _ in range(2):
+        text, early = await _edit(clones[0], look)
+        assert "left 0" in text and early.splitlines() == ["begin", "shared 0", "shared 1"]
+        async with opened(clones[0].store) as store:
+            conflicts = (await store.oddities())[1]
+        assert bool(conflicts) == past and ("right 1" in text) == (not past)
+        without_cache(clones[0].store)
+    await _edit(clones[0], _lines("after", 1))
+
+
+@ROUTES
 async def test_undo_and_a_checkpoint_after_a_merge(clones: Any) -> None:
     async def mark(block: Block) -> None:
         await _lines("right", 2)(block)

@@ -77,7 +77,9 @@ class _Entry:
     @property
     def is_lost(self) -> bool:
         """Check whether what it brought is not kept any more."""
-        return bool(self.version.lost) and not self.update and self.version.op not in REWRITES
+        version = self.version
+        brought = bool(version.lost or version.added or version.removed)
+        return brought and not self.update and version.op not in REWRITES
 
 
 def _settle(settlement: Settlement) -> None:
@@ -95,7 +97,8 @@ class _Merging:
         self._settlement, self._block = settlement, block
         ids = [id for id in settlement.ids(f"{block}/") if (m := _PART.fullmatch(id)) and m[1] == block]
         self._tips = {id: self._versions_of(id) for id in ids}
-        self._entries = self._find_entries()
+        self._kept: dict[tuple[int, str, str], bytes] = {}  # states of versions that were compacted
+        self._start, self._entries, self._left_out = self._find_start(self._find_entries())
         self._old: dict[int, list[_Entry]] = {}
         for entry in self._entries:
             self._old.setdefault(entry.version.number, []).append(entry)
@@ -130,7 +133,10 @@ class _Merging:
     def _each_entry(self) -> Iterator[_Entry]:
         for page in self._of(PAGE.name):
             packed = unpack(self._block, page.data["first"], page.data["last"], page.content)
-            yield from map(_Entry, packed.versions, packed.updates)
+            for entry in map(_Entry, packed.versions, packed.updates):
+                if entry.version.number in packed.kept:
+                    self._kept[entry.key] = packed.kept[entry.version.number]
+                yield entry
         for each in self._of(VERSION.name):
             number = int(each.id.rpartition("/")[2])
             version = Version(number, each.created_at, each.author or "", **_version_fields(each.data))
@@ -138,27 +144,34 @@ class _Merging:
 
     # -- the document ----------------------------------------------------------------------
 
-    def _first_state(self) -> Document:
-        """The document before the first version that has an update: of a history that was ended, a state."""
-        if not any(entry.is_lost for entry in self._entries):
-            return Document()
-        rank = [
-            (each.data.get("redactions", 0), each.data.get("version", 0), each)
-            for each in self._of(SNAPSHOT.name)
+    def _find_start(self, entries: list[_Entry]) -> tuple[bytes, list[_Entry], list[_Entry]]:
+        """What the document begins with, the versions that fit to that, and those that do not.
+
+        That is nothing, unless a history was ended: then a snapshot, and what was written elsewhere on top
+        of what is not kept any more cannot be merged.
+        """
+        if not any(entry.is_lost for entry in entries):
+            return b"", entries, []
+        lost = max(entry.version.number for entry in entries if entry.is_lost)
+        snapshots = [each for each in self._of(SNAPSHOT.name) if each.data.get("version", 0) >= lost]
+        redactions = max((each.data.get("redactions", 0) for each in snapshots), default=0)
+        found = [
+            (each.content, *_fitting(each.content, entries))
+            for each in sorted(snapshots, key=lambda each: -each.data.get("version", 0))
+            if each.data.get("redactions", 0) == redactions
         ]
-        if not rank:
+        if not found:
             raise DocumentCorrupt(f"the block {self._block!r} has no snapshot")
-        return Document.load(max(rank, key=lambda each: each[:2])[2].content)
+        return max(found, key=lambda each: len(each[1]))
 
     def run(self) -> None:
         """Number the versions, and write the records that hold them."""
-        made, documents = self._number_again()
-        self._write(made, documents)
+        made, document = self._number_again()
+        self._write(made, document)
 
     def _number_again(self) -> tuple[list[_Entry], Document]:
-        document = self._first_state()
-        whole = document.fork()
-        whole.merge_all(entry.update for entry in self._entries)
+        document = Document.load(self._start)
+        whole = Document.load(self._start, (entry.update for entry in self._entries))
         measure = self._measure()
         numbers: dict[tuple[int, str, str], int] = {}
         made: list[_Entry] = []
@@ -185,12 +198,12 @@ class _Merging:
         """The number that a version has now which another one calls by its old number."""
         candidates = [each for each in self._old.get(old, ()) if each.key in numbers]
         if len(candidates) > 1:
-            before = [
-                each
-                for each in candidates
-                if whole.is_before(each.version.frontiers, entry.version.frontiers)
-            ]
-            candidates = before or candidates
+            states = [each.version.frontiers for each in candidates]
+            before = [whole.is_before(state, entry.version.frontiers) for state in states]
+            # Of several that it follows, the one that has the others in it.
+            last = [sum(whole.is_before(other, state) for other in states) for state in states]
+            best = max(range(len(states)), key=lambda place: (before[place], last[place]))
+            return numbers[candidates[best].key]
         return numbers[candidates[0].key] if candidates else old
 
     def _measure(self) -> Any:
@@ -230,7 +243,8 @@ class _Merging:
             for id, version in wanted.items()
             if id in self._settlement.diverged or not says_the_same(version, self._settlement.get(id))
         }
-        self._settlement.put(changed)
+        disputed = {version_id(self._block, entry.version.number) for entry in self._left_out}
+        self._settlement.put(changed, disputed & changed.keys())
 
     def _folded_alike(self) -> int | None:
         """How many versions are folded, if pages and snapshot can stay as they are; else None."""
@@ -256,14 +270,15 @@ class _Merging:
         seed = repr([(entry.key, entry.version.lost) for entry in self._entries])
         fresh = "m" + hashlib.sha256(seed.encode()).hexdigest()[:12]
         wanted: dict[str, Datum | None] = {}
-        document = self._first_state()
+        document = Document.load(self._start)
         for start in range(0, len(entries), chain.FOLD):
             some = entries[start : start + chain.FOLD]
             document.merge_all(entry.update for entry in some)
             state = (
                 document.state() if start // chain.FOLD % chain.STATE_EVERY == chain.STATE_EVERY - 1 else b""
             )
-            page = Page([entry.version for entry in some], [entry.update for entry in some], state)
+            kept = {each.version.number: self._kept[each.key] for each in some if each.key in self._kept}
+            page = Page([each.version for each in some], [each.update for each in some], state, kept)
             first, last = page.versions[0].number, page.versions[-1].number
             data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
             id = page_id(self._block, last, fresh)
@@ -352,6 +367,21 @@ _VERSION_FIELDS = ("op", "node", "parent", "size", "added", "removed", "frontier
 
 def _version_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in _VERSION_FIELDS if name in data}
+
+
+def _fitting(snapshot: bytes, entries: Iterable[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
+    """Split versions into those whose updates fit to a snapshot and others."""
+    document = Document.load(snapshot)
+    fit: list[_Entry] = []
+    left_out: list[_Entry] = []
+    for entry in entries:
+        try:
+            document.merge(entry.update)
+            fit.append(entry)
+        except DocumentCorrupt:
+            left_out.append(entry)
+            document = Document.load(snapshot, (each.update for each in fit))
+    return fit, left_out
 
 
 def _known_as(entry: _Entry, number: int) -> _Entry:

@@ -10,7 +10,7 @@ Rooms bring their rules: the store asks for them by the schema's name, and impor
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -74,8 +74,11 @@ class Settlement(Protocol):
     def ids(self, prefix: str) -> list[str]:
         """The ids with a prefix, also of deleted records."""
 
-    def put(self, versions: Mapping[str, Datum | None]) -> None:
-        """Write versions (None deletes) that take effect together or not at all."""
+    def put(self, versions: Mapping[str, Datum | None], disputed: Collection[str] = ()) -> None:
+        """Write versions (None deletes) that take effect together or not at all.
+
+        `disputed` are ids of those in which something of one side could not be merged.
+        """
 
 
 class Rules(NamedTuple):

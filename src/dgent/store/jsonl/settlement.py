@@ -135,8 +135,9 @@ class Settling:
         sql = "SELECT id FROM datum WHERE id >= ? AND id < ? AND trail = 0 ORDER BY id"
         return [id for (id,) in self._kernel._all(sql, prefix, end)]
 
-    def put(self, versions: Mapping[str, Datum | None]) -> None:
+    def put(self, versions: Mapping[str, Datum | None], disputed: Collection[str] = ()) -> None:
         """Write versions (None deletes) that take effect together or not at all."""
+        self._disputed |= dict.fromkeys(disputed, (CONTENT,))
         # A record that was merged by itself before is written once, as it is now.
         self._changes = [each for each in self._changes if len(each) > 1 or versions.keys().isdisjoint(each)]
         self._changes.append(versions)
