@@ -27,6 +27,7 @@ DATABASE = "membrane.db"
 NAME_RULE = (
     "1 to 63 of a-z, 0-9, '.', '_' and '-', from a letter or digit on, with no '..' and no '.' at the end"
 )
+KEY_FILE, KEY_BYTES = "machine.key", 32
 MAX_AUTHOR_BYTES = 256  # as much as a record's author may have
 
 _WHEN = ("auto", "always", "never")
@@ -240,6 +241,51 @@ def _constellation_of(url: str, places: Places) -> str | None:
     path = Path(os.path.normpath(url.removeprefix("sqlite:///")))
     inside = path.name == DATABASE and path.parent.parent == places.data / "constellations"
     return path.parent.name if inside and _fault("constellation", path.parent.name) is None else None
+
+
+def machine_key(environment: Mapping[str, str] | None = None) -> bytes | None:
+    """A secret of this user on this machine, made when first asked for; None where none can be kept."""
+    try:
+        folder = places(environment).cache
+        make_private(folder)
+        found = _read_key(folder / KEY_FILE)
+        if found is None:
+            _make_key(folder)
+            found = _read_key(folder / KEY_FILE)
+        return found
+    except (OSError, ConfigError):
+        return None
+
+
+def _read_key(path: Path) -> bytes | None:
+    """The key of a file that only its owner may read; None when there is none."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        return None
+    try:
+        found = os.fstat(handle)
+        if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o077):
+            raise ConfigError(f"{path} is not yours alone")
+        key = os.read(handle, KEY_BYTES)
+    finally:
+        os.close(handle)
+    if len(key) != KEY_BYTES:
+        raise ConfigError(f"{path} is damaged", hint="remove it")
+    return key
+
+
+def _make_key(folder: Path) -> None:
+    """Make the key, unless another process is faster."""
+    temporary = folder / f"{KEY_FILE}.{os.getpid()}"
+    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        os.write(handle, os.urandom(KEY_BYTES))
+        with suppress(FileExistsError):
+            os.link(temporary, folder / KEY_FILE)
+    finally:
+        os.close(handle)
+        os.unlink(temporary)
 
 
 def make_private(folder: Path) -> bool:

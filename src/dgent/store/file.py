@@ -13,6 +13,8 @@ if sys.platform != "win32":
 
 LITTLE = 1 << 20  # bytes; a commit needs some room for its log and the index of that
 
+_GET_VERSION = 0x80087601  # FS_IOC_GETVERSION
+
 
 class Lock(NamedTuple):
     """A lock that a process holds on a file, from one byte to another, or to the end."""
@@ -61,6 +63,27 @@ def locks_on(path: str) -> Iterator[Lock]:
                     yield Lock(parts[1], parts[3], int(parts[4]), int(parts[6]), last)
     except (OSError, ValueError):
         return
+
+
+def generation(handle: int) -> int:
+    """A number that an open file does not share with one that had its inode before; 0 where none is known."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        return int.from_bytes(fcntl.ioctl(handle, _GET_VERSION, bytes(8)), sys.byteorder)
+    except OSError:
+        return 0
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is running on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is another user's
+    return True
 
 
 def size(path: str) -> int:

@@ -4,29 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dgent import private
-from dgent.errors import Busy, Closed, Corrupt, FormatTooNew, NoBackendAvailable, NotFound
+from dgent.errors import (
+    Busy,
+    Closed,
+    Corrupt,
+    FormatTooNew,
+    NoBackendAvailable,
+    NotFound,
+    StorageError,
+    StorageFull,
+    Unavailable,
+)
 from dgent.model.datum import Datum
-from dgent.store.backend import Keep
-from dgent.store.jsonl import cache
+from dgent.store.backend import Commit, Committed, Keep, View
+from dgent.store.jsonl import cache, filename
 from dgent.store.jsonl.cache import Conflict, Report
+from dgent.store.jsonl.cache_place import (
+    LOOK_S,
+    NAME,
+    discard_cache,
+    make_private,
+    proven_cache,
+    remove_private,
+)
 from dgent.store.jsonl.compaction import Compacting, Compaction
 from dgent.store.jsonl.folder import CACHE, FORMAT, Folder
 from dgent.store.jsonl.kernel import JSONLKernel, Wanted
+from dgent.store.jsonl.scan import LINK
 from dgent.store.jsonl.settlement import accept
 from dgent.store.jsonl.syncing import Policy, Strategy
 from dgent.store.kernel import Reading, Wrap, unwrapped
 from dgent.store.ledger import Ledger
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
-from dgent.store.sqlite.upkeep import disk_errors
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
 
 if TYPE_CHECKING:
@@ -34,6 +50,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+CACHE_FAILS = (Busy, Corrupt, NoBackendAvailable, StorageFull, Unavailable)
 QUIET_S = 0.01  # after so long without a commit, the cache gets what it lacks
 
 
@@ -43,10 +60,11 @@ class Making:
 
     path: str
     policy: Policy
+    private: bool = False
 
     def __call__(self, connection: Any) -> JSONLKernel:
         """The kernel over a connection to the cache."""
-        return JSONLKernel(connection, Folder(self.path), self.policy)
+        return JSONLKernel(connection, Folder(self.path), self.policy, self.private)
 
 
 class JSONLBackend(SQLiteBackend):
@@ -73,8 +91,12 @@ class JSONLBackend(SQLiteBackend):
         self.policy = Policy(sync, sync_every, sync_interval).checked()
         self._cache_folder = os.path.join(self.folder, CACHE) if cache is None else os.path.realpath(cache)
         self._bringing: asyncio.TimerHandle | None = None
+        self._moving: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[Any] | None = None
+        self._leaving: list[asyncio.Future[None]] = []  # caches that failed, until they are closed
+        self._private: str | None = None  # the folder of a cache of this handle alone
         # What the cache has lost, the files still have, so it never waits for the disk.
-        super().__init__(os.path.join(self._cache_folder, "cache.db"), "relaxed", wrap)
+        super().__init__(os.path.join(self._cache_folder, NAME), "relaxed", wrap)
 
     # -- lifecycle ------------------------------------------------------------------------
 
@@ -84,7 +106,7 @@ class JSONLBackend(SQLiteBackend):
         return os.path.isdir(target) and os.access(target, os.R_OK | os.W_OK | os.X_OK)
 
     def _opening_of(self) -> Opening:
-        return _OpeningFolder(self.path, "relaxed", self._wrap, Making(self.folder, self.policy))
+        return _OpeningFolder(self.folder, self._cache_folder, self._wrap, self.policy)
 
     @property
     def kernel(self) -> JSONLKernel:
@@ -96,7 +118,27 @@ class JSONLBackend(SQLiteBackend):
     async def open(self) -> None:
         """Open or create the folder, and read what changed in it."""
         await super().open()
+        self._know(self._opened())
+
+    def _know(self, shared: Shared) -> None:
+        """Use a cache that was opened."""
+        self._shared, self.path = shared, shared.path
+        self._private = os.path.dirname(shared.path) if self.kernel.private else None
         self.epoch = self.kernel.epoch
+
+    async def close(self) -> None:
+        """Finish what is queued and release the files; raises when that may not be on the disk."""
+        shared, private, looking = self._shared, self._private, self._looking
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+        try:
+            await super().close()
+            while self._leaving:
+                await self._leaving.pop()
+        finally:
+            if private is not None and shared is not None and not shared.inherited:
+                await asyncio.to_thread(remove_private, private)
 
     # -- reads ----------------------------------------------------------------------------
 
@@ -110,7 +152,7 @@ class JSONLBackend(SQLiteBackend):
             return
         writer = self._opened().writer
         if not _on_a_loop():
-            catch_up(writer)
+            writer.run_alone(lambda: kernel.look(LOOK_S), LOOK_S)
         elif not kernel.late or not writer.try_now([Job(_ignored, work=_nothing)]):
             raise Busy(f"{self.folder} was changed by others")
 
@@ -124,7 +166,16 @@ class JSONLBackend(SQLiteBackend):
         return super()._read_now(work)
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
+        """Read on another thread; with a private cache, when the other one fails or cannot be brought up."""
         shared = self._opened()
+        try:
+            return await self._read_from(shared, work)
+        except CACHE_FAILS as error:
+            if self._shared is shared:
+                await self._move(shared, error)
+            return await self._read_from(self._opened(), work)
+
+    async def _read_from(self, shared: Shared, work: Callable[[Reading], R]) -> R:
         assert self._loop is not None
 
         def fresh() -> R:
@@ -133,9 +184,47 @@ class JSONLBackend(SQLiteBackend):
 
         return await self._loop.run_in_executor(shared.pool, fresh)
 
+    async def commit(self, commit: Commit, view: View) -> Committed:
+        """One atomic commit; a damaged cache is set aside first."""
+        shared = self._opened()
+        try:
+            return await super().commit(commit, view)
+        except Corrupt as error:
+            if self._shared is shared:
+                await self._move(shared, error)
+            return await super().commit(commit, view)
+
+    async def _move(self, failed: Shared, error: StorageError) -> None:
+        """Go on with a private cache, which is made from the files; raises the error when this is one."""
+        if self.kernel.private or not os.path.lexists(os.path.join(self.folder, filename.FORMAT)):
+            raise error
+        if self._moving is None:
+            assert self._loop is not None
+            self._moving = self._loop.create_task(self._moved(failed, isinstance(error, Corrupt)))
+        try:
+            await asyncio.shield(self._moving)
+        finally:
+            if self._moving is not None and self._moving.done():
+                self._moving = None
+
+    async def _moved(self, failed: Shared, damaged: bool) -> None:
+        assert self._loop is not None
+        if damaged:
+            discard_cache(self._cache_folder)
+        opening = _OpeningFolder(self.folder, None, self._wrap, self.policy)
+        opened = await self._loop.run_in_executor(None, opening.run)
+        if self._shared is not failed:  # closed meanwhile
+            await self._loop.run_in_executor(None, release, opened)
+            remove_private(os.path.dirname(opened.path))
+            return
+        self._know(opened)
+        self._leaving.append(self._loop.run_in_executor(None, release, failed))
+
     def _when_busy(self) -> None:
-        # Whoever writes next brings the cache up to what the files say.
-        self._opened().writer.submit([Job(_ignored, work=_nothing)])
+        # Another thread brings the cache up to what the files say.
+        if self._looking is None or self._looking.done():
+            assert self._loop is not None
+            self._looking = self._loop.create_task(_quietly(self._read(lambda reading: None)))
 
     def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
         if len(jobs) > 1 and self.policy.strategy == "immediate":
@@ -217,7 +306,8 @@ class JSONLBackend(SQLiteBackend):
 
         def work(_: Reading) -> tuple[list[Report], list[Conflict]]:
             ask = self._opened()._reader().own._execute
-            return cache.reports(ask), cache.conflicts(ask)
+            links = [Report(name, 0, LINK, "it is not read") for name in self.kernel.folder.strange()]
+            return links + cache.reports(ask), cache.conflicts(ask)
 
         return await self._read(work)
 
@@ -240,7 +330,7 @@ class JSONLBackend(SQLiteBackend):
             "durability": "full" if self.policy.strategy == "immediate" else "relaxed",
             "sync": self.policy.strategy,
             "power_cut_loses": self.policy.loses,
-            "cache": self.path,
+            "cache": "private" if self.kernel.private else self.path,
             "odd_lines": len(cache.reports(ask)),
             "conflicts": len(cache.conflicts(ask)),
         }
@@ -249,49 +339,59 @@ class JSONLBackend(SQLiteBackend):
 class _OpeningFolder(Opening):
     """Opens the cache of a folder, and brings it up to date before anyone reads."""
 
+    def __init__(self, folder: str, place: str | None, wrap: Wrap, policy: Policy) -> None:
+        super().__init__("", "relaxed", wrap, Making(folder, policy))
+        self._folder, self._place, self._policy = folder, place, policy
+
     def run(self) -> Shared:
-        """Open, on the thread for it."""
-        self._make_places()
+        """Open, on the thread for it: the cache in the folder, or a private one when that cannot be used."""
+        for _ in range(2):
+            path = self._cache_path()
+            if path is None:
+                break
+            try:
+                return self._open(path)
+            except (Corrupt, FormatTooNew):
+                discard_cache(os.path.dirname(path))  # it is derived, so nothing is lost with it
+            except CACHE_FAILS:
+                break
+        private = make_private()
         try:
-            shared = super().run()
-        except (Corrupt, FormatTooNew):
-            # It is derived, so nothing is lost with it; whoever still has it open goes on with it.
-            for suffix in ("", "-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    os.unlink(self._asked[0] + suffix)
-            shared = super().run()
+            return self._open(os.path.join(private, NAME), private=True)
+        except BaseException:
+            remove_private(private)
+            raise
+
+    def _cache_path(self) -> str | None:
+        folder = Folder(self._folder)  # makes it, or says why it cannot be used
         try:
-            catch_up(shared.writer)
+            return None if self._place is None else proven_cache(folder, self._place)
+        finally:
+            folder.close()
+
+    def _open(self, path: str, private: bool = False) -> Shared:
+        self._asked = path, "relaxed", self._asked[2], Making(self._folder, self._policy, private)
+        shared = super().run()
+        kernel = shared.writer.kernel
+        assert isinstance(kernel, JSONLKernel)
+        try:
+            shared.writer.run_alone(lambda: kernel.look(LOOK_S), LOOK_S)
             shared.writer.scrub()  # what a forget that was cut short has left in the cache
         except BaseException:
-            release(shared)
+            _release_failed(shared)
             raise
         return shared
 
-    def _make_places(self) -> None:
-        path, making = self._asked[0], self._asked[3]
-        assert isinstance(making, Making)
-        folder = Folder(making.path)  # makes it, or says why it cannot be used
-        folder.close()
-        with disk_errors(path):
-            private.make_folder(os.path.dirname(path))
-            ignore = os.path.join(os.path.dirname(path), ".gitignore")
-            if not os.path.exists(ignore):
-                private.make_file(ignore)
-                with open(ignore, "w", encoding="ascii") as file:
-                    file.write("*\n")
+
+def _release_failed(shared: Shared) -> None:
+    """Release a cache that failed; that it fails again on the way is nothing new."""
+    with suppress(StorageError):
+        release(shared)
 
 
-def catch_up(writer: Writer) -> None:
-    """Have the writer look at the files, and wait until it has."""
-    done = threading.Event()
-    job = Job(lambda _: done.set(), work=_nothing)
-    writer.submit([job])
-    while not done.wait(1.0):
-        if not writer._thread.is_alive():
-            raise NoBackendAvailable(f"{writer.path} was closed meanwhile")
-    if job.error is not None:
-        raise job.error
+async def _quietly(work: Awaitable[Any]) -> None:
+    with suppress(StorageError):
+        await work
 
 
 def _nothing(_: Ledger) -> None:

@@ -86,7 +86,7 @@ class Compacting:
             raise Conflict(f"{damaged} damaged commits are not settled", hint=SETTLE)
         names = [name for name in self._folder.stamps() if filename.holds_records(name)]
         with ExitStack() as stack, rewriting(self._kernel) as self._files:
-            files = {name: stack.enter_context(open(self._folder.file(name), "rb")) for name in names}
+            files = {name: stack.enter_context(self._folder.read(name)) for name in names}
             for name, file in files.items():
                 self._sort(name, file)
             self._rewrite_marks()
@@ -210,7 +210,7 @@ class Compacting:
     def _raw(self, name: str) -> list[bytes]:
         if self._folder.stamp(name) is None:
             return []
-        with open(self._folder.file(name), "rb") as file:
+        with self._folder.read(name) as file:
             lines = map(stripped, file)
             return [line for line in lines if line and not is_marker(line)]
 

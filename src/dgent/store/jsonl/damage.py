@@ -167,7 +167,7 @@ def _read(kernel: JSONLKernel, name: str, kind: type[T]) -> Iterator[tuple[bytes
     """The lines of a file, ended, with what they say where they can be read."""
     if kernel.folder.stamp(name) is None:
         return
-    for raw in raw_lines(kernel.folder.file(name)):
+    for raw in raw_lines(kernel.folder, name):
         ended = raw if raw.endswith(b"\n") else raw + b"\n"
         try:
             yield ended, read(raw, kind).line

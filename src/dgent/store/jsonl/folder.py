@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ LOCK, CACHE, TEMPORARY = ".lock", ".cache", ".tmp"
 MANIFEST = f".manifest{TEMPORARY}"
 IGNORED = f"{LOCK}\n{CACHE}/\n*{TEMPORARY}\n"
 MAX_OPEN = 256
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor wait for the other end of a pipe
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -74,7 +75,7 @@ class Folder:
 
     def _format(self) -> Format | None:
         try:
-            with open(self.file(filename.FORMAT), "rb") as file:
+            with self.read(filename.FORMAT) as file:
                 raw = file.read(1 << 16)
         except FileNotFoundError:
             return None
@@ -96,7 +97,7 @@ class Folder:
                 hint="bring that file back, or give another folder; nothing was changed",
             )
         made = Format("jsonl", FORMAT, ids.new_id(), clock.now(), os.urandom(16).hex())
-        if not os.path.exists(self.file(".gitignore")):
+        if not os.path.lexists(self.file(".gitignore")):
             self.replace(".gitignore", [IGNORED.encode()])
         self.replace(filename.FORMAT, [msgspec.json.format(msgspec.json.encode(made), indent=2), b"\n"])
         return made
@@ -110,8 +111,10 @@ class Folder:
     def stamp(self, name: str) -> Stamp | None:
         """How a file looks from outside; None when there is none."""
         try:
-            found = os.stat(f"{self.path}/{name}")
+            found = os.lstat(f"{self.path}/{name}")
         except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode) and name != ".":
             return None
         return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
@@ -119,6 +122,22 @@ class Folder:
         """How all files with lines look from outside."""
         found = {name: self.stamp(name) for name in sorted(os.listdir(self.path)) if filename.is_data(name)}
         return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+    def strange(self) -> list[str]:
+        """Names of data files that are not plain files: neither read nor written, wherever a link leads."""
+        return [
+            name
+            for name in sorted(os.listdir(self.path))
+            if filename.is_data(name) and not stat.S_ISREG(os.lstat(self.file(name)).st_mode)
+        ]
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """Open one of its files; a link is not followed."""
+        return os.open(self.file(name), flags | NO_LINK | os.O_CLOEXEC, private.FILE)
+
+    def read(self, name: str) -> BinaryIO:
+        """A file to read; a link is not followed."""
+        return open(self.open(name), "rb")
 
     def size(self) -> int:
         """The bytes of all files with lines."""
@@ -178,7 +197,7 @@ class Folder:
         """The same from any thread: with files of its own."""
         for name in names:
             with suppress(FileNotFoundError):
-                file = os.open(self.file(name), os.O_RDWR | os.O_CLOEXEC)
+                file = self.open(name, os.O_RDWR)
                 try:
                     os.fdatasync(file)
                 finally:
@@ -193,7 +212,7 @@ class Folder:
             os.close(self._open.pop(name)[0])
         while len(self._open) >= MAX_OPEN:
             os.close(self._open.pop(next(iter(self._open)))[0])
-        file = os.open(self.file(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, private.FILE)
+        file = self.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._open[name] = file, os.fstat(file).st_ino
         if not inode:
             self._sync_names()
@@ -250,9 +269,9 @@ class Folder:
     def _manifest(self) -> dict[str, str] | None:
         """What a rewriting that was cut short had decided; None when it decided nothing."""
         try:
-            with open(self.file(MANIFEST), "rb") as file:
+            with self.read(MANIFEST) as file:
                 staged = msgspec.json.decode(file.read(), type=dict[str, str])
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError):
             return None
         valid = all(filename.is_data(name) and _is_temporary(file) for name, file in staged.items())
         return staged if valid and not any("/" in name for name in staged) else None
@@ -264,12 +283,13 @@ class Folder:
     def _like(self, name: str) -> Callable[[str, int], int]:
         """Makes a file with the permissions of one that is there, or for the user alone."""
         try:
-            mode = stat.S_IMODE(os.stat(self.file(name)).st_mode)
+            there = os.lstat(self.file(name)).st_mode
+            mode = stat.S_IMODE(there) if stat.S_ISREG(there) else private.FILE
         except OSError:
             mode = private.FILE
 
         def make(path: str, flags: int) -> int:
-            handle = os.open(path, flags | os.O_CLOEXEC, private.FILE)
+            handle = os.open(path, flags | NO_LINK | os.O_CLOEXEC, private.FILE)
             os.fchmod(handle, mode)
             return handle
 

@@ -11,7 +11,7 @@ from dgent.store.jsonl.damage import DAMAGED, SETTLE
 from dgent.store.jsonl.folder import FORMAT
 from dgent.store.jsonl.git import is_set_up
 from dgent.store.jsonl.replay import INCOMPLETE
-from dgent.store.jsonl.scan import BAD, CUT, HAND, MARKER
+from dgent.store.jsonl.scan import BAD, CUT, HAND, LINK, MARKER
 from dgent.store.sqlite.health import _room
 from dgent.store.sqlite.upkeep import SQLiteUpkeep, in_thread
 from dgent.store.upkeep import Duplicate, Finding, Level, Progress
@@ -29,6 +29,7 @@ _LEVELS: dict[str, Level] = {
     HAND: "note",
     INCOMPLETE: "warning",
     DAMAGED: "problem",
+    LINK: "problem",
 }
 _HINTS = {
     BAD: "correct the line, or remove it; it is kept as it is",
@@ -37,6 +38,7 @@ _HINTS = {
     HAND: "it was taken as a new version; `dgent jsonl compact --history` seals it",
     INCOMPLETE: "a commit of several records was cut off, and was never acknowledged",
     DAMAGED: SETTLE,
+    LINK: "a link is not followed: put the file itself in its place, or remove it",
 }
 
 

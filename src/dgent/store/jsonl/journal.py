@@ -204,6 +204,8 @@ class Journal:
 
     def write(self) -> None:
         """Append everything and make it durable: records first, and what decides about them last."""
+        if self._kernel.unlocked:
+            self._chunks = {}  # whoever has the lock writes the same lines
         records = [name for name in self._chunks if name != filename.COMMITS]
         marks = [filename.COMMITS] if filename.COMMITS in self._chunks else []
         with disk_errors(self._kernel.folder.path):

@@ -60,8 +60,10 @@ class JSONLKernel(SQLiteKernel):
     _append = SQLiteKernel._append.replace("digest)", "digest, cid)").replace("?)", "?, ?)")
     _graves_wait = False  # a cache may have holes, and this one holds back enough already
 
-    def __init__(self, connection: Any, folder: Folder, policy: Policy) -> None:
+    def __init__(self, connection: Any, folder: Folder, policy: Policy, private: bool = False) -> None:
         super().__init__(connection)
+        self.private = private  # whether the cache is this process's alone
+        self.unlocked = False  # while the files are read without the lock: nothing may be written to them
         self.folder = folder
         self.cache = Cache(self)
         self.syncing = Syncing(folder, policy)
@@ -246,6 +248,39 @@ class JSONLKernel(SQLiteKernel):
             with disk_errors(self.folder.path):
                 raise error
 
+    def look(self, wait_s: float) -> None:
+        """Bring the cache up to the files, for who reads; Busy when another process does not release them.
+
+        A private cache takes nothing from others, so it is brought up without the lock then.
+        """
+        with self._errors():
+            self._look(wait_s)
+
+    def _look(self, wait_s: float) -> None:
+        try:
+            self.folder.lock.acquire(wait_s)
+        except Busy:
+            if not self.private or self.folder.is_switching():
+                raise
+            self._catch_up_unlocked()
+            return
+        try:
+            if self._is_overtaken():
+                self._drop_held()
+            if not self.ready or self.changed():
+                self._catch_up()
+            elif self._held:
+                self._in_cache(lambda: None)
+        finally:
+            self._unlock()
+
+    def _catch_up_unlocked(self) -> None:
+        self.unlocked = True
+        try:
+            self._replay()
+        finally:
+            self.unlocked = False
+
     def commit(self) -> None:
         """Append what was written, make it durable, and then let readers see it."""
         assert self._recording is not None
@@ -351,13 +386,16 @@ class JSONLKernel(SQLiteKernel):
 
     def _catch_up(self) -> None:
         """Read what the files have and the cache has not; a transaction of its own."""
-        assert self.replaying is not None
         self.folder.tidy()
-        self._in_cache(lambda: Replay(self, self.replaying).run())  # type: ignore[arg-type]
-        self._publish()
+        self._replay()
         self.ready = True
         if self._all("SELECT 1 FROM meta WHERE name = 'purging'"):
             self._purge([])
+
+    def _replay(self) -> None:
+        assert self.replaying is not None
+        self._in_cache(lambda: Replay(self, self.replaying).run())  # type: ignore[arg-type]
+        self._publish()
 
     def _purge(self, ids: list[str]) -> None:
         """Leave no line of what was forgotten in any file."""

@@ -55,14 +55,14 @@ def _judged(kernel: JSONLKernel, raw: bytes, texts: Sequence[bytes]) -> tuple[bo
 
 
 def _dropped(kernel: JSONLKernel, name: str, texts: Sequence[bytes]) -> Iterator[Line | None]:
-    for raw in raw_lines(kernel.folder.file(name)):
+    for raw in raw_lines(kernel.folder, name):
         goes, line = _judged(kernel, raw, texts)
         if goes:
             yield line
 
 
 def _kept(kernel: JSONLKernel, name: str, texts: Sequence[bytes]) -> Iterator[bytes]:
-    for raw in raw_lines(kernel.folder.file(name)):
+    for raw in raw_lines(kernel.folder, name):
         if not _judged(kernel, raw, texts)[0]:
             yield raw if raw.endswith(b"\n") else raw + b"\n"
 
@@ -71,7 +71,7 @@ def _marks(kernel: JSONLKernel, touched: dict[str, list[Line]], texts: Sequence[
     """The lines of commits, without what they say of forgotten records; one for each that lost a line."""
     told: set[str] = set()
     there = kernel.folder.stamp(filename.COMMITS) is not None
-    for raw in raw_lines(kernel.folder.file(filename.COMMITS)) if there else ():
+    for raw in raw_lines(kernel.folder, filename.COMMITS) if there else ():
         try:
             mark: Mark = read(raw, Mark).line
         except ValueError:

@@ -14,6 +14,7 @@ from dgent.store.jsonl.line import Declared, Line, Mark, Read, read, stripped
 _MARKERS = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 
 BAD, CUT, MARKER, HAND = "bad line", "cut off", "conflict marker", "edited by hand"
+LINK = "not a plain file"
 
 
 class Found(NamedTuple):
@@ -38,7 +39,7 @@ class Scan:
         offset, number = (0, 0) if after is None else (after.offset, after.lines)
         head = tail = b""
         ended = True
-        with open(folder.file(name), "rb") as file:
+        with folder.read(name) as file:
             if after is not None:
                 head_size, head_hash = after.head_size, after.head
             else:
@@ -96,7 +97,7 @@ def continues(folder: Folder, name: str, known: Known, stamp: Stamp) -> bool:
         return False
     if stamp.size == known.stamp.size and stamp.mtime != known.stamp.mtime:
         return False
-    file = os.open(folder.file(name), os.O_RDONLY | os.O_CLOEXEC)
+    file = folder.open(name)
     try:
         head = os.pread(file, known.head_size, 0)
         tail = os.pread(file, known.tail_size, known.offset - known.tail_size)
@@ -105,7 +106,7 @@ def continues(folder: Folder, name: str, known: Known, stamp: Stamp) -> bool:
     return piece(head) == known.head and piece(tail) == known.tail
 
 
-def raw_lines(path: str) -> Iterator[bytes]:
+def raw_lines(folder: Folder, name: str) -> Iterator[bytes]:
     """The lines of a file as bytes, ends and all."""
-    with open(path, "rb") as file:
+    with folder.read(name) as file:
         yield from file

@@ -238,7 +238,8 @@ def _around(backend: SQLiteBackend) -> Seen:
 
 
 def _room(backend: SQLiteBackend) -> Seen:
-    place = os.statvfs(os.path.dirname(backend.path))
+    there = backend._place()
+    place = os.statvfs(there if os.path.isdir(there) else os.path.dirname(there))
     free, size = place.f_bavail * place.f_frsize, backend._size_bytes()
     level: Level = "problem" if free < NO_ROOM_BYTES else "warning" if free < max(ROOM_BYTES, size) else "ok"
     hint = "" if level == "ok" else "free some: forgetting and backups need as much room as the store has"

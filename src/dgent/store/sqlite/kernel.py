@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import apsw
@@ -313,8 +314,9 @@ class SQLiteKernel(SQLiteReading):
         return wrapped
 
     def close(self) -> None:
-        """Let go of the file."""
-        self.connection.close()
+        """Release the file."""
+        with suppress(apsw.Error):  # of folding the log into the file: nothing is lost without it
+            self.connection.close()
 
     # -- what waits -----------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import apsw
 
-from dgent.errors import Closed, DgentError, OutcomeUnknown
+from dgent.errors import Busy, Closed, DgentError, OutcomeUnknown
 from dgent.store.backend import View
 from dgent.store.kernel import Wrap
 from dgent.store.ledger import Ledger, Prepared
 from dgent.store.sqlite.bad_row import explain
 from dgent.store.sqlite.checkpoint import Checkpointer, fold
-from dgent.store.sqlite.connection import Patience, connect, translate
+from dgent.store.sqlite.connection import Patience, connect, translate, translated
 from dgent.store.sqlite.kernel import SQLiteKernel
 
 GROUP_COMMITS = 256
@@ -133,6 +133,19 @@ class Writer:
             self.lock.release()
         return True
 
+    def run_alone(self, work: Callable[[], None], wait_s: float) -> None:
+        """Do something on this thread while nobody writes here; Busy when somebody does for too long."""
+        if not self.lock.acquire(timeout=wait_s):
+            raise Busy(f"{self.path} was being written for more than {wait_s:g} s")
+        try:
+            if self._closed:
+                raise Closed(f"{self.path} is closed")
+            self._patience.since = None
+            with translated(self.path):
+                work()
+        finally:
+            self.lock.release()
+
     def close(self) -> None:
         """Finish what is queued, checkpoint, and release the file; raises what failed on the way."""
         if not self._closed:
@@ -161,7 +174,7 @@ class Writer:
                 work()
             except BaseException as error:
                 self._closed = True
-                self._failure = self._failure or self._translated(error)
+                self._failure = self._failure or _closing_error(error, self.path)
 
     def _serve(self) -> None:
         ended = False
@@ -315,6 +328,11 @@ class Writer:
             self.truncate()
         finally:
             self.kernel.close()
+
+
+def _closing_error(error: BaseException, path: str) -> BaseException:
+    # Without asking the connection for more: it may be closed.
+    return translate(error, path) if isinstance(error, apsw.Error | UnicodeDecodeError) else error
 
 
 def _deliver(group: Sequence[Job]) -> None:
