@@ -277,7 +277,7 @@ def _read_key(path: Path) -> bytes | None:
 
 def _make_key(folder: Path) -> None:
     """Make the key, unless another process is faster."""
-    temporary = folder / f"{KEY_FILE}.{os.getpid()}"
+    temporary = folder / f"{KEY_FILE}.{os.urandom(8).hex()}"
     handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         os.write(handle, os.urandom(KEY_BYTES))

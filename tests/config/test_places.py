@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,34 @@ def test_it_loads_little() -> None:
         "threading",
     }
     assert not heavy & set(done.stdout.split())
+
+
+# -- the machine's key --------------------------------------------------------------------
+
+
+def test_the_key_of_a_machine_is_made_once_and_for_its_user_alone(tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path)}
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: config.machine_key(environment), range(40)))
+    assert len(found) == 1
+    assert len(next(iter(found)) or b"") == config.KEY_BYTES
+    path = tmp_path / ".cache" / "dgent" / config.KEY_FILE
+    assert mode(path) == 0o600
+    assert os.listdir(path.parent) == [config.KEY_FILE]
+    assert config.machine_key({"HOME": str(tmp_path / "other")}) not in found
+
+
+def test_a_key_that_others_could_know_is_not_used(tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path)}
+    config.machine_key(environment)
+    path = tmp_path / ".cache" / "dgent" / config.KEY_FILE
+    path.chmod(0o644)
+    assert config.machine_key(environment) is None
+    path.chmod(0o600)
+    path.write_bytes(b"short")
+    assert config.machine_key(environment) is None
+    path.unlink()
+    (tmp_path / "linked").write_bytes(bytes(config.KEY_BYTES))
+    path.symlink_to(tmp_path / "linked")
+    assert config.machine_key(environment) is None
+    assert config.machine_key({}) is None

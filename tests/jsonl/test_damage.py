@@ -274,6 +274,25 @@ async def test_a_line_that_comes_back_makes_its_commit_whole(tmp_path: Path) -> 
         assert [entry.note for entry in await store.changes(0, 100)] == [None, None]
 
 
+async def test_a_copy_that_has_the_same_seq_hides_no_damage(tmp_path: Path) -> None:
+    """Two copies count on from the same commit; what is damaged in one of them is still known."""
+    folder, other = tmp_path / "s", tmp_path / "other"
+    async with opened(folder) as store:
+        await put(store, typed("before", 0))
+    shutil.copytree(folder, other)
+    async with opened(folder) as store:
+        await put(store, *(typed(f"r{n}", n) for n in range(5)))
+    async with opened(other) as store:
+        await put(store, typed("theirs", 1))
+    theirs = (other / "note.jsonl").read_bytes().splitlines(keepends=True)[-1]
+    with open(folder / "note.jsonl", "ab") as file:
+        file.write(theirs)
+    _without(folder / "note.jsonl", 3)
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert (await _records(store)).keys() == {"before", "theirs", "r0", "r2", "r3", "r4"}
+
+
 async def test_what_was_cut_off_never_counts_however_often_it_is_read(tmp_path: Path) -> None:
     """The writer died, so nobody was told; others wrote after it."""
     folder = tmp_path / "s"

@@ -77,28 +77,34 @@ class Evidence:
         first: Line = group.lines[0].read.line
         if any(self._followed.get(found.read.sum, set()) - {group.c} for found in group.lines):
             return True
+        if first.n and _lacks_earlier(group):
+            return True
         if first.seq is None or self._has_other(first.seq, group.c):
             return False
         if first.seq in self._orphans or self._floor < first.seq < self._last:
             return True
-        return self._misses_marks(group, first.seq) if first.n == 0 else self._misses_lines(group)
+        return self._lost_mark(group, first.seq) if first.n == 0 else self._lost_next(group)
 
     def _has_other(self, seq: int, c: str) -> bool:
         known = self._kernel.cache.commit_of(seq)
         return bool(self._names.get(seq, set()) - {c}) or known not in (None, c)
 
-    def _misses_marks(self, group: Group, seq: int) -> bool:
+    def _lost_mark(self, group: Group, seq: int) -> bool:
+        """Check whether a mark that cannot be read speaks of the commit."""
         scan = self._scans.get(filename.COMMITS)
         wanted = (group.c.encode(), b'"seq":%d,' % seq)
         return scan is not None and any(each in raw for raw in scan.bad.values() for each in wanted)
 
-    def _misses_lines(self, group: Group) -> bool:
-        """Whether a line before the last one is missing, or the one after it was ended and is damaged."""
-        places = {found.read.line.i for found in group.lines} | group.edited
-        if places != set(range(len(places))):
-            return True
+    def _lost_next(self, group: Group) -> bool:
+        """Check whether the line after the last one of the commit was ended and cannot be read."""
         last = max(group.lines, key=lambda found: found.number)
         return last.number + 1 in self._scans[last.name].bad
+
+
+def _lacks_earlier(group: Group) -> bool:
+    """Check whether a line is there and an earlier one of the commit is not."""
+    places = {found.read.line.i for found in group.lines} | group.edited
+    return places != set(range(len(places)))
 
 
 def describe(group: Group) -> str:
