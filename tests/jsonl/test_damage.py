@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import dgent
 from dgent.errors import Conflict, DgentError
 from dgent.model.query import Query
 from dgent.store.backend import Declaration, Keep, Put
@@ -20,6 +21,9 @@ from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.damage import DAMAGED
 from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
 from dgent.testing.contract import STORED, commit, delete, put, record, typed
+from dgent.verbs.desk import Desk
+from dgent.verbs.jsonl import Check, check
+from dgent.verbs.store import Doctor, doctor
 from tests.jsonl.stores import opened
 
 SAMPLE = int(os.environ.get("DGENT_DAMAGE", "60"))  # damaged bytes for each way of damaging
@@ -238,6 +242,35 @@ async def test_a_commit_that_lost_a_line_shows_the_others(
         with pytest.raises(Conflict, match="damaged"):
             await store.rewrite(history=True)
         assert (await put(store, typed("r1", 100), typed("after", 1))).written[0].rev == 2
+
+
+async def test_the_doctor_and_the_check_name_the_lines_and_settle_them(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, 1)
+    _without(folder / "note.jsonl", 4, b'{"id":"x","rev":99999999999999999999}\n')
+    async with dgent.open(f"jsonl:{folder}") as u:
+
+        async def universe() -> dgent.Universe:
+            return u
+
+        desk = Desk(universe)
+        checked = await check(desk, Check())
+        assert not checked.healthy
+        assert {(each.line, each.kind) for each in checked.odd} >= {
+            (3, DAMAGED),
+            (4, "bad line"),
+            (5, DAMAGED),
+        }
+        examined = await doctor(desk, Doctor())
+        assert not examined.healthy
+        assert any("note.jsonl:4: bad line: rev must be" in each.message for each in examined.findings)
+        settled = await doctor(desk, Doctor(damaged="accept"))
+        assert [each.message[:13] for each in settled.findings if each.level == "problem"] == [
+            "note.jsonl:4:"
+        ]
+        _without(folder / "note.jsonl", 4)
+        assert (await check(desk, Check())).healthy
+        assert (await doctor(desk, Doctor(deep=True))).healthy
 
 
 @pytest.mark.parametrize("accept", [True, False], ids=["accept", "drop"])

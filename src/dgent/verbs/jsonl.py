@@ -12,7 +12,7 @@ from dgent.errors import InputError, NotFound, Unsupported
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.compaction import Compaction
 from dgent.store.jsonl.git import GitSetup, git_setup
-from dgent.store.jsonl.health import settle_hint
+from dgent.store.jsonl.health import level_of, settle_hint
 from dgent.store.jsonl.merge import Merged, merge_files
 from dgent.store.sqlite.upkeep import in_thread
 from dgent.universe.universe import open as open_universe
@@ -64,7 +64,7 @@ class Disputed(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What is odd in a folder; `healthy` when no conflict waits to be settled."""
+    """What is odd in a folder; `healthy` when every line can be read and nothing waits to be settled."""
 
     healthy: bool
     folder: str
@@ -78,7 +78,7 @@ async def check(desk: Desk, ask: Check) -> Checked:
     async with _folder(desk, ask.folder) as backend:
         reports, conflicts = await backend.oddities()
         return Checked(
-            not conflicts,
+            not conflicts and all(level_of(each) != "problem" for each in reports),
             backend.folder,
             [Odd(*each) for each in reports],
             [Disputed(each.id, each.rev, list(each.fields), settle_hint(each)) for each in conflicts],

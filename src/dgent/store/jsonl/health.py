@@ -71,12 +71,17 @@ class JSONLUpkeep(SQLiteUpkeep):
         return await super().copy_to(path, progress)
 
 
+def level_of(report: Report) -> Level:
+    """How bad something odd in a file is."""
+    return _LEVELS.get(report.kind, "warning")
+
+
 def _lines(reports: list[Report]) -> list[Finding]:
     if not reports:
         return [Finding("ok", "lines", "every line was read")]
     found = [
         Finding(
-            _LEVELS.get(each.kind, "warning"),
+            level_of(each),
             "lines",
             f"{each.name}:{each.line}: {each.kind}: {each.text}",
             _HINTS.get(each.kind, ""),
