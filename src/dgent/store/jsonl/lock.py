@@ -36,7 +36,9 @@ class FolderLock:
 
     def _try(self) -> bool:
         if self._file is None:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, private.FILE)
+            self._file = os.open(
+                self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, private.FILE
+            )
             here = os.fstat(self._file)
             self._which = here.st_dev, here.st_ino
         if not file.try_lock(self._file):
