@@ -32,7 +32,7 @@ from dgent.universe.universe import Universe
 from dgent.universe.writing import put_op
 
 ONE_COMMIT = 100_000  # up to so many records, in up to so many bytes, are imported in one commit
-ONE_COMMIT_BYTES = 256 * 1024 * 1024
+ONE_COMMIT_BYTES = 32 * 1024 * 1024  # a commit needs several times as much memory
 WRITE_BYTES = 1 << 18
 
 Existing = Literal["refuse", "skip", "replace"]
@@ -144,8 +144,8 @@ async def import_(
 
     `existing` says what happens to records whose id is there with other content: all of it is
     refused, they are skipped, or replaced. Ids that were forgotten here stay forgotten and count as
-    skipped. More than 100,000 records go in several commits; the same import may simply be repeated
-    after a crash, since what is stored already counts as unchanged.
+    skipped. More than 100,000 records or 32 MiB go in several commits; the same import may simply be
+    repeated after a crash, since what is stored already counts as unchanged.
     """
     if existing not in ("refuse", "skip", "replace"):
         raise InputError(f"existing is {existing!r}; it is refuse, skip or replace", field="existing")

@@ -19,7 +19,7 @@ from dgent.store.upkeep import Pace
 FORMAT = 1
 # A record of the greatest size a store takes fits, its content written as base64.
 MAX_LINE_BYTES = 96 * 1024 * 1024
-PART, PART_BYTES = 10_000, 64 * 1024 * 1024  # so much of a file is taken at a time
+PART, PART_BYTES = 10_000, 8 * 1024 * 1024  # so much of a file is taken at a time
 NAMED = 20  # so many wrong lines are named
 NOTHING = "nothing was imported"
 
