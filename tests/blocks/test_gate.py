@@ -506,14 +506,15 @@ async def test_nothing_is_written_after_a_share_was_taken_back(u: dgent.Universe
         with pytest.raises((PermissionDenied, BlockNotFound)):
             while True:
                 await theirs.append(f" {name}")
+                began.set()
                 await asyncio.sleep(0)  # memory never waits, and would let nobody else run
 
     async def take_back() -> None:
-        await asyncio.sleep(0.02)
+        await began.wait()
         await owner.unshare("shared", with_agent="scribe")
 
     for _ in range(5):
-        start = await u.seq()
+        start, began = await u.seq(), asyncio.Event()
         await asyncio.wait_for(asyncio.gather(write("a"), write("b"), take_back()), 30)
         items = [
             (change.seq, item)
