@@ -10,8 +10,9 @@ import pytest
 
 import dgent
 from dgent.blocks import Library
-from dgent.errors import CursorInvalid
+from dgent.errors import Conflict, CursorInvalid
 from dgent.exchange.backup import backup, restore
+from dgent.exchange.copy import copy
 from dgent.exchange.fork import ForkMerged, fork, merge, status
 from tests.exchange.constellation import url
 from tests.exchange.forks import fill, state
@@ -217,6 +218,22 @@ async def test_a_file_deleted_before_a_restore_deletes_no_block(home: Home, tmp_
     (folder / "persona.md").unlink()
     await home.do(sync)
     assert "persona" in await home.texts() and (folder / "persona.md").exists()
+
+
+async def test_a_copy_that_is_newer_than_its_source_is_not_cut(tmp_path: Path) -> None:
+    """A file that was put back by hand has the same epoch as before."""
+    source, target = tmp_path / "source.db", f"sqlite:///{tmp_path / 'target.db'}"
+    async with dgent.open(f"sqlite:///{source}") as u:
+        await u.put(dgent.Datum("old"))
+    kept = source.read_bytes()
+    async with dgent.open(f"sqlite:///{source}") as u, dgent.open(target) as other:
+        await u.put(dgent.Datum("new"))
+        await copy(u, other)
+    source.write_bytes(kept)
+    async with dgent.open(f"sqlite:///{source}") as u, dgent.open(target) as other:
+        with pytest.raises(Conflict, match="restored"):
+            await copy(u, other)
+        assert await other.exists("new")
 
 
 # -- the feed -----------------------------------------------------------------------------------

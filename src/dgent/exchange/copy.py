@@ -158,6 +158,12 @@ class _Copying:
     async def catch_up(self, pace: Pace) -> int:
         """Replay what is new until now; the last commit."""
         seq = await self.source.seq()
+        if self.seq > seq:
+            # What the copy has more would be deleted, and may be nowhere else.
+            raise Conflict(
+                f"the copy has commits up to {self.seq}, and the source only up to {seq}: it was restored",
+                hint="copy to an empty place; what is newer is in this copy",
+            )
         pace.total = self.commits + seq - self.seq
         while self.seq < seq:
             for change in await self.next_changes(seq):
