@@ -11,3 +11,4 @@ class Case(NamedTuple):
     args: dict[str, Any]
     words: list[str]
     error: str | None = None  # the code of the error that is expected
+    exit: int = 0  # the exit code of an answer that says that something is wrong

@@ -123,7 +123,7 @@ CASES: dict[str, list[Case]] = {
         Case({"source": "{backup}", "to": "other"}, ["{backup}", "--to", "other", "--yes"]),
         Case({"source": "{new}", "to": "other"}, ["{new}", "--to", "other", "--yes"], "not_found"),
     ],
-    "jsonl.check": [Case({"folder": "{folder}"}, ["{folder}"]), Case({}, [], "unsupported")],
+    "jsonl.check": [Case({"folder": "{folder}"}, ["{folder}"], exit=1), Case({}, [], "unsupported")],
     "jsonl.compact": [
         Case({"folder": "{folder}"}, ["{folder}", "--yes"]),
         Case({"folder": "{folder}", "history": True}, ["{folder}", "--history"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -26,7 +27,6 @@ from dgent.cupboard.table import Table
 from dgent.errors import Conflict
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.universe import writing
 
 _SCOPED: dict[str, Schema[Any]] = {"crumb": CRUMB, "trail": TRAIL, "stash": STASH}
 
@@ -209,7 +209,7 @@ class Categories(Table[Category]):
 
 async def _free_id(draft: Draft, schema: Schema[Any], name: str) -> str:
     """Return the id that follows from a name, or another one where a renamed entity has that."""
-    id = writing.keyed_id(schema.name, name.encode(errors="replace").decode())
+    id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{schema.name}\0{name.encode(errors='replace').decode()}"))
     return ids.new_id() if await draft.exists(id) else id
 
 

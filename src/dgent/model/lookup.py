@@ -10,7 +10,7 @@ from dgent.errors import QueryError
 from dgent.model import ref
 from dgent.model.kind import KINDS, Kind, value_of
 from dgent.model.node import Choice, Field, Fixed, Leaf, Link, Many, Node, Record, Table, reach
-from dgent.model.path import EACH, MISSING, Path, text
+from dgent.model.path import EACH, MISSING, Path, read, text
 from dgent.model.where import Condition, Negated, Part, is_map, refusal
 
 _REMEMBERED = 1024  # paths: a map has as many as callers care to ask for
@@ -122,9 +122,16 @@ class Lookup:
         for place, segment in enumerate(path):
             for node in self._nodes(path[:place]):
                 found = node.fields.get(segment) if isinstance(node, Record) else None
-                if found is not None and found.default is not None:
+                if found is not None and found.default is not None and self._gives(found, path[place + 1 :]):
                     return None
         return ()
+
+    def _gives(self, field: Field, below: Path) -> bool:
+        """Whether the default of a field may have a value at a path below it; an empty map has none."""
+        made = self._default(field)
+        if made is MISSING:
+            return False
+        return EACH in below or read(made, below) is not MISSING
 
     def check(self, parts: tuple[Part, ...], order: Path | None) -> None:
         """Refuse conditions and an order that no record of the contract can have."""

@@ -64,6 +64,8 @@ def _columns(connection: apsw.Connection, table: str) -> Iterator[tuple[str, str
     rows: Any = connection.execute(f"PRAGMA table_info({table})").fetchall()
     for _, name, declared, needed, _, key in rows:
         wrong = f"typeof({name}) <> '{_KINDS[declared]}'"
+        if name == "cid":  # the cache of a folder of text files keeps it as the lines have it
+            wrong = "typeof(cid) NOT IN ('blob', 'text')"
         if name in _NUMBERS and (table, name) != ("trail", "seq"):
             wrong += f" OR {name} NOT BETWEEN 0 AND {_MOST}"
         if (table, name) == ("commits", "kind"):
