@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+import dgent
 from dgent.cupboard import Cupboard, Property, errors
 
 
@@ -88,7 +89,7 @@ async def test_a_cancelled_block_is_abandoned(quick: Cupboard, turns: int) -> No
         task.cancel()  # once more while it is being abandoned: before or after, never between
     with pytest.raises(asyncio.CancelledError):
         await task
-    await quick.add("later")  # a commit that was under way when it was cancelled is done by then
+    await quick.universe.put(dgent.Datum(id="later"))  # a commit under way when it was cancelled is done then
     [trail] = await quick.trails.fetch()
     crumbs = len(await quick.crumbs.fetch(trail_id=trail.id))
     assert (trail.state, crumbs) in ([("abandoned", 0)] if turns <= 6 else [("abandoned", 0), ("active", 1)])
