@@ -84,3 +84,4 @@ async def test_a_chain_is_of_one_moment(u: dgent.Universe, another: Another) -> 
 async def _turns(put: Callable[[str], Awaitable[None]]) -> None:
     for root in itertools.cycle("ba"):
         await put(root)
+        await asyncio.sleep(0)  # memory makes nobody wait

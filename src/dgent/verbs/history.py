@@ -187,7 +187,7 @@ async def show(desk: Desk, ask: Target) -> Shown:
     if not (ask.target.isascii() and ask.target.isdigit()):
         return Shown(record=await shown(u, await found(u, ask.target)))
     seq = text.number(ask.target, "target")
-    changes = await u.changes(seq - 1, until=seq) if seq else []
+    changes = await u.changes(seq - 1, until=seq) if 1 <= seq <= await u.seq() else []
     if not changes:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
     return Shown(commit=entry_of(changes[0]))
