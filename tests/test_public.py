@@ -128,3 +128,22 @@ def test_the_errors_in_the_source_are_all_from_there() -> None:
                 if bases & {"Exception", "BaseException", *(kind.__name__ for kind in ERRORS)}:
                     strays.append(f"{path.name}: {node.name}")
     assert strays == []
+
+
+def test_asserts_only_narrow_types() -> None:
+    """`python -O` leaves asserts out, so none may stand between stored bytes, a caller and the store."""
+
+    def narrows(test: ast.expr) -> bool:
+        if isinstance(test, ast.BoolOp):
+            return all(map(narrows, test.values))
+        return ast.unparse(test).endswith(" is not None") or ast.unparse(test).startswith("isinstance(")
+
+    kept = SOURCE / "testing"  # tests themselves
+    others = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in SOURCE.rglob("*.py")
+        if kept not in path.parents
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assert) and not narrows(node.test)
+    ]
+    assert others == []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.cupboard import Crumb, Cupboard, Link, Property, Stash, errors
-from dgent.errors import Denied, UndoConflict
+from dgent.errors import Denied, UndoConflict, Unreadable
 from tests.soak import times
 
 
@@ -295,6 +295,16 @@ def test_ends_and_undos_of_one_trail_in_any_order(steps: list[tuple[str, int]]) 
                 assert (await cupboard.audit()).findings == ()
 
     asyncio.run(run())
+
+
+async def test_a_version_of_a_newer_program_is_refused_by_name(cupboard: Cupboard) -> None:
+    crumb = await cupboard.add("work")
+    room = cupboard.universe.for_room("cupboard")
+    stored = await room.get(crumb.id, raw=True)
+    await room.put(stored.replace(schema_version=99))
+    await room.delete(crumb.id)
+    with pytest.raises(Unreadable, match="version 99"):
+        await cupboard.universe.undo(await room.seq())
 
 
 async def take_step(cupboard: Cupboard, trail: str, step: str, back: int) -> None:

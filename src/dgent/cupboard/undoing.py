@@ -29,7 +29,7 @@ from dgent.cupboard.record import (
     TrailRecord,
 )
 from dgent.cupboard.scoping import check_stash_name, scope_of
-from dgent.errors import Conflict, UndoConflict
+from dgent.errors import Conflict, UndoConflict, Unreadable
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.store.backend import Committed, Reverted
@@ -78,7 +78,8 @@ class Undoing:
         if record.before is None:
             return None
         found = self._cupboard._universe.contracts.crystal(record.before)
-        assert isinstance(found, Crystal)
+        if not isinstance(found, Crystal):  # of a newer program
+            raise Unreadable(f"{record.id!r} cannot be put back: {found.problem}", hint="", id=record.id)
         return found.value, record.before
 
     async def _own_changes(self, records: list[Reverted]) -> list[Reverted]:

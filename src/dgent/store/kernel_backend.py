@@ -33,7 +33,7 @@ from dgent.store.backend import (
     Version,
     View,
 )
-from dgent.store.catalog import REF, T_MIN, StreamName, field_stream, high, low
+from dgent.store.catalog import REF, T_MIN, StreamName, field_stream, high, known, low
 from dgent.store.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.guard import check_guard
 from dgent.store.kernel import Reading, Scan
@@ -336,8 +336,7 @@ def _rows_of(reading: Reading, schema: str) -> Any:
 
 
 def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
-    state = reading.state(schema)
-    assert state is not None
+    state = known(reading.state(schema))
     base = reading.stream(StreamName(state.number, 0, "", ""))
     records = 0 if base is None else reading.size(Scan(base, low(b""), high(b"")), 2**62)
     return SchemaStats(

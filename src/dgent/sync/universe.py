@@ -12,8 +12,7 @@ from dgent.universe import collection, focus, transaction, universe
 
 
 def _open(self: Twin) -> Any:
-    opened = self._home.begin().run(self._source.open)
-    assert opened is self._source
+    self._home.begin().run(self._source.open)
     self._home.opened()
     return self
 

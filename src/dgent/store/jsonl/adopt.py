@@ -11,7 +11,17 @@ from dgent import clock, codec
 from dgent.errors import InputError
 from dgent.model.datum import Datum
 from dgent.store import row as rows
-from dgent.store.catalog import EMPTY, KEYS, REF, T_MIN, FieldKeys, SchemaState, field_keys, is_declared
+from dgent.store.catalog import (
+    EMPTY,
+    KEYS,
+    REF,
+    T_MIN,
+    FieldKeys,
+    SchemaState,
+    field_keys,
+    is_declared,
+    known,
+)
 from dgent.store.jsonl.cache import Report, Seen
 from dgent.store.jsonl.line import Declared, Line, Mark, prevs
 from dgent.store.jsonl.purge import is_forgotten
@@ -205,8 +215,7 @@ class Adopting:
         if not row.live:
             return row, set()
         ledger._notice_changes()
-        state = store.state(store.name(row.schema))
-        assert state is not None, "it was made known just now"
+        state = known(store.state(store.name(row.schema)))
         keys: FieldKeys = {}
         if state.paths or state.refs:
             try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import msgspec
 
 from dgent import clock, ids
-from dgent.errors import Conflict
+from dgent.errors import Conflict, Corrupt
 from dgent.store.jsonl import filename
 from dgent.store.jsonl.damage import SETTLE
 from dgent.store.jsonl.journal import Journal
@@ -159,7 +159,8 @@ class Compacting:
         store = kernel.replaying.kernel
         head = store.head(line.id)
         row = None if head is None else version(store, head, known.rev)
-        assert row is not None, "the newest version is there"
+        if row is None:
+            raise Corrupt(f"the cache has no version {known.rev} of {line.id!r}", id=line.id)
         journal = Journal(kernel)
         c = ids.new_id()
         made = journal.add_line(row, c, {}, {"by": "hand"}, line.sum)

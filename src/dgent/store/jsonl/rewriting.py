@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dgent.errors import Corrupt
 from dgent.store.jsonl.scan import Scan
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Rewriting:
         self._folder.switch(self._staged)
         for name in self._staged:
             stamp = self._folder.stamp(name)
-            assert stamp is not None, "it was put there just now"
+            if stamp is None:
+                raise Corrupt(f"{name} was removed while it was rewritten", hint="restore it from a backup")
             scan = Scan(self._folder, name, stamp, None)
             self._kernel.cache.clear_reports(name)
             for report in scan.reports:

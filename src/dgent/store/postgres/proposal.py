@@ -199,7 +199,8 @@ class Proposal(PostgresKernel):
         super().set_state(state)
 
     def _run(self, sql: str, *values: Any) -> int:
-        assert self.locked, "a proposal changes nothing by itself"
+        if not self.locked:
+            raise RuntimeError("a proposal changes nothing by itself")
         return super()._run(sql, *values)
 
     def insert(self, rows: Sequence[Row]) -> None:
