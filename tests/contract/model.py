@@ -194,7 +194,7 @@ class Model:
             return []
         notes = {e.seq: (e.commit.author, e.note) for e in self.log if e.seq > self.floor}
         return [
-            (v.rev, v.seq, v.at, v.op, v.datum, *notes.get(v.seq, (v.datum and v.datum.author, None)))
+            (v.rev, v.seq, v.at, v.op, v.datum, *notes.get(v.seq, (None, None)))
             for v in life.versions[::-1][:limit]
         ]
 
