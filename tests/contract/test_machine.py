@@ -137,6 +137,7 @@ class Machine(RuleBasedStateMachine):
         self.same("last_seq")
 
 
+@pytest.mark.timeout(900)  # a failure is told only after hypothesis has looked for a smaller one
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
 def test_an_engine_answers_as_the_model_does(column: Column) -> None:
     machine = type(f"Machine_{column.name}", (Machine,), {"column": column})

@@ -129,6 +129,10 @@ def test_rules_hold_in_what_is_merged(first: list[Any], left: list[Any], right: 
     asyncio.run(_run(first, left, right))
 
 
+async def test_both_sides_add_the_same_to_a_counter() -> None:
+    await _run([], [("count", "", 1)], [("count", "", 1)])
+
+
 async def test_three_copies_that_merge_crosswise(tmp_path: Path) -> None:
     """What two of them have by different ways counts once."""
     base = tmp_path / "base"

@@ -97,7 +97,8 @@ _TOLD = ("operation", "changed_by", "history_id")  # about the last change, of w
 def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
     """Merge a stash: its version is above both, and a counter has what both sides added."""
     kinds = {each.data.get("stash_type") for each in (base, left, right) if each is not None}
-    resolve: Resolve = _resolve_counter if kinds == {"counter"} else _resolve_stash
+    is_counter = kinds == {"counter"}
+    resolve: Resolve = _resolve_counter if is_counter else _resolve_stash
     merged = merge_records(base, left, right, resolve, ("updated_at",))
     if left is None or right is None or merged.version is None:
         return merged
@@ -109,6 +110,9 @@ def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) ->
     versions = [each.data.get("version") for each in (left, right)]
     numbers = [number for number in versions if type(number) is int]
     data = {**merged.version.data, "version": max(numbers, default=0) + 1}
+    if is_counter:  # counted also where both sides hold the same number: each of them added something
+        counts = [0 if each is None else _count(each.data.get("value")) for each in (base, left, right)]
+        data["value"] = {"value": _within(counts[1] + counts[2] - counts[0])}
     return Merged(merged.version.replace(data=data), merged.disputed)
 
 
@@ -119,10 +123,7 @@ def _resolve_stash(path: str, base: Any, left: Any, right: Any) -> Any:
 
 
 def _resolve_counter(path: str, base: Any, left: Any, right: Any) -> Any:
-    if path != "value":
-        return _resolve_stash(path, base, left, right)
-    start, one, other = map(_count, (base, left, right))
-    return {"value": _within(one + other - start)}
+    return right if path == "value" else _resolve_stash(path, base, left, right)  # counted afterwards
 
 
 def _count(value: Any) -> int:
