@@ -304,6 +304,7 @@ async def test_a_read_is_refused_unless_a_partial_answer_will_do(world: World) -
             lambda: u.referrers("old"),
             lambda: u.causal_chain("old"),
             lambda: u.associated("old"),
+            lambda: u.schemas(),
             lambda: u.collection(Note).query(),
             lambda: u.collection(Note).get("old"),
             iterated,
@@ -319,6 +320,7 @@ async def test_a_read_is_refused_unless_a_partial_answer_will_do(world: World) -
         assert [datum.id for datum in await u.list(partial=True)] == ["kept"]
         assert await u.referrers("old", partial=True) == [] == await u.causal_chain("old", partial=True)
         assert await u.collection(Note).count(partial=True) == 1
+        assert [(each.name, each.records) for each in await u.schemas(partial=True)] == [("note", 1)]
         assert [note.id for note in await u.collection(Note).query(partial=True)] == ["kept"]
         world.come_back()
         await back(u)

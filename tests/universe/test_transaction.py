@@ -201,13 +201,19 @@ async def test_queries_see_own_writes_as_everyone_will(u: dgent.Universe, round:
         return datum.with_tags("odd") if random.random() < 0.4 else datum
 
     await u.put_many([some(n) for n in range(12)])
-    for n in (2, 5, 7):
+    old = await u.get_many([f"r{n}" for n in range(12)])
+    for n in (2, 5, 7, 8):
         await u.delete(f"r{n}")
+    await u.put(some(8))  # made anew
     async with u.transaction() as tx:
         for _ in range(8):
             n = random.randrange(18)
-            if random.random() < 0.3:
+            what = random.random()
+            if what < 0.3:
                 await tx.delete(f"r{n}")
+            elif what < 0.5:  # as it was read before, also as another record, or dated anew
+                read = random.choice(old)
+                await tx.put(random.choice([read, read.replace(id=f"r{n}"), read.replace(created_at=START)]))
             else:
                 known = await tx.get(f"r{n}")
                 new = some(n)
@@ -244,6 +250,24 @@ async def test_a_put_over_a_record_keeps_its_time_inside_too(u: dgent.Universe) 
         await tx.put(dgent.Datum(id="r1", data={"n": 9}))
         assert [d.id for d in await tx.query(ALL)] == ["r2", "r1"]
     assert [d.id for d in await u.query(ALL)] == ["r2", "r1"]
+
+
+async def test_a_record_that_was_read_keeps_its_time_whatever_the_caller_made_of_it(
+    u: dgent.Universe,
+) -> None:
+    """What the caller read may be dated anew, given to another id, or have been deleted since."""
+    await u.put_many([numbered(1), numbered(2), numbered(3)])
+    read = await u.get_many(["r1", "r2", "r3"])
+    await u.delete("r3")
+    await u.put(numbered(3).replace(created_at=START + timedelta(minutes=30)))
+    late = START + timedelta(minutes=50)
+    async with u.transaction() as tx:
+        await tx.put(read[0].replace(created_at=late))
+        await tx.put(read[0].replace(id="r2"))
+        await tx.put(read[2])
+        inside = [(d.id, d.created_at) for d in await tx.query(ALL)]
+        assert [d.id for d in await tx.query(ALL.replace(since=late))] == []
+    assert inside == [(d.id, d.created_at) for d in await u.query(ALL)]
 
 
 async def test_a_record_that_comes_to_match_keeps_its_place(u: dgent.Universe) -> None:

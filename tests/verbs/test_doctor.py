@@ -45,6 +45,44 @@ async def test_blocks_that_cannot_be_loaded_are_a_problem(u: dgent.Universe, dee
     assert "2 of 2 blocks" in found.message
 
 
+@pytest.mark.parametrize("folded", [False, True])
+async def test_a_version_that_is_missing_before_others_is_a_problem(u: dgent.Universe, folded: bool) -> None:
+    """The block loads as it was before the gap, as if the later versions had never been made."""
+    block = await Library(u, agent="scout").create("notes", text="n")
+    for number in range(9):
+        await block.append(f" {number}")
+    if folded:
+        await block._chain.fold(keep=4)
+    assert await levels(u) == {"blocks": "ok"}
+    owned = u.for_room(ROOM)
+    await owned.commit([Delete(version_id(block.id, 7))])
+    (found,) = await room.inspect(u, deep=False)
+    assert found.level == "problem" and "version 7" in found.message and "'notes'" in found.message
+
+
+async def test_versions_that_belong_to_no_block_are_a_problem(u: dgent.Universe) -> None:
+    scout = Library(u, agent="scout")
+    block = await scout.create("notes", text="n")
+    await scout.create("others", text="n")
+    await u.for_room(ROOM).commit([Delete(block.id)])
+    (found,) = await room.inspect(u, deep=False)
+    assert found.level == "problem" and block.id in found.message and "others" not in found.message
+
+
+async def test_a_page_that_is_missing_is_found_by_a_deep_look(u: dgent.Universe) -> None:
+    block = await Library(u, agent="scout").create("notes", text="n")
+    for keep in (9, 1):
+        for number in range(10):
+            await block.append(f" {number}")
+        await block._chain.fold(keep=keep)
+    owned = u.for_room(ROOM)
+    assert await levels(u, True) == {"blocks": "ok"}
+    pages = await owned.query(Query(schema="block.page", limit=None), raw=True)
+    await owned.commit([Delete(pages[-1].id)])
+    (found,) = await room.inspect(u, deep=True)
+    assert found.level == "problem" and "versions 1 to" in found.message
+
+
 async def test_an_old_version_that_cannot_be_loaded_is_found_by_a_deep_look(u: dgent.Universe) -> None:
     scout = Library(u, agent="scout")
     block = await scout.create("notes", text="n")

@@ -224,7 +224,7 @@ class Universe:
     def schema_for(self, kind: type[T] | str) -> Schema[Any]:
         """The registered schema of a contract type or a name."""
 
-    def schemas(self) -> builtins.list[SchemaStats]:
+    def schemas(self, *, partial: bool = False) -> builtins.list[SchemaStats]:
         """What the store holds of each schema."""
 
     def versions(self, schema: str | type) -> dict[int, int]:

@@ -19,7 +19,8 @@ _NEW = 2**62  # comes after every stored record
 
 async def own_datums(puts: Sequence[Put], ranks: Ranks) -> list[Datum]:
     """The datums of own puts as they will be stored: a live record keeps the time of its first version."""
-    unsure = [op.id for op in puts if op.expect != 0 and op.datum.rev is None]
+    # What the datum says of its time is not asked: the caller may have it from before, or from elsewhere.
+    unsure = [op.id for op in puts if op.expect != 0]
     stored = await ranks(unsure) if unsure else {}
     out = []
     for op in puts:

@@ -15,6 +15,7 @@ from dgent.errors import (
     Closed,
     InputError,
     NotFound,
+    Unavailable,
 )
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
@@ -169,10 +170,16 @@ class Universe:
             return schema
         return self.contracts.of_type(kind)
 
-    async def schemas(self) -> builtins.list[SchemaStats]:
+    async def schemas(self, *, partial: bool = False) -> builtins.list[SchemaStats]:
         """What the store holds of each schema."""
-        await self._ready()
-        return list((await self.backend.stats()).schemas)
+        found = await self.stats()
+        if found.details.get("degraded") and not (partial or self._partial):
+            raise Unavailable(
+                f"the schemas are known only in {found.place}, which cannot be reached",
+                hint="pass partial=True for what is at hand, or try again when it is back",
+                degraded=True,
+            )
+        return list(found.schemas)
 
     async def versions(self, schema: str | type) -> dict[int, int]:
         """How many live records there are of each stored version of a schema."""

@@ -193,7 +193,11 @@ async def query(desk: Desk, ask: FindSome) -> Records:
     )
     page = await u.page(wanted, as_of=text.point(ask.as_of), raw=True, partial=True)
     explain = page.explain
-    if not page.items and ask.schema and ask.schema not in [known.name for known in await u.schemas()]:
+    if (
+        not page.items
+        and ask.schema
+        and ask.schema not in [known.name for known in await u.schemas(partial=True)]
+    ):
         explain = f"there is no schema {ask.schema!r} here"
     return Records([record_of(datum) for datum in page.items], page.cursor, explain, page.partial)
 
@@ -247,16 +251,17 @@ class Nothing(Ask):
 
 
 class Schemas(msgspec.Struct, frozen=True):
-    """The schemas a store knows."""
+    """The schemas a store knows; `partial` when it is away, and these are of what is at hand."""
 
     items: list[SchemaStats]
+    partial: bool = False
 
 
 @verb("data.schemas", effect="read")
 async def schemas(desk: Desk, ask: Nothing) -> Schemas:
     """List the schemas of the stored records."""
     u = await desk.universe()
-    return Schemas(await u.schemas())
+    return Schemas(await u.schemas(partial=True), u.degraded is not None)
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ MOST = 5  # how many trails and crumbs are told of
 
 async def enter(universe: Universe) -> None:
     """Have the rooms of this store at hand; those it has nothing of are not loaded."""
-    if any(schema.name.startswith("cupboard.") for schema in await universe.schemas()):
+    if any(schema.name.startswith("cupboard.") for schema in await universe.schemas(partial=True)):
         from dgent.cupboard.cupboard import Cupboard  # only where there is one
 
         Cupboard(universe)
@@ -27,7 +27,7 @@ ROOMS = {"block.": "dgent.blocks.health", "cupboard.": "dgent.cupboard.health"}
 
 async def inspect(universe: Universe, *, deep: bool) -> list[Finding]:
     """Ask every room that this store has something of what is wrong with its records."""
-    names = [schema.name for schema in await universe.schemas()]
+    names = [schema.name for schema in await universe.schemas(partial=True)]
     findings: list[Finding] = []
     for prefix, module in ROOMS.items():
         if any(name.startswith(prefix) for name in names):

@@ -198,6 +198,22 @@ async def test_what_becomes_a_tombstone_or_comes_back(quick: Cupboard, tmp_path:
         assert (await quick.audit()).ok
 
 
+async def test_a_tombstone_frees_also_those_that_its_file_does_not_have(
+    quick: Cupboard, tmp_path: Path
+) -> None:
+    b = issue("b", dependencies=[depends("b", "x"), depends("b", "a")])
+    await import_beads(quick, write(tmp_path / "in", [issue("a"), b]))
+    mine = await quick.add("made here", parents=["a"], state="ready")
+    gone = issue("a", status="tombstone", updated_at="2026-01-09T00:00:00Z")
+    await import_beads(quick, write(tmp_path / "some", [gone]))
+    assert {each.id for each in await quick.ready()} == {"b", mine.id}
+    assert (await quick.audit()).ok
+    out = await back(quick, tmp_path / "out")
+    assert out[:2] == [gone, b]
+    assert [each["depends_on_id"] for each in out[2]["dependencies"]] == ["a"]
+    assert (await import_beads(quick, write(tmp_path / "all", [gone, b]))).seq is None
+
+
 async def test_what_was_deleted_here_stays_deleted(cupboard: Cupboard, tmp_path: Path) -> None:
     said = [{"id": 1, "issue_id": "a", "author": "bob", "text": "why?", "created_at": WHEN}]
     rows = [issue("a", comments=said), issue("b", dependencies=[depends("b", "a")])]

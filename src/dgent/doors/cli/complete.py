@@ -74,7 +74,9 @@ def _stored(kind: str, url: str, incomplete: str, agent: str) -> list[Any]:
                     if clean(each.id) == each.id
                 ]
             if kind == "schema":
-                return [each.name for each in await u.schemas() if each.name.startswith(incomplete)]
+                return [
+                    each.name for each in await u.schemas(partial=True) if each.name.startswith(incomplete)
+                ]
             found = [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
             return [id for id in found if clean(id) == id]  # a shell prints what it is given
 

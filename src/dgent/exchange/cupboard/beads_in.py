@@ -215,6 +215,24 @@ class _Plan:
         for id, owner in known.items():
             if owner in owners and id not in parts:
                 incoming.draft.drop(id)
+        await self._free(incoming.draft, taken)
+
+    async def _free(self, draft: Draft, taken: list[_Issue]) -> None:
+        """Let nobody wait for issues that became tombstones, also those that the file does not have."""
+        gone = {issue.id for issue in taken if issues.is_tombstone(draft.record(issue.id))}
+        links = await bulk.all_links(draft, "child_of") if gone else {}
+        waits = {id: link for id, link in links.items() if link.to_id in gone}
+        entries = {id: derived_id("dependency", *_edge(link), "blocks") for id, link in waits.items()}
+        await draft.load([*waits, *entries.values()])
+        for id, link in waits.items():
+            note, created = note_of(link.extra, NOTE), draft.created_at(id)
+            draft.drop(id)
+            if draft.record(entries[id]) is None:
+                line = issues.restored(issues.dependency_of(link, created), note)
+                extra = {NOTE: {"place": note["place"]}} if "place" in note else {}
+                content = msgspec.json.encode(line).decode()
+                entry = MetadataRecord(link.from_id, DEPENDENCIES, content, extra=extra)
+                draft.put(entries[id], entry, created_at=created)
 
     async def _edges(self, incoming: Incoming, parts: list[_Part]) -> set[tuple[str, str]]:
         """The dependencies that become links: those that block, lead somewhere, and not round in a circle."""
@@ -298,6 +316,10 @@ class _Made(NamedTuple):
     issue: _Issue
     record: LinkRecord | MetadataRecord
     created_at: datetime
+
+
+def _edge(link: LinkRecord) -> tuple[str, str]:
+    return link.from_id, link.to_id
 
 
 def _objects(issue: _Issue, field: str) -> Iterator[_Part]:
