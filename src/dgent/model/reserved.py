@@ -29,6 +29,9 @@ OWNERS: dict[str, str] = {
 ROOTS: dict[str, str] = {**OWNERS, "cupboard": "cupboard"}
 """The room of the ids that begin with such a name and a slash."""
 
+MARKS = frozenset(("cupboard/turn",))
+"""The ids of records that a room writes and removes while it works, whatever it was asked to do."""
+
 PRIVATE: dict[str, frozenset[str]] = {
     "blocks": frozenset(f"block.{name}" for name in _BLOCK_PRIVATE),
     "dgent": frozenset(OWN + name for name in _OWN),
