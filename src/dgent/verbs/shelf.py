@@ -73,6 +73,12 @@ def check_holder(desk: Desk, cupboard: Cupboard, crumb: Crumb, state: str, force
         )
 
 
+def check_held(desk: Desk, cupboard: Cupboard, entity: Any, state: str = "") -> None:
+    """The same where there is no `force`, as for a table: a partner is not refused."""
+    if desk.caller.trust != "partner" and isinstance(entity, Crumb):
+        check_holder(desk, cupboard, entity, state, False)
+
+
 # -- things by their ids or names -------------------------------------------------------------
 
 
