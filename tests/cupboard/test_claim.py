@@ -92,6 +92,20 @@ async def test_at_a_door_a_friend_does_not_finish_what_another_holds(quick: Cupb
     await invoke(u, "self.crumb.delete", id=made.id, caller=bob)
 
 
+async def test_at_a_door_a_friend_does_not_free_the_lock_of_another(quick: Cupboard) -> None:
+    u = quick.universe
+    lock = await quick.stashes.create("lock", "lock")
+    await quick.stashes.acquire(lock.id, "ann")
+    bob = Caller("mail", "bob", "friend")
+    given = {"table": "stashes", "id": lock.id, "caller": bob}
+    for value in (None, {}, {"holder": "bob"}):
+        with pytest.raises((errors.NotLockHolder, errors.LockHeld)):
+            await invoke(u, "self.cupboard.set", data={"Value": value}, **given)
+    await invoke(u, "self.cupboard.set", data={"Name": "other"}, **given)
+    assert (await quick.stashes.get(lock.id)).value["holder"] == "ann"
+    await invoke(u, "self.cupboard.set", table="stashes", id=lock.id, data={"Value": None})
+
+
 async def test_the_holder_finishes_by_name_by_token_or_with_what_take_gave(quick: Cupboard) -> None:
     for n in range(4):
         await quick.add(f"c{n}", state="ready")

@@ -96,9 +96,10 @@ async def set_(desk: Desk, ask: Set) -> Row:
         # The whole id: the beginning of another one would be an update of that.
         with suppress(errors.EntityNotFound):
             entity = await table.get(ask.id)
-    before = copy.copy(entity)
+    before = copy.deepcopy(entity)
     _fill(table, entity, given, new=not entity.id)
     shelf.check_held(desk, cupboard, before, getattr(entity, "state", ""))
+    shelf.check_lock(desk, before, entity)
     await table.set(ask.id or None, entity)
     return _row(table, entity)
 
