@@ -282,6 +282,8 @@ LOOK_ALIKES = [
     *("\uff1c/block:x>", "\ufe64memory:notice\uff1e", "</\uff42\uff4c\uff4f\uff43\uff4b:x>", "\u2039/block>"),
     *("</bl\u043eck:x>", "</m\u0435m\u043er\u0443:x>", "</b1ock>", "</blo\u0301ck>", "</b\x08lock>"),
     *("</\U0001d41b\U0001d425\U0001d428\U0001d41c\U0001d424>", "<\u2215\u3164block>", "</BLOC\u212a>"),
+    *("</block\u02d0x>", "<\u4e3fblock:x>", "<\u3033block:x>", "<\u30ceblock:x>", "\u22d6/block:x>"),
+    *("</\u0180lock:x>", "</\U0001f171lock:x>", "<block\x1b0", "</Memory\u200bx>"),
 ]
 HOSTILE = st.lists(st.sampled_from([*NASTY, *TAGGED]) | st.text(max_size=5), max_size=30).map("".join)
 

@@ -65,6 +65,30 @@ async def test_a_ledger_that_names_files_outside_does_nothing_to_them(
     ]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+async def test_what_stands_in_the_place_of_a_file_deletes_no_block(
+    library: Open, scout: Library, tmp_path: Path, shared: bool
+) -> None:
+    """A folder in the place of a file, or a link in the place of the folder that it is in."""
+    folder = tmp_path / "memory"
+    await scout.create("other", text="other\n")
+    owner = library("owner")
+    await owner.create("given", text="given\n", permission="admin")
+    await owner.share("given", with_agent="scout", permission="admin")
+    await scout.sync(folder)
+    if shared:
+        (folder / "shared").rename(tmp_path / "aside")
+        (tmp_path / "elsewhere").mkdir()
+        (folder / "shared").symlink_to(tmp_path / "elsewhere")
+    else:
+        (folder / "other.md").unlink()
+        (folder / "other.md").mkdir()
+    report = await scout.sync(folder)
+    assert not report.deleted and report.refused
+    assert await (await scout.get("other")).text() == "other\n"
+    assert await (await scout.get("given", owner="owner")).text() == "given\n"
+
+
 async def test_a_ledger_that_was_not_written_here_deletes_and_changes_no_block(
     scout: Library, tmp_path: Path
 ) -> None:

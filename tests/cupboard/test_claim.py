@@ -7,8 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+import dgent
 from dgent import clock
 from dgent.cupboard import Crumb, Cupboard, errors, leasing
+from dgent.verbs.caller import Caller
+from dgent.verbs.path import invoke
 from tests.cupboard.conftest import Hours, Rival
 
 HOUR = 3600.0
@@ -60,6 +63,47 @@ async def test_the_lost_lease_finishes_nothing(cupboard: Cupboard, hours: Hours,
         await cupboard.crumbs.set(lost.id, lost)
     assert (await cupboard.crumbs.get(lost.id)).holder == "bea"
     await getattr(cupboard, how)(now)  # as `take` gave it
+
+
+async def test_at_a_door_a_friend_does_not_finish_what_another_holds(quick: Cupboard) -> None:
+    """By no verb, and not with the token either: everybody can read it."""
+    u = quick.universe
+    made = await quick.add("x", state="ready")
+    token = (await taken_by(quick, "ann")).token
+    bob = Caller("mail", "bob", "friend")
+    for verb, args in (
+        *((f"crumb.{how}", {"token": token}) for how in ("done", "drop", "release")),
+        *((f"crumb.{how}", {}) for how in ("done", "drop", "release", "delete", "heartbeat")),
+        ("crumb.state", {"state": "pebble"}),
+        ("crumb.set", {"state": "ready"}),
+        ("cupboard.set", {"table": "crumbs", "data": {"State": "pebble"}}),
+        ("cupboard.delete", {"table": "crumbs"}),
+    ):
+        with pytest.raises(errors.NotLockHolder):
+            await invoke(u, f"self.{verb}", id=made.id, caller=bob, **args)
+    for how in ("done", "drop", "release"):
+        with pytest.raises(dgent.Denied):
+            await invoke(u, f"self.crumb.{how}", id=made.id, force=True, caller=bob)
+    assert (await quick.crumbs.get(made.id)).holder == "ann"
+    data = {"Name": "y"}  # what leaves the claim alone is allowed
+    await invoke(u, "self.cupboard.set", table="crumbs", id=made.id, data=data, caller=bob)
+    ann = Caller("mail", "ann", "friend")
+    await invoke(u, "self.crumb.done", id=made.id, token=token, caller=ann)
+    await invoke(u, "self.crumb.delete", id=made.id, caller=bob)
+
+
+async def test_at_a_door_a_friend_does_not_free_the_lock_of_another(quick: Cupboard) -> None:
+    u = quick.universe
+    lock = await quick.stashes.create("lock", "lock")
+    await quick.stashes.acquire(lock.id, "ann")
+    bob = Caller("mail", "bob", "friend")
+    given = {"table": "stashes", "id": lock.id, "caller": bob}
+    for value in (None, {}, {"holder": "bob"}):
+        with pytest.raises((errors.NotLockHolder, errors.LockHeld)):
+            await invoke(u, "self.cupboard.set", data={"Value": value}, **given)
+    await invoke(u, "self.cupboard.set", data={"Name": "other"}, **given)
+    assert (await quick.stashes.get(lock.id)).value["holder"] == "ann"
+    await invoke(u, "self.cupboard.set", table="stashes", id=lock.id, data={"Value": None})
 
 
 async def test_the_holder_finishes_by_name_by_token_or_with_what_take_gave(quick: Cupboard) -> None:

@@ -10,6 +10,9 @@ import pytest
 
 import dgent
 from dgent.cupboard import Category, Crumb, Cupboard, Link, Metadata, Property, Stash, Trail, errors
+from dgent.cupboard.builtin import CATEGORIES, PRIORITY
+from dgent.store.backend import EVERY_ROOM
+from dgent.universe.gate import Principal
 from tests.cupboard.conftest import Hours
 from tests.cupboard.conftest import few_engines as engine
 
@@ -233,3 +236,25 @@ async def test_times_at_the_edge_of_the_calendar(quick: Cupboard) -> None:
     old = Crumb("old", created_at=first)
     await quick.crumbs.set(None, old)
     assert (await quick.crumbs.fetch())[-1].id == old.id
+
+
+PLANTED = (
+    *("cupboard/catalog", "cupboard/turn", "cupboard/schema/comments", "cupboard/line/x"),
+    *(PRIORITY, next(iter(CATEGORIES))),
+)
+
+
+@pytest.mark.parametrize("id", PLANTED)
+async def test_what_is_planted_before_the_first_use_is_not_in_the_way(url: str, id: str) -> None:
+    async with dgent.open(url) as u:
+        for handle in (u, u.acting(Principal("eve", "conversant")), u.for_room("blocks")):
+            with pytest.raises(dgent.Denied):
+                await handle.put(dgent.Datum(id, data={"n": 1}), expect=0)
+        await u.for_room(EVERY_ROOM).put(dgent.Datum(id, data={"holder": "x", "name": 3}))
+        cupboard = Cupboard(u)
+        crumb = await cupboard.add("work", state="ready", properties={"priority": "high"})
+        await cupboard.comment(crumb, "a word")
+        taken = await cupboard.take("eve", lease_s=60)
+        assert taken is not None and taken.id == crumb.id
+        await cupboard.done(crumb.id, agent="eve")
+        assert not (await cupboard.audit()).findings

@@ -7,17 +7,33 @@ from typing import TYPE_CHECKING, Any
 from dgent import clock, ids
 from dgent.blocks import audit, errors, gate
 from dgent.blocks.access import Caller, Card
-from dgent.blocks.kind import CONSTELLATION
+from dgent.blocks.kind import CONSTELLATION, TRUSTS
 from dgent.blocks.permit import Consent, Permit, Request, agreed
 from dgent.blocks.record import ROOM, SCHEMAS, AuditRecord
 from dgent.blocks.rule import RULE
-from dgent.errors import InputError
+from dgent.errors import Denied, InputError
+from dgent.universe.gate import Gate
 from dgent.universe.universe import Universe
 
 if TYPE_CHECKING:
     from dgent.blocks.block import Block
 
 CONSENT_S = 60.0  # how long an answer is waited for
+
+
+def _check_handle(universe: Universe, agent: str, trust: str) -> None:
+    """Refuse to do more on a handle that acts for somebody than that one may."""
+    if not isinstance(universe.backend, Gate):
+        return
+    who = universe.backend.principal
+    if agent != who.name:
+        raise Denied(f"this handle acts for {who.name!r}, not for {agent!r}", principal=who.name)
+    if TRUSTS.index(trust) < TRUSTS.index(who.trust):
+        raise Denied(
+            f"this handle acts for {who.name!r}, who is {who.trust} and not {trust}",
+            hint=f"give trust={who.trust!r}",
+            principal=who.name,
+        )
 
 
 class Authority:
@@ -35,6 +51,7 @@ class Authority:
             raise InputError(f"{CONSTELLATION} is no agent: give its blocks by owner=", field="agent")
         self.agent = agent
         self.trust = gate.check_trust(trust)
+        _check_handle(universe, agent, trust)
         universe.register(*SCHEMAS)
         universe.rules[ROOM] = RULE
         self._universe = universe.for_room(ROOM, partial=True)

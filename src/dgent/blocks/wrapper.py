@@ -8,12 +8,15 @@ from collections.abc import Mapping
 
 # The bracket of a tag, and what looks like it.
 _BRACKET = re.compile(
-    "[<\uff1c\ufe64\u226e\u2039\u02c2\u2329\u3008\u27e8\u27ea\u276e\u276c\u2770\u29fc\u1438\u16b2\u00ab]"
+    "[<\uff1c\ufe64\u226e\u22d6\u2039\u02c2\u2329\u3008\u27e8\u27ea\u276e\u276c\u2770\u29fc\u1438"
+    "\u16b2\u00ab]"
 )
 # Whatever stands between the bracket and the word, a reader may take it for a tag.
-_TAG = re.compile(r"[^\w>]*(?:block|memory)\b")
-_LOOK_ALIKES = {  # of the letters of a tag's name, in lower case
-    "b": "\u0432\u044c\u0185\u0253\u0299\u03b2\u0431",
+_TAG = re.compile(r"[^\w>]*(?:block|memory)\b", re.IGNORECASE)
+_LOOK_ALIKES = {  # of the letters and signs of a tag's name, in lower case
+    "/": "\u3033\u30ce\u4e3f",
+    ":": "\u02d0\u02d1",
+    "b": "\u0432\u044c\u0180\u0185\u0253\u0299\u03b2\u0431\U0001f171",
     "l": "1|i\u0131\u04cf\u0456\u03b9\u029f\u01c0\u05c0\u2223",
     "o": "0\u043e\u03bf\u1d0f\u0585\u0665\u06f5\u04e9\u00f8",
     "c": "\u0441\u03f2\u1d04\u0188",
@@ -57,7 +60,9 @@ def escaped(text: str) -> str:
     brackets = _BRACKET.findall(text)
     made = [parts[0]]
     for bracket, rest in zip(brackets, parts[1:], strict=True):
-        made += ["&lt;" if _TAG.match(rest.translate(_looks)) else bracket, rest]
+        # As it is, too: what is not seen may end the word.
+        tag = _TAG.match(rest) or _TAG.match(rest.translate(_looks))
+        made += ["&lt;" if tag else bracket, rest]
     return "".join(made)
 
 

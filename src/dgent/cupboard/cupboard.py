@@ -29,6 +29,7 @@ from dgent.cupboard.opening import Attaching, declare, opened
 from dgent.cupboard.properties import Categories, Properties
 from dgent.cupboard.readiness import Readiness
 from dgent.cupboard.record import (
+    CATALOG,
     CATALOG_ID,
     CATEGORY,
     PROPERTY,
@@ -565,7 +566,7 @@ class Cupboard:
 
 async def _catalog_rev(universe: Universe) -> int:
     catalog = await universe.get(CATALOG_ID, raw=True)
-    return 0 if catalog is None else catalog.rev or 0
+    return 0 if catalog is None or catalog.schema != CATALOG.name else catalog.rev or 0
 
 
 async def _put_builtins(draft: Draft) -> None:

@@ -271,13 +271,14 @@ class _Import:
 
     async def _refuse_among(self, datums: list[Datum]) -> None:
         """Refuse what is of no room and would stand among the ids of one."""
-        plain = [each.id for each in datums if "/" in each.id and each.schema not in reserved.OWNERS]
+        of_none = [each.id for each in datums if each.schema not in reserved.OWNERS]
+        plain = [id for id in of_none if reserved.may_be_of_room(id)]
         roots = {id: id.partition("/")[0] for id in plain}
         wanted = [root for root in dict.fromkeys(roots.values()) if root]
         found = zip(wanted, await self.universe.get_many(wanted, raw=True), strict=True)
         taken = {root for root, datum in found if datum is not None and datum.schema in self.owned}
         for id, root in roots.items():
-            if root in taken or root in reserved.ROOTS:
+            if root in taken or root in reserved.ROOTS or id.startswith(reserved.BUILTIN):
                 raise Denied(f"{id!r} is among the ids of a room", hint="leave it out of the export", id=id)
 
     def _verdict(self, datum: Datum, there: Datum | None, gone: frozenset[str]) -> str:

@@ -29,11 +29,22 @@ OWNERS: dict[str, str] = {
 ROOTS: dict[str, str] = {**OWNERS, "cupboard": "cupboard"}
 """The room of the ids that begin with such a name and a slash."""
 
+BUILTIN = "01941f29-7c00-7000-8000-"
+"""How the ids begin of what every cupboard starts with: they are the same in every store."""
+
+MARKS = frozenset(("cupboard/turn",))
+"""The ids of records that a room writes and removes while it works, whatever it was asked to do."""
+
 PRIVATE: dict[str, frozenset[str]] = {
     "blocks": frozenset(f"block.{name}" for name in _BLOCK_PRIVATE),
     "dgent": frozenset(OWN + name for name in _OWN),
 }
 """The schemas that nobody below a partner reads, unless their room has a rule that says who may."""
+
+
+def may_be_of_room(id: str) -> bool:
+    """Whether an id can be a room's by itself, whatever has it: below another id, or known beforehand."""
+    return "/" in id or id.startswith(BUILTIN)
 
 
 def is_own(id: str, schema: str | None) -> bool:

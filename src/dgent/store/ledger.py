@@ -179,7 +179,9 @@ class Ledger:
         None when it is anything else, or is to be refused; nothing is written then.
         """
         kernel, op = self.kernel, commit.ops[0]
-        if made is None or op.expect not in _NEW or "/" in op.id or kernel.head(op.id) is not None:
+        if made is None or op.expect not in _NEW or reserved.may_be_of_room(op.id):
+            return None
+        if kernel.head(op.id) is not None:
             return None
         state = kernel.state(made.schema)
         if state is None or made.sv not in state.seen or (state.owner or commit.room) != commit.room:

@@ -22,6 +22,8 @@ def owner_of_id(reading: Reading, id: str) -> str | None:
     That is the name of a schema with an owner, or the id of a record of such a schema, also of one that was
     deleted: what a room keeps with a record has an id below the record's own.
     """
+    if id.startswith(reserved.BUILTIN):
+        return "cupboard"
     root, slash, _ = id.partition("/")
     if not slash or not root:
         return None
@@ -50,11 +52,13 @@ def check_owner(reading: Reading, id: str, head: Row | None, made: Draft | None,
                 id=id,
                 schema=schema,
             )
-    if made is not None and "/" in id:
+    if made is not None and reserved.may_be_of_room(id):
         owner = owner_of_id(reading, id)
         if owner is not None and owner != room:
             raise Denied(
-                f"{id!r} is among the ids of the room {owner!r}", hint="choose an id without a slash", id=id
+                f"{id!r} is among the ids of the room {owner!r}",
+                hint="choose another id, without a slash",
+                id=id,
             )
 
 

@@ -130,6 +130,16 @@ class SchemaContract(Contract):
             await commit(store, Put(record("x")), Put(record("x/y")), room=EVERY_ROOM)
             await commit(store, Delete("x"), Delete("x/y"))
 
+    async def test_what_every_cupboard_starts_with_has_its_ids_from_the_start(self, store: Backend) -> None:
+        id = "01941f29-7c00-7000-8000-000000000001"
+        for expect in (None, 0, NEW):
+            await refused("denied", commit(store, Put(record(id), expect=expect)))
+            await refused("denied", commit(store, Put(record(id), expect=expect), room="other"))
+        await commit(store, Put(record(id)), room=EVERY_ROOM)  # as it may be there from before
+        made = typed(id, 1, schema="cupboard.property")
+        await commit(store, Put(made, expect=0), room="cupboard")
+        await refused("version_conflict", commit(store, Put(made, expect=0), room="cupboard"))
+
     async def test_an_owner_is_not_lost_by_declaring_without_one(self, store: Backend) -> None:
         await store.declare(Declaration("note", 1, owner="blocks"))
         await store.declare(Declaration("note", 1))

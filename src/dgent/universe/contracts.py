@@ -91,8 +91,8 @@ class Contracts:
         return schema
 
     def is_foreign(self, datum: Datum, room: str | None) -> bool:
-        """Whether a record has an id below another one and is not of the room that asks."""
-        if room is None or "/" not in datum.id:
+        """Whether a record has an id that is a room's by itself, and is not of the room that asks."""
+        if room is None or not reserved.may_be_of_room(datum.id):
             return False
         schema = self.named(datum.schema)
         return (reserved.OWNERS.get(datum.schema or "") if schema is None else schema.owner) != room

@@ -178,14 +178,13 @@ class Gate:
 
     async def _scopes(self) -> _Scopes:
         """What may be seen now; worked out again when anything was committed since."""
+        self._check_reads()
         seq = None if self.degradation is not None else await self.inner.last_seq()
         if self._kept is not None and self._kept[0] == seq:
             return self._kept[1]
         found: dict[str, Scope] = {}
         for room, rule in self._rules().items():
-            scope: Scope = _Nothing()
-            if self.principal.trust != "untrusted":
-                scope = await rule.scope(self._universe.for_room(room), self.principal)
+            scope = await rule.scope(self._universe.for_room(room), self.principal)
             found |= dict.fromkeys(rule.schemas, scope)
         made = _Scopes(found)
         self._kept = None if seq is None else (seq, made)
@@ -196,11 +195,16 @@ class Gate:
 
         Judged after they were read: what was taken back from the principal before that is not shown.
         """
+        self._check_reads()
         found = list(datums)
         if all(each is None or self._is_open(each.schema) for each in found):
             return found
         scopes = await self._scopes()
         return [each if each is None or scopes.allow(each) else None for each in found]
+
+    def _check_reads(self) -> None:
+        if self.principal.trust == "untrusted":
+            self._refuse("read")
 
     def _refuse(self, what: str) -> NoReturn:
         who = self.principal
@@ -219,6 +223,7 @@ class Gate:
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
         """A page of those matching records that may be seen."""
+        self._check_reads()
         if query.schema is not None and self._is_open(query.schema):
             return await self.inner.query(query, view, as_of)
         scopes = await self._scopes()
@@ -231,6 +236,7 @@ class Gate:
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """How many of the matching records may be seen."""
+        self._check_reads()
         if query.schema is not None and self._is_open(query.schema):
             return await self.inner.count(query, view, as_of)
         return await self.inner.count(_narrowed(query, await self._scopes()), view, as_of)
@@ -314,21 +320,29 @@ class Gate:
     # -- writes ---------------------------------------------------------------------------
 
     async def commit(self, commit: Commit, view: View) -> Committed:
-        """Do all ops or none, if the principal may; what a room owns is judged by that room."""
+        """Do all ops or none, if the principal may; a room that has a rule judges what it owns."""
+        if self.principal.trust == "untrusted":
+            self._refuse("write")
         if self.room is None or self.room != commit.room:
             ops = [self._judged(op) for op in commit.ops]
             commit = msgspec.structs.replace(commit, ops=ops)
+        elif self.room not in self._universe.rules and self.principal.trust == "conversant":
+            for op in commit.ops:
+                self._check_adds(op)
         return await self.inner.commit(commit, view)
 
+    def _check_adds(self, op: Op) -> None:
+        """Refuse what does more than add a record to a room; the marks of a room are none."""
+        adds = isinstance(op, Put) and op.expect in (0, NEW)
+        if not (adds or isinstance(op, Check) or op.id in reserved.MARKS):
+            self._refuse(f"change {op.id!r}")
+
     def _judged(self, op: Op) -> Op:
-        trust = self.principal.trust
-        if trust == "untrusted":
-            self._refuse("write")
         if isinstance(op, Check):
             return op
         if reserved.is_own(op.id, op.datum.schema if isinstance(op, Put) else None):
             self._refuse(f"write {op.id!r}, which is dgent's own")
-        if trust != "conversant":
+        if self.principal.trust != "conversant":
             return op
         # Who may only add takes an id that nobody had: a deleted record stays as its history says.
         if isinstance(op, Delete) or op.expect not in (None, 0, NEW):

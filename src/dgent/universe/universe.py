@@ -138,7 +138,8 @@ class Universe:
         if principal.trust == "partner":
             return self._twin(author=principal.name)
         gate: Backend = Gate(self, principal)
-        return self._twin(author=principal.name, backend=gate)
+        # Rooms of its own: those of the handle it came from would undo in that one's name.
+        return self._twin(author=principal.name, backend=gate, keepers={})
 
     def _twin(self, **changed: Any) -> Universe:
         twin = object.__new__(Universe)

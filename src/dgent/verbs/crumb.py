@@ -251,6 +251,7 @@ async def delete(desk: Desk, ask: One) -> Removed:
     """Remove a crumb with its comments and links; its history stays, and undo brings it back."""
     cupboard = await shelf.cupboard_of(desk)
     crumb: CrumbEntity = await shelf.found(cupboard, "crumbs", ask.id)
+    shelf.check_held(desk, cupboard, crumb)
     await cupboard.crumbs.delete(crumb.id)
     return Removed("crumbs", crumb.id, crumb.name)
 

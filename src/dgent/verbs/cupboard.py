@@ -5,6 +5,7 @@ Keys are written as in `CrumbID`, and read in either spelling.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -95,7 +96,10 @@ async def set_(desk: Desk, ask: Set) -> Row:
         # The whole id: the beginning of another one would be an update of that.
         with suppress(errors.EntityNotFound):
             entity = await table.get(ask.id)
+    before = copy.deepcopy(entity)
     _fill(table, entity, given, new=not entity.id)
+    shelf.check_held(desk, cupboard, before, getattr(entity, "state", ""))
+    shelf.check_lock(desk, before, entity)
     await table.set(ask.id or None, entity)
     return _row(table, entity)
 
@@ -122,6 +126,7 @@ async def delete(desk: Desk, ask: Get) -> Removed:
     cupboard = await shelf.cupboard_of(desk)
     table = cupboard.table(ask.table)
     entity = await shelf.found(cupboard, ask.table, ask.id)
+    shelf.check_held(desk, cupboard, entity)
     await table.delete(entity.id)
     return Removed(ask.table, entity.id, str(getattr(entity, "name", "")))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from dgent.cupboard import Crumb, Cupboard, errors
+from dgent.cupboard import Crumb, Cupboard, Stash, errors
 from dgent.cupboard.definition import Defined, Definitions
 from dgent.cupboard.draft import CHUNK
 from dgent.cupboard.entity import Entity
@@ -71,6 +71,21 @@ def check_holder(desk: Desk, cupboard: Cupboard, crumb: Crumb, state: str, force
             id=crumb.id,
             holder=crumb.holder,
         )
+
+
+def check_held(desk: Desk, cupboard: Cupboard, entity: Any, state: str = "") -> None:
+    """The same where there is no `force`, as for a table: a partner is not refused."""
+    if desk.caller.trust != "partner" and isinstance(entity, Crumb):
+        check_holder(desk, cupboard, entity, state, False)
+
+
+def check_lock(desk: Desk, before: Any, after: Any) -> None:
+    """Refuse to a friend what would take a lock from its holder by way of the table."""
+    if desk.caller.trust == "partner" or not isinstance(after, Stash):
+        return
+    holder = before.value.get("holder") if before.stash_type == "lock" and before.value else None
+    if holder not in (None, actor(desk, "")) and after.value != before.value:
+        raise errors.NotLockHolder(f"{before.name!r} is held by {holder!r}", id=before.id, holder=holder)
 
 
 # -- things by their ids or names -------------------------------------------------------------

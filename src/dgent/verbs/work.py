@@ -146,6 +146,9 @@ async def _claim(desk: Desk, cupboard: Cupboard, ask: Finish) -> dict[str, Any]:
     """The crumb to finish, and by what right."""
     who = shelf.forcing(desk, cupboard, ask.force)
     id = await shelf.id_of(cupboard, "crumbs", ask.id)
+    if ask.token is not None:  # everybody can read it, so below a partner it does not stand for the holder
+        crumb = await cupboard.crumbs.get(id)
+        shelf.check_held(desk, cupboard, crumb)
     return {"crumb": id, "token": ask.token, "agent": who, "force": ask.force}
 
 

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +74,11 @@ class Disk:
             found += [] if file is None else [file]
         return found
 
+    def obstacles(self, names: Iterable[str]) -> list[File]:
+        """Those of some files in whose place is something else, or to which a link is on the way."""
+        found = [self.read(name) for name in sorted(names)]
+        return [file for file in found if file is not None and file.problem]
+
     def _shared(self) -> Iterator[str]:
         for owner in self._folders(SHARED):
             yield from self._names(f"{SHARED}/{owner}")
@@ -102,9 +107,10 @@ class Disk:
         except OSError as error:
             is_link = error.errno in (errno.ELOOP, errno.EMLINK)
             return File(name, problem=LINK if is_link else _said(error))
+        if not stat.S_ISREG(os.fstat(handle).st_mode):  # looked at first: a folder cannot be opened as a file
+            os.close(handle)
+            return File(name, problem="it is no file")
         with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return File(name, problem="it is no file")
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             return File(name, problem=f"it has more than {MAX_BYTES} bytes")

@@ -39,9 +39,12 @@ class Round:
 
     async def look(self) -> None:
         """See what is there now, on both sides."""
+        known = {name for entry in self.ledger.entries.values() for name in (entry.file, entry.card_file)}
         with translated(self.disk.folder):
             found = await asyncio.to_thread(self.disk.scan)
-        known = {name for entry in self.ledger.entries.values() for name in (entry.file, entry.card_file)}
+            # What stands in a file's place, or on the way to it, is not the same as a file that was deleted.
+            missing = known - {file.name for file in found}
+            found += await asyncio.to_thread(self.disk.obstacles, missing)
         for file in sorted(found, key=lambda each: (each.name not in known, each.name)):
             other = self.files.setdefault(folded(file.name), file)
             if other is not file:
