@@ -111,3 +111,46 @@ async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.Monke
         for branch in await first.branches():
             assert branch.fork < branch.tip and branch.length >= 1
         assert "<block:notes" in await library.render(referenced="notes")
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+async def test_every_version_is_what_is_left_of_its_lines(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that are only appended: each version has those before it, without what was redacted."""
+    rng = random.Random(seed)
+    for name, value in (("FOLD", rng.randint(2, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
+        monkeypatch.setattr(chain, name, value)
+    async with dgent.open("memory:") as u:
+        library = Library(u, agent="scout")
+        handles = [await library.create("notes", limit=10**6), await library.get("notes")]
+        brought: dict[int, str] = {}
+        named: dict[str, int] = {}
+        for number in range(STEPS):
+            block = rng.choice(handles)
+            what = rng.choice(["append"] * 6 + ["redact"] * 3 + ["fold", "keep", "keep"])
+            if what == "append":
+                brought[(await block.append(f"line {number}\n")).number] = f"line {number}\n"
+            elif what == "fold":
+                await block._chain.refresh()
+                await block._chain.fold(keep=rng.randint(1, 3))
+            elif what == "keep":
+                await keep_some(rng, block, named)
+            else:
+                await redact_lines(rng, block, brought)
+        fresh = await library.get("notes")
+        for each in await fresh.history():
+            if not each.compacted:
+                wanted = "".join(line for made, line in brought.items() if made <= each.number)
+                assert (await fresh.at(each.number)).text == wanted, each
+
+
+async def redact_lines(rng: random.Random, block: Block, brought: dict[int, str]) -> None:
+    """Redact some versions that follow each other, if none of them was compacted."""
+    await block.text()
+    first = rng.randint(1, block.version)
+    last = min(block.version, first + rng.choice((0, 0, 2)))
+    try:
+        await block.redact(first, last)
+    except InputError:
+        return
+    for made in brought.keys() & set(range(first, last + 1)):
+        brought[made] = "\N{REPLACEMENT CHARACTER}" * (len(brought[made]) - 1) + "\n"

@@ -150,6 +150,24 @@ async def test_folded_versions_pages_states_and_snapshots(
     assert not await _in_records(quick, block.id)
 
 
+async def test_a_page_that_only_tells_of_a_redaction_does_not_keep_the_text(quick: Library) -> None:
+    """Such a page has a state and no updates, like one that the history begins with after compacting."""
+    block = await quick.create("notes", text="start\n")
+    await block.append(f"{SECRET}\n")
+    await block.append("other\n")
+    for number in (3, 3, 3):  # the next page has the state
+        await block.redact(number)
+        await block._chain.refresh()
+        await block._chain.fold(keep=1)
+    await block.append("last\n")
+    await block._chain.fold(keep=1)
+    await block.redact(2)
+    for each in await block.history():
+        assert SECRET not in (await block.at(each.number)).text, each
+    assert (await block.text()).splitlines()[0] == "start"
+    assert (await block.text()).splitlines()[-1] == "last"
+
+
 async def test_it_tells_where_else_it_is(quick: Library) -> None:
     block = await quick.create("notes")
     await block.append(SECRET)  # 2

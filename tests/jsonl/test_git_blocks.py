@@ -158,6 +158,36 @@ async def test_what_one_side_redacted_stays_so_when_the_other_packed_it(
 
 
 @ROUTES
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (2, 2), (12, 12), (9, 1), (1, 12)])
+async def test_a_redaction_takes_nothing_of_the_same_number_elsewhere(
+    clones: Any, left: int, right: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides have a version 2, and perhaps a page that ends with the same version; one erases its own."""
+    monkeypatch.setattr(chain, "FOLD", 8)
+    monkeypatch.setattr(chain, "KEEP", 3)
+
+    async def redact(block: Block) -> None:
+        await _lines("left", left)(block)
+        await block.redact(2)
+
+    await _edit(clones[0], redact)
+    await _edit(clones[1], _lines("right", right))
+    text, history = await _merge(clones)
+    wanted = [f"left {n}" for n in range(1, left)] + [f"right {n}" for n in range(right)]
+    assert sorted(line for line in text.splitlines() if "\N{REPLACEMENT CHARACTER}" not in line) == sorted(
+        ["begin", *wanted]
+    )
+    assert len(history) == 2 + left + right
+
+    async def redacted(block: Block) -> list[str]:
+        return [each.message for each in await block.history() if each.redacted]
+
+    for clone in clones:
+        assert await _edit(clone, redacted) == ["left 0"]
+    await _edit(clones[1], _lines("after", 1))
+
+
+@ROUTES
 @pytest.mark.parametrize("past", [False, True], ids=["recent", "past the other side"])
 async def test_a_history_that_one_side_compacted(
     clones: Any, past: bool, monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,8 @@ from tests.jsonl.test_merge import _copy, _merge
 from tests.soak import times
 
 _steps = st.lists(
-    st.sampled_from(["append", "append", "append", "write", "undo", "redo", "fold", "rewrite"]), max_size=12
+    st.sampled_from(["append", "append", "append", "write", "undo", "redo", "fold", "rewrite", "redact"]),
+    max_size=12,
 )
 
 
@@ -44,6 +45,8 @@ async def _do(u: dgent.Universe, block: Block, step: str, said: str) -> list[str
     with suppress(DgentError):
         if step == "fold":
             await block._chain.fold(keep=2)
+        elif step == "redact":
+            await block.redact(max(1, (await block.history())[0].number - 1))
         elif step == "rewrite":
             await u.backend.rewrite(history=True)  # type: ignore[attr-defined]
         else:
@@ -60,6 +63,8 @@ async def _contents(folder: Path) -> Any:
         assert [each.number for each in history] == list(range(1, len(history) + 1))
         texts = [(await block.at(each.number)).text for each in history]
         assert texts[-1] == await block.text()
+        redacted = {each.message for each in history if each.redacted}
+        assert not [text for text in texts for said in redacted if said and f"{said}\n" in text]
         return [(each.by, each.op, each.message, each.at) for each in history], texts
 
 
@@ -87,7 +92,8 @@ async def _run(first: list[str], left: list[str], right: list[str]) -> None:
         for versions, _ in before:
             assert all(each in merged[0] for each in versions), "a version was lost"
         assert len(merged[0]) == len(before[1][0]) + len(before[2][0]) - len(before[0][0])
-        undone = {"undo", "redo"} & {*left, *right}
+        # A text that is written anew may be made of letters that are redacted later.
+        undone = {"undo", "redo", "redact"} & {*left, *right}
         assert undone or all(line in merged[1][-1] for line in said)
 
 

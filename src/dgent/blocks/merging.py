@@ -83,11 +83,33 @@ class _Entry:
 
 
 def _settle(settlement: Settlement) -> None:
-    """Merge every block whose versions diverged."""
-    found = {id: match for id in settlement.diverged if (match := _PART.fullmatch(id)) is not None}
-    for block in sorted({match[1] for match in found.values()}):
+    """Merge every block whose versions diverged, or that holds versions of two copies beside each other."""
+    diverged = _blocks(settlement.diverged)
+    touched = _blocks(id for schema in _DOCUMENT for id in settlement.touched.get(schema, ())) - diverged
+    torn = {block for block in touched if _is_torn(settlement, block)}
+    for block in sorted(diverged | torn):
         with suppress(DgentError, ValueError, TypeError, KeyError):  # then the later version counts
             _Merging(settlement, block).run()
+
+
+def _blocks(ids: Iterable[str]) -> set[str]:
+    """The blocks that some records are parts of."""
+    return {match[1] for id in ids if (match := _PART.fullmatch(id)) is not None}
+
+
+def _parts(settlement: Settlement, block: str) -> list[str]:
+    """The ids of the records that hold a block's versions, also of deleted ones."""
+    found = ((id, _PART.fullmatch(id)) for id in settlement.ids(f"{block}/"))
+    return [id for id, match in found if match is not None and match[1] == block]
+
+
+def _is_torn(settlement: Settlement, block: str) -> bool:
+    """Check whether a version is there twice: one copy packed those of its own under a number of another."""
+    live = [each for each in map(settlement.get, _parts(settlement, block)) if each is not None]
+    pages = [each.data for each in live if each.schema == PAGE.name]
+    numbers = [number for page in pages for number in range(page["first"], page["last"] + 1)]
+    numbers += [int(each.id.rpartition("/")[2]) for each in live if each.schema == VERSION.name]
+    return len(numbers) != len(set(numbers)) or sum(each.schema == SNAPSHOT.name for each in live) > 1
 
 
 class _Merging:
@@ -95,8 +117,7 @@ class _Merging:
 
     def __init__(self, settlement: Settlement, block: str) -> None:
         self._settlement, self._block = settlement, block
-        ids = [id for id in settlement.ids(f"{block}/") if (m := _PART.fullmatch(id)) and m[1] == block]
-        self._tips = {id: self._versions_of(id) for id in ids}
+        self._tips = {id: self._versions_of(id) for id in _parts(settlement, block)}
         self._kept: dict[tuple[int, str, str], bytes] = {}  # states of versions that were compacted
         self._start, self._entries, self._left_out = self._find_start(self._find_entries())
         self._old: dict[int, list[_Entry]] = {}
@@ -226,7 +247,9 @@ class _Merging:
         folded = self._folded_alike()
         wanted: dict[str, Datum | None] = {}
         if folded is None:
-            folded = max(0, len(made) - chain.KEEP)
+            # Only a page says of a version that it was redacted or compacted.
+            lost = max((each.version.number for each in made if each.version.lost), default=0)
+            folded = max(len(made) - chain.KEEP, min(lost, len(made) - 1), 0)
             wanted |= self._packed(made[:folded])
         else:
             # The later of two snapshots that hold the same, and pages as they are.

@@ -44,17 +44,27 @@ class _Rewritten:
     said: list[str] = field(default_factory=list)
     spans: list[tuple[int, int, int, int]] = field(default_factory=list)  # peer, from, to, version
     redacted: list[Version] = field(default_factory=list)
+    begun: bool = False  # whether the documents have taken in anything
 
     def take(self, page: Page) -> Page:
         """A page without what is redacted; the documents have taken in all of it."""
-        if page.state and not any(page.updates):  # where the history begins that is kept
+        begins = self.begins(page)
+        if begins:
             self.whole, self.clean = Document.load(page.state), Document.load(page.state)
         versions, updates = [], []
         for version, update in zip(page.versions, page.updates, strict=True):
             versions.append(self._marked(version))
             updates.append(self._blank(version, update) if update else update)
-        state = self.clean.state() if page.state and any(page.updates) else page.state
+        self.begun = self.begun or begins or any(page.updates)
+        state = self.clean.state() if page.state and not begins else page.state
         return Page(versions, updates, state, page.kept)
+
+    def begins(self, page: Page) -> bool:
+        """Whether the history that is kept begins with a page: nothing is kept of what led to its state.
+
+        A page of versions that only say that something was rewritten has no updates either, but comes later.
+        """
+        return bool(page.state) and not any(page.updates) and not self.begun
 
     def _marked(self, version: Version) -> Version:
         if version.number not in self.wanted:
@@ -123,7 +133,7 @@ async def _redacted(chain: Chain, rewritten: _Rewritten) -> _Plan:
     old: list[str] = []
     for record in await chain._past.records():
         page = chain._past.read(record)
-        _check_kept(page, wanted)
+        _check_kept(page, wanted, rewritten.begins(page))
         made = rewritten.take(page)
         if record.value.last >= min(wanted) and (page.state or made.versions != page.versions):
             ops += [Delete(record.id, record.rev), chain.put_page(made, fresh)]
@@ -202,9 +212,8 @@ def _check_there(chain: Chain, wanted: frozenset[int]) -> None:
         )
 
 
-def _check_kept(page: Page, wanted: frozenset[int]) -> None:
+def _check_kept(page: Page, wanted: frozenset[int], begins: bool) -> None:
     """What is compacted may be part of what came after it, and cannot be told from the rest there."""
-    begins = bool(page.state) and not any(page.updates)
     lost = [
         each.number
         for each in page.versions

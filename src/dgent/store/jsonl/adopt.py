@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -264,16 +264,20 @@ class Adopting:
 
     # -- what is not a version ------------------------------------------------------------
 
-    def forget(self, hashes: Iterable[tuple[str, int]]) -> None:
-        """Erase records by the hashes of their ids, and let nothing of them come back."""
+    def forget(self, hashes: Iterable[tuple[str, int]], lines: Mapping[str, Sequence[str]]) -> None:
+        """Erase records by the hashes of their ids, and let nothing of them come back.
+
+        Where `lines` has a hash, only a record whose newest line is among them is erased.
+        """
         kernel = self._kernel
         wanted = dict(hashes)
+        self._cache.put_erased(wanted.items(), lines)
         ids = [id for (id,) in kernel._all("SELECT id FROM datum WHERE trail = 0")]
         known = [(self.store.head(id), wanted.get(kernel._hash(id).hex())) for id in ids]
         found = [
             row
             for row, rev in known
-            if row is not None and rev is not None and not self._cache.made_after(row.dk, rev)
+            if row is not None and rev is not None and self._is_meant(row, rev, lines)
         ]
         if found:
             before = kernel._all("SELECT h, last_rev FROM forgotten")
@@ -289,6 +293,14 @@ class Adopting:
         )
         kernel._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
         kernel._reload_everywhere()
+
+    def _is_meant(self, row: Row, rev: int, lines: Mapping[str, Sequence[str]]) -> bool:
+        """Check whether a record is the one that was forgotten at a rev, and not another one of its id."""
+        alone = lines.get(self._kernel._hash(row.id).hex())
+        if alone is None:
+            return not self._cache.made_after(row.dk, rev)
+        newest = self._cache.newest(row.dk)
+        return newest is not None and newest.sum in alone
 
     def thin(self, mark: Mark) -> None:
         """Apply a retention rule as it was applied elsewhere."""

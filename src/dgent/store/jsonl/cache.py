@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dgent.store.jsonl.folder import Format, Stamp
 from dgent.store.sqlite.kernel import SQLiteKernel
 
-VERSION = 3  # of the tables below and of what is derived from lines; another one is built anew
+VERSION = 4  # of the tables below and of what is derived from lines; another one is built anew
 PIECE = 4096  # so much of the beginning and the end of a file is compared before its tail is trusted
 
 _TABLES = """
@@ -29,12 +29,24 @@ CREATE TABLE IF NOT EXISTS j_mark (c TEXT PRIMARY KEY, seq INT NOT NULL) WITHOUT
 CREATE TABLE IF NOT EXISTS j_report (name TEXT NOT NULL, line INT NOT NULL, kind TEXT NOT NULL, text TEXT);
 CREATE TABLE IF NOT EXISTS j_pending (c TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (c, name));
 CREATE TABLE IF NOT EXISTS j_damaged (c TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS j_whole (h BLOB PRIMARY KEY, rev INT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS j_erased (sum TEXT PRIMARY KEY) WITHOUT ROWID;
 DROP TABLE IF EXISTS j_conflict;
 CREATE TABLE IF NOT EXISTS j_dispute (
     dk INTEGER PRIMARY KEY, rev INT NOT NULL, sums TEXT NOT NULL, fields TEXT
 );
 """
-_OWN = ("j_file", "j_line", "j_mark", "j_report", "j_pending", "j_damaged", "j_dispute")
+_OWN = (
+    "j_file",
+    "j_line",
+    "j_mark",
+    "j_report",
+    "j_pending",
+    "j_damaged",
+    "j_whole",
+    "j_erased",
+    "j_dispute",
+)
 _DERIVED = ("datum", "past", "commits", "ix", "entry", "schema", "lag", "forgotten")
 _PUT_FILE = (
     "INSERT INTO j_file (name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail)"
@@ -217,6 +229,23 @@ class Cache:
     def drop_lines(self, dk: int, below_rev: int) -> None:
         """Forget lines of versions that are no longer kept."""
         self._kernel._execute("DELETE FROM j_line WHERE dk = ? AND rev < ?", (dk, below_rev))
+
+    # -- what was forgotten ---------------------------------------------------------------
+
+    def put_erased(self, forgotten: Iterable[tuple[str, int]], lines: Mapping[str, Sequence[str]]) -> None:
+        """Note what was forgotten: hashes of ids with their last revs, and for some which lines alone."""
+        self._kernel._many(
+            "INSERT INTO j_whole (h, rev) VALUES (?, ?)"
+            " ON CONFLICT (h) DO UPDATE SET rev = max(rev, excluded.rev)",
+            [(bytes.fromhex(hashed), rev) for hashed, rev in forgotten if hashed not in lines],
+        )
+        sums = [(made,) for some in lines.values() for made in some]
+        self._kernel._many("INSERT OR IGNORE INTO j_erased (sum) VALUES (?)", sums)
+
+    def is_erased(self, hashed: bytes, after: int, made: str | None) -> bool:
+        """Whether a line was erased, by its sum, or by its id and the rev that it was made anew after."""
+        sql = "SELECT 1 FROM j_whole WHERE h = ? AND rev > ? UNION ALL SELECT 1 FROM j_erased WHERE sum = ?"
+        return bool(self._kernel._all(sql, hashed, after, made))
 
     # -- commits --------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dgent import clock, ids
+from dgent.store import merging
 from dgent.store.backend import KINDS
 from dgent.store.catalog import SchemaState
 from dgent.store.jsonl import filename
@@ -102,7 +103,23 @@ class Journal:
         gone = [erased[dk] for code, dk, _ in logged.ops if code & ~QUIET == FORGET]
         if gone:
             told["forget"] = [(self._kernel._hash(row.id).hex(), row.rev) for row in gone]
+            lines = {self._kernel._hash(row.id).hex(): self._erased_lines(row) for row in gone}
+            told["lines"] = {hashed: sums for hashed, sums in lines.items() if sums is not None}
+            self._cache.put_erased(told["forget"], told["lines"])
+            if not told["lines"]:
+                del told["lines"]
         return told
+
+    def _erased_lines(self, row: Row) -> list[str] | None:
+        """The lines of a forgotten record, if they alone are erased; None when its id stands for all.
+
+        Ids of records that a room settles jointly are numbers: another copy may have given the same id to
+        something else, which must not go with the deleted record that is erased here.
+        """
+        rules = None if row.live else merging.rules_of(schema := self._kernel.name(row.schema))
+        if rules is None or schema not in rules.joint:
+            return None
+        return sorted(self._cache.lines_of(row.dk))
 
     def add_line(
         self,

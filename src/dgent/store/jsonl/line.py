@@ -71,8 +71,9 @@ class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     `n` is how many record lines the commit has; absent, those that are there are all. `same` are ops
     that changed nothing, `past` ops whose lines were compacted away, `quiet` the places of those that
     stay off the feed, `gone` ops on records that were forgotten since, `forget` hashes of forgotten ids
-    with their last revs, `drops` the first kept revs of records after a retention rule, `floor` the
-    newest seq whose history is not whole.
+    with their last revs, `lines` for some of these hashes the sums of the lines that were erased, where
+    another copy may have given the id to something else, `drops` the first kept revs of records after a
+    retention rule, `floor` the newest seq whose history is not whole.
     """
 
     c: str
@@ -90,6 +91,7 @@ class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     quiet: list[int] = []
     gone: list[tuple[int, Literal["put", "delete"], int]] = []
     forget: list[tuple[str, int]] = []
+    lines: dict[str, list[str]] = {}
     drops: dict[str, int] = {}
     floor: int | None = None
     expired: datetime | None = None

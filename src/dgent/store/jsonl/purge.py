@@ -41,7 +41,9 @@ def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
 def is_forgotten(kernel: JSONLKernel, line: Line) -> bool:
     """Whether a line is of a record that was forgotten, and not of one made anew under its id."""
     # What somebody wrote by hand is in no commit, and was written knowing what is there.
-    return line.c is not None and kernel.forgotten_rev(line.id) > line.after
+    if line.c is None or not kernel.forgotten_rev(line.id):
+        return False
+    return kernel.cache.is_erased(kernel._hash(line.id), line.after, line.sum)
 
 
 def _judged(kernel: JSONLKernel, raw: bytes, texts: Sequence[bytes]) -> tuple[bool, Line | None]:

@@ -153,7 +153,8 @@ class Replay:
             line: Line = found.read.line
             there.update((found.read.sum, line.sum))
             newest[line.id] = max(line.rev, newest.get(line.id, 0))
-        forgotten = {h for mark in _marks(scans) for h, _ in mark.forget}
+        forgotten = {h for mark in _marks(scans) for h, _ in mark.forget if h not in mark.lines}
+        there.update(made for mark in _marks(scans) for some in mark.lines.values() for made in some)
         for name in (*whole, *gone):
             for made, (id, said) in self._cache.heads_in(name).items():
                 missing = made not in there and newest.get(id, 0) <= said
@@ -170,7 +171,7 @@ class Replay:
         news = self._news(scans, adopting)
         for group in news:
             if group.mark is not None and group.mark.forget:
-                adopting.forget(group.mark.forget)
+                adopting.forget(group.mark.forget, group.mark.lines)
         for group in sorted(news, key=lambda group: group.place):
             self._apply_group(group, adopting)
         adopting.finish(lambda ids: self._lineages(scans, ids), rebuilt, self._merged)

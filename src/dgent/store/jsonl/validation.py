@@ -72,6 +72,9 @@ def _check_mark(mark: Mark) -> None:
         _op("forget", 0, None, rev)
         if len(_hex("forget", hashed)) != HASH_BYTES:
             raise ValueError(f"forget must have hashes of {HASH_BYTES} bytes")
+    for hashed in mark.lines:
+        if len(_hex("lines", hashed)) != HASH_BYTES:
+            raise ValueError(f"lines must have hashes of {HASH_BYTES} bytes")
 
 
 def _check_commit(line: Line | Mark) -> None:
