@@ -5,6 +5,11 @@ WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
+
+# Tests start hundreds of programs. Where bytecode is switched off, each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
+
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := check

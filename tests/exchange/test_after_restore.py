@@ -220,7 +220,8 @@ async def test_a_file_deleted_before_a_restore_deletes_no_block(home: Home, tmp_
     assert "persona" in await home.texts() and (folder / "persona.md").exists()
 
 
-async def test_a_copy_that_is_newer_than_its_source_is_not_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("went_on", [0, 1, 5])
+async def test_a_copy_that_is_newer_than_its_source_is_not_cut(tmp_path: Path, went_on: int) -> None:
     """A file that was put back by hand has the same epoch as before."""
     source, target = tmp_path / "source.db", f"sqlite:///{tmp_path / 'target.db'}"
     async with dgent.open(f"sqlite:///{source}") as u:
@@ -231,6 +232,8 @@ async def test_a_copy_that_is_newer_than_its_source_is_not_cut(tmp_path: Path) -
         await copy(u, other)
     source.write_bytes(kept)
     async with dgent.open(f"sqlite:///{source}") as u, dgent.open(target) as other:
+        for n in range(went_on):  # the numbers are those of commits that the copy has, or higher
+            await u.put(dgent.Datum(f"later{n}"))
         with pytest.raises(Conflict, match="restored"):
             await copy(u, other)
         assert await other.exists("new")

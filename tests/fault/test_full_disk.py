@@ -206,3 +206,23 @@ async def test_killed_on_a_full_disk(disk: Disk) -> None:
     async with dgent.open(f"sqlite:///{path}") as u:
         assert set(acked) <= {datum.id for datum in await u.list(limit=None)}
     check_store(str(path))
+
+
+async def test_an_index_that_found_no_room_is_not_called_complete(disk: Disk) -> None:
+    """It is filled in the background, so whoever waits for it hears of the failure, now or later."""
+    path = disk.folder / "store.db"
+    async with dgent.open(f"sqlite:///{path}") as u:
+        note = dgent.Datum(schema=NOTE.name, schema_version=1, data={"n": 1, "owner": "ann"})
+        await u.put_many([note.replace(id=f"{i}") for i in range(3000)])
+        disk.fill(leave=60_000)  # enough to declare the index
+        u.register(NOTE)
+        assert await u.count() == 3000
+        while any(task.get_name().startswith("dgent-fill") for task in asyncio.all_tasks()):
+            await asyncio.sleep(0.01)
+        with pytest.raises(StorageFull):
+            await u.indexed()
+        disk.free()
+        await u.indexed()
+        schemas = {each.name: each for each in await u.schemas()}
+        assert not schemas[NOTE.name].building
+    check_store(str(path))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import dgent
@@ -34,6 +35,9 @@ async def _make(folder: Path) -> None:
     """A small store with every kind of line."""
     async with opened(folder, sync="on_close") as store:
         await store.declare(Declaration("note", 1, indexes=("n",), refs=("to",), history=3))
+        await put(
+            store, record("long", data={"text": "a long text, so that much of the damage hits data " * 9})
+        )
         await put(store, typed(NAMES[0], 1, tags=frozenset({"red", "blue"})))
         await put(store, typed(NAMES[1], 2), record(NAMES[2], 3), key="a key", note="why")
         content = record(NAMES[3], content=b"\x00\x01")
@@ -80,7 +84,7 @@ async def test_a_damaged_byte_costs_at_most_its_line(whole: Path, tmp_path: Path
     folder = _copy(whole, tmp_path / "s")
     async with opened(folder) as store:
         before = await _records(store)
-    assert len(before) == len(NAMES) - 1
+    assert len(before) == len(NAMES)
     shutil.rmtree(folder / ".cache")
     for name, at, byte in _spots(whole):
         raw = (whole / name).read_bytes()
@@ -118,7 +122,9 @@ _BAD = {
         {"tags": ["x"] * 3 + ["y" * 300]}, {"key": "zz"}, {"key": "abc"}, {"digest": "no hex"}, {"c": ""},
         {"c": "hand x"}, {"at": "0001-01-01T00:00:00+14:00"}, {"at": "2026-01-01T00:00:00"},
         {"created_at": "9999-12-31T23:59:59-14:00"}, {"created_at": "2026-01-01T00:00:00"}, {"data": [1]},
-        {"data": "text"}, {"data": None}, {"note": "a\0b"}, {"by": ""}, {"by": "y" * 999}, {"of": "x" * 9999},
+        {"data": "text"}, {"data": None}, {"data": msgspec.Raw(b'{"n":1e999}')},
+        {"data": msgspec.Raw(b'{"n":"a\xffb"}')}, {"data": msgspec.Raw(b'{"n\xff":1}')},
+        {"note": "a\0b"}, {"by": ""}, {"by": "y" * 999}, {"of": "x" * 9999},
         {"tags": [f"t{n}" for n in range(100)]}, {"seq": 2**63 - 1}, {"rev": 2**63 - 1}, {"kind": "x"},
     ],
     Mark: [
@@ -191,6 +197,17 @@ async def test_a_byte_order_mark_costs_nothing(whole: Path, tmp_path: Path) -> N
         await store.rewrite(history=True)
         assert await _records(store) == before
     assert not any(path.read_bytes().startswith(b"\xef\xbb\xbf") for path in folder.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\\ud800"], ids=repr)
+async def test_data_that_is_not_unicode_costs_its_line(whole: Path, tmp_path: Path, text: bytes) -> None:
+    folder = _copy(whole, tmp_path / "s")
+    raw = (folder / "_none.jsonl").read_bytes()
+    (folder / "_none.jsonl").write_bytes(raw.replace(b"long text", b"long " + text))
+    async with opened(folder) as store:
+        assert set(NAMES) - {NAMES[3]} == (await _records(store)).keys()
+        assert {(each.line, each.kind) for each in (await store.oddities())[0]} == {(1, "bad line")}
+        await put(store, record("after", 1))
 
 
 # -- commits that lost a line -------------------------------------------------------------

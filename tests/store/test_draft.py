@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from dgent import Datum
+from dgent.store.backend import Commit, Delete, Op, Put
+from dgent.store.ledger import prepare
 from dgent.store.row import draft
 
 
@@ -32,3 +34,21 @@ def test_members_of_an_enum_become_their_texts_for_whoever_comes_next() -> None:
     for made in (first, second):
         assert made.tags == '["calm-as-a-test"]'
         assert [type(tag) for tag in made.tag_list] == [str]
+
+
+_RICH = Datum(
+    "a", data={"b": 1, "a": "ü"}, tags=frozenset({"y", "x"}), extra={"z": 1, "y": 2}, content=b"raw"
+)
+
+
+@pytest.mark.parametrize(
+    ("ops", "digest"),
+    [
+        ((Put(_RICH, expect=3), Delete("b")), "8151410a6933d7e0c143c75cf59e035e"),
+        ((Delete("b"),), "a4a0a724c15d4e853d01e268bafb45d3"),
+    ],
+)
+def test_the_digest_of_a_keyed_commit_never_changes(ops: tuple[Op, ...], digest: str) -> None:
+    """Stores keep it, and know by it whether a key is used again for something else."""
+    found = prepare(Commit(ops, author="ann", key="k")).digest
+    assert found is not None and found.hex() == digest

@@ -26,6 +26,7 @@ from dgent.store.backend import EVERY_ROOM, Change, Commit, Delete, Op, Put
 from dgent.store.upkeep import Pace, Progress
 from dgent.universe import feed
 from dgent.universe.contracts import Contracts
+from dgent.universe.position import time_of
 from dgent.universe.universe import Universe
 
 BATCH = 500
@@ -39,8 +40,9 @@ class Mark:
     """How far a copy is: the source, and the last of its commits that the target has.
 
     `step` counts the target's own commits, so that each of them changes the mark: what was written
-    later than the mark was written by somebody else. The stored mark also has `forgets`, unless the copy was
-    made before copies followed what their source forgets.
+    later than the mark was written by somebody else. The stored mark also has `at`, the time of the commit
+    where it is known, by which a source that was restored is recognized; and `forgets`, unless the copy
+    was made before copies followed what their source forgets.
     """
 
     source: str
@@ -117,6 +119,7 @@ class _Copying:
         self.seq = 0 if mark is None else int(mark.data["seq"])
         self._step = 0 if mark is None else int(mark.data["step"])
         self._at: int | None = None  # of the source's commit that is repeated, or was repeated last
+        self._time = "" if mark is None else str(mark.data.get("at", ""))  # of the source's commit `seq`
         self._follows_forgets = mark is None or bool(mark.data.get("forgets"))
         self._forgot = self.seq  # what the source forgot up to this commit is forgotten in the target
         self.commits = 0  # that were replayed
@@ -159,11 +162,10 @@ class _Copying:
         """Replay what is new until now; the last commit."""
         seq = await self.source.seq()
         if self.seq > seq:
-            # What the copy has more would be deleted, and may be nowhere else.
-            raise Conflict(
-                f"the copy has commits up to {self.seq}, and the source only up to {seq}: it was restored",
-                hint="copy to an empty place; what is newer is in this copy",
-            )
+            raise _restored(f"the copy has commits up to {self.seq}, and the source only up to {seq}")
+        now = await time_of(self.source.backend, self.seq) if self._time else ""
+        if now and now != self._time:
+            raise _restored(f"commit {self.seq} is another one in the source than in the copy")
         pace.total = self.commits + seq - self.seq
         while self.seq < seq:
             for change in await self.next_changes(seq):
@@ -221,7 +223,7 @@ class _Copying:
             elif item.op == "delete" and item.id is not None:
                 ops.append(Delete(item.id))
         self._at = clock.to_us(change.at)
-        await self._commit(ops, change.author, change.note, change.seq)
+        await self._commit(ops, change.author, change.note, change.seq, clock.text(change.at))
 
     async def _forget(self, at_us: int = 0) -> None:
         """Forget in the target what the source has forgotten until now, no earlier than its last commit."""
@@ -229,12 +231,21 @@ class _Copying:
         await forget_gone(self.source, self.target, at_us)
         self._forgot = until
 
-    async def _commit(self, ops: Sequence[Op], author: str, note: str | None, seq: int) -> None:
+    async def _commit(
+        self, ops: Sequence[Op], author: str, note: str | None, seq: int, time: str = ""
+    ) -> None:
         if seq == self.seq and not ops:
             return
+        self._time = time or (self._time if seq == self.seq else "")
         mark = Datum(
             f"dgent.copy:{self._name}",
-            data={"source": self._name, "seq": seq, "step": self._step + 1, "forgets": True},
+            data={
+                "source": self._name,
+                "seq": seq,
+                "step": self._step + 1,
+                "forgets": True,
+                "at": self._time,
+            },
             author="system",
             schema=MARK.name,
             schema_version=MARK.version,
@@ -301,6 +312,11 @@ class _Copying:
                     batch = []
         if batch:
             yield batch
+
+
+def _restored(why: str) -> Conflict:
+    """What the copy has more would be deleted, and may be nowhere else."""
+    return Conflict(f"{why}: it was restored", hint="copy to an empty place; what is newer is in this copy")
 
 
 async def _refuse_strangers(target: Universe, mark: Datum) -> None:

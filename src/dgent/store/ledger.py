@@ -113,18 +113,28 @@ def key_bytes(key: str) -> bytes:
 
 
 def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
-    """What a keyed commit is about; the creation time is left out because a retry has another."""
-    parts: list[object] = []
-    for op, made in zip(ops, drafts, strict=True):
-        if made is None:
-            parts.append([type(op).__name__, op.id, op.expect])
-        else:
-            body = codec.canonical(made.plain).decode()
-            content = hashlib.blake2b(made.content or b"").hexdigest()
-            extra = None if made.x is None else codec.canonical(codec.decode(made.x)).decode()
-            envelope = [made.id, made.schema, made.sv, made.author, made.source, made.parent, made.tags]
-            parts.append(["Put", op.expect, *envelope, extra, body, content])
-    return hashlib.blake2b(codec.encode(parts), digest_size=16).digest()
+    """What a keyed commit is about; the creation time is left out because a retry has another.
+
+    It is the hash of one JSON list, which is never made as a whole: a commit may be large.
+    """
+    digest = hashlib.blake2b(b"[", digest_size=16)
+    for number, (op, made) in enumerate(zip(ops, drafts, strict=True)):
+        if number:
+            digest.update(b",")
+        digest.update(codec.encode(_told(op, made)))
+    digest.update(b"]")
+    return digest.digest()
+
+
+def _told(op: Op, made: Draft | None) -> list[object]:
+    """What the digest of a commit covers of one op."""
+    if made is None:
+        return [type(op).__name__, op.id, op.expect]
+    body = codec.canonical(made.plain).decode()
+    content = hashlib.blake2b(made.content or b"").hexdigest()
+    extra = None if made.x is None else codec.canonical(codec.decode(made.x)).decode()
+    envelope = [made.id, made.schema, made.sv, made.author, made.source, made.parent, made.tags]
+    return ["Put", op.expect, *envelope, extra, body, content]
 
 
 class _Verdict(msgspec.Struct, frozen=True, gc=False):

@@ -231,7 +231,7 @@ class Universe:
         """How many live records there are of each stored version of a schema."""
 
     def indexed(self) -> None:
-        """Wait until every old record is in the declared indexes."""
+        """Wait until every old record is in the declared indexes; where that has failed, try again."""
 
     def drop_index(self, schema: str, path: str) -> None:
         """Give up a declared index."""

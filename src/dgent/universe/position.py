@@ -17,7 +17,7 @@ async def position_of(backend: Backend) -> str:
     if not epoch:
         return ""
     seq = await backend.last_seq()
-    return f"{epoch.hex()}:{seq}:{await _time(backend, seq)}"
+    return f"{epoch.hex()}:{seq}:{await time_of(backend, seq)}"
 
 
 async def is_in_past(backend: Backend, position: str) -> bool:
@@ -29,11 +29,11 @@ async def is_in_past(backend: Backend, position: str) -> bool:
     seq = int(number)
     if seq > await backend.last_seq():
         return False
-    now = await _time(backend, seq)
+    now = await time_of(backend, seq)
     return not (time and now) or time == now
 
 
-async def _time(backend: Backend, seq: int) -> str:
+async def time_of(backend: Backend, seq: int) -> str:
     """The time of a commit; "" when the log does not show it."""
     try:
         found = await backend.changes(seq - 1, 1) if seq > 0 else []

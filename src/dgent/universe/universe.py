@@ -80,6 +80,7 @@ class Universe:
         self.keepers: dict[str, history.Keeper] = {}  # rooms in use here, by name
         self.rules: dict[str, Rule] = {}  # who may read what a room owns, by the room's name
         self._fills: set[asyncio.Task[None]] = set()
+        self._unfilled: set[str] = set()  # schemas whose indexing failed, until someone waits for it
 
     # -- lifecycle ------------------------------------------------------------------------
 
@@ -207,7 +208,13 @@ class Universe:
     def _start_fill(self, schema: str) -> None:
         task = asyncio.get_running_loop().create_task(self._fill(schema), name=f"dgent-fill-{schema}")
         self._fills.add(task)
-        task.add_done_callback(self._fills.discard)
+        task.add_done_callback(lambda task: self._end_fill(schema, task))
+
+    def _end_fill(self, schema: str, task: asyncio.Task[None]) -> None:
+        """Remember a failure for whoever waits for the index; nobody else misses it."""
+        self._fills.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._unfilled.add(schema)
 
     async def _fill(self, schema: str) -> None:
         """Index old records in the background; queries are right meanwhile, only slower."""
@@ -215,8 +222,10 @@ class Universe:
             await asyncio.sleep(0)
 
     async def indexed(self) -> None:
-        """Wait until every old record is in the declared indexes."""
+        """Wait until every old record is in the declared indexes; where that has failed, try again."""
         await self._ready()
+        while self._unfilled:
+            self._start_fill(self._unfilled.pop())
         if self._fills:
             # Not `gather`: whoever stops waiting must not stop the work.
             done, _ = await asyncio.wait(self._fills)

@@ -155,17 +155,11 @@ class Adopting:
             x = codec.encode(line.extra) if line.extra else None
             tags = codec.encode(sorted(line.tags)).decode() if line.tags else "[]"
             return bytes(line.data), x, tags
-        try:
-            data: Any = msgspec.json.decode(line.data)
-        except msgspec.MsgspecError as error:
-            raise InputError(str(error)) from None
-        if not isinstance(data, dict):
-            raise InputError("its data is not a map")
         made = rows.draft(
             Datum(
                 id=line.id,
                 created_at=line.created_at or line.at or clock.now(),
-                data=data,
+                data=msgspec.json.decode(line.data),
                 content=line.content,
                 tags=frozenset(line.tags),
                 author=line.author,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dgent import clock, ids
 from dgent.errors import DgentError
 from dgent.model import path as paths
@@ -48,9 +50,18 @@ def _check_line(line: Line) -> None:
         ids.check_id(line.parent_id, "parent_id")
     if line.tags:
         ids.check_tags(line.tags)
-    if not bytes(line.data).startswith(b"{"):
-        raise ValueError("data must be an object")
+    _check_data(line)
     _check_commit(line)
+
+
+def _check_data(line: Line) -> None:
+    """Check what was left as it stands: also its texts must be UTF-8, and its numbers within bounds."""
+    try:
+        data = msgspec.json.decode(line.data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ValueError(f"data cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError("data must be an object")
 
 
 def _check_mark(mark: Mark) -> None:
