@@ -107,8 +107,8 @@ async def test_every_strategy_stores(tmp_path: Path, sync: str) -> None:
         assert len(await found(store, limit=None)) == 10
 
 
-@pytest.mark.parametrize("url", ["jsonl:", "jsonl:///", "jsonl:x?sync=never", "jsonl:x?wat=1", "jsonl:x?sync_every=many",
-                                 "jsonl:x?sync_every=0"])  # fmt: skip
+@pytest.mark.parametrize("url", ["jsonl:", "jsonl:///", "jsonl:x?sync=never", "jsonl:x?wat=1",
+                                 "jsonl:x?sync_every=many", "jsonl:x?sync_every=0"])  # fmt: skip
 def test_settings_that_make_no_sense(url: str) -> None:
     with pytest.raises(InputError):
         backend_for(url)
