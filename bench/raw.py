@@ -16,7 +16,7 @@ import msgspec
 from bench.record import AUTHOR, SCHEMA, Note, Sample
 from dgent import Datum, clock, ids
 from dgent.model import order
-from dgent.store.catalog import number_key
+from dgent.store.engine.catalog import number_key
 
 _DATUM = (
     "INSERT INTO datum (dk, id, rev, seq, live, t, at, schema, sv, author, tags, enc, data)"

@@ -19,9 +19,12 @@ from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, pa
 import dgent
 from dgent import blocks, errors
 from dgent import cupboard as room
-from dgent.blocks import cards, structured_edits, text_edits
-from dgent.blocks import section as section_kind
-from dgent.cupboard import crumbs, links, metadatas, properties, stashes, trails
+from dgent.blocks import records
+from dgent.blocks.edit import section as section_kind
+from dgent.blocks.edit import structured
+from dgent.blocks.edit import text as text_edits
+from dgent.cupboard.tables import crumb, link, metadata, stash, trail
+from dgent.cupboard.tables import property as properties
 from dgent.model import lens
 from dgent.store import backend
 from dgent.universe import focus, relation, upgrade
@@ -327,14 +330,14 @@ def errors_page() -> str:
 
 
 TABLES: dict[str, type] = {
-    "crumbs": crumbs.Crumbs,
-    "trails": trails.Trails,
+    "crumbs": crumb.Crumbs,
+    "trails": trail.Trails,
     "properties": properties.Properties,
     "categories": properties.Categories,
-    "links": links.Links,
-    "stashes": stashes.Stashes,
-    "metadata": metadatas.Metadatas,
-    "schemas": metadatas.Schemas,
+    "links": link.Links,
+    "stashes": stash.Stashes,
+    "metadata": metadata.Metadatas,
+    "schemas": metadata.Schemas,
 }
 
 
@@ -375,9 +378,9 @@ def errors_of(module: Any) -> tuple[str, ...]:
 
 EDITS = {
     "Texts": text_edits.TextEdits,
-    "Maps and counters": structured_edits.FieldEdits,
-    "Lists and logs": structured_edits.ItemEdits,
-    "Trees": structured_edits.NodeEdits,
+    "Maps and counters": structured.FieldEdits,
+    "Lists and logs": structured.ItemEdits,
+    "Trees": structured.NodeEdits,
 }
 HANDLES: dict[type, str] = {blocks.Roster: "lib.agents", blocks.Groups: "lib.groups"}
 
@@ -402,7 +405,7 @@ def blocks_page() -> str:
         "blocking twin in `dgent.sync.blocks` has the same calls without `await`. `TEMPLATES` are the "
         f"templates there are, by name: {', '.join(f'`{name}`' for name in blocks.TEMPLATES)}.",
         described(Part(blocks.Library, "lib")),
-        *methods(Part(cards.Cards, "lib")),
+        *methods(Part(records.Cards, "lib")),
         described(Part(blocks.Block, "block")),
         *methods(Part(section_kind.Edits, "block")),
         *edits,

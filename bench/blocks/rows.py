@@ -14,7 +14,7 @@ from bench.plan import Plan, size_text
 from bench.stores import Stores
 from dgent import Datum, Universe
 from dgent.blocks import Block, Library
-from dgent.blocks.document import Document
+from dgent.blocks.document.document import Document
 
 LONG = 6_000  # characters; then half of it goes
 STEP = 50  # edits in a round

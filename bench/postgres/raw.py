@@ -17,7 +17,7 @@ from bench.postgres.databases import UNIVERSE
 from bench.record import AUTHOR, SCHEMA, Note, Sample
 from dgent import ids
 from dgent.model import order
-from dgent.store.catalog import number_key
+from dgent.store.engine.catalog import number_key
 
 U = UNIVERSE
 

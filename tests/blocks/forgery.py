@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from dgent.blocks.document import Document
+from dgent.blocks.document.document import Document
 
 HEAD = 22  # the magic, the checksum and the mode stand before what the bytes say
 _SEED = int.from_bytes(b"LORO", "little")

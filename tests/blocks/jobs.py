@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dgent.blocks import Library, chain
+from dgent.blocks import Library
+from dgent.blocks.history import log
 from dgent.store.postgres import backend as _postgres  # noqa: F401 - here, so that no worker imports it
 from dgent.universe.universe import open as open_universe
 from tests.fault.nursery import say
@@ -51,7 +52,7 @@ def edit_all(url: str, at: float, name: str, times: int) -> None:
 
 def scribble(url: str, name: str, fold: int) -> None:
     """Make blocks, edit the one of all and compact it until killed; say what is done. Folds come often."""
-    chain.FOLD, chain.KEEP = fold, 2
+    log.FOLD, log.KEEP = fold, 2
 
     async def work(lib: Library) -> None:
         notes = await lib.get("notes")

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from dgent import clock
-from dgent.blocks import Block, Library, chain, errors, retaining
+from dgent.blocks import Block, Library, errors
+from dgent.blocks.history import log, retain
 from dgent.errors import InputError
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FOLD", 16), ("KEEP", 4), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
 
 
 async def grown(library: Library, count: int = 60) -> tuple[Block, dict[int, str]]:
@@ -52,7 +53,7 @@ async def test_what_is_kept_is_as_it_was(lib: Library) -> None:
 async def test_every_version_can_be_where_the_kept_history_begins(
     quick: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FOLD", 4)
+    monkeypatch.setattr(log, "FOLD", 4)
     for keep in range(1, 14):
         block = await quick.create(f"notes{keep}", limit=100_000)
         texts = {1: ""}
@@ -97,8 +98,8 @@ async def test_checkpoints_are_kept_and_can_be_gone_back_to(quick: Library) -> N
 async def test_pages_of_checkpointed_versions_alone_are_kept(
     quick: Library, fold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FOLD", fold)
-    monkeypatch.setattr(chain, "KEEP", 1)
+    monkeypatch.setattr(log, "FOLD", fold)
+    monkeypatch.setattr(log, "KEEP", 1)
     block = await quick.create("notes", limit=100_000)
     texts: dict[int, str] = {}
     for number in range(2, 40):
@@ -251,7 +252,7 @@ async def test_what_was_redacted_and_compacted_can_be_undone_past(quick: Library
 
 
 async def test_a_rule_is_kept_from_then_on(quick: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retaining, "LEAST", 10)
+    monkeypatch.setattr(retain, "LEAST", 10)
     block = await quick.create("notes", limit=100_000)
     await block.append("named\n")
     await block.checkpoint("here")
@@ -276,7 +277,7 @@ async def test_a_rule_is_kept_from_then_on(quick: Library, monkeypatch: pytest.M
 async def test_an_edit_stands_when_leave_is_taken_while_its_rule_is_applied(
     quick: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retaining, "LEAST", 10)
+    monkeypatch.setattr(retain, "LEAST", 10)
     await grown(quick, 19)
     await quick.retain("notes", 10)
     await quick.agents.create("scribe")

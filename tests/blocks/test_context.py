@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent import clock
-from dgent.blocks import Library, cards, errors
-from dgent.blocks.budget import Part, estimate, fit
+from dgent.blocks import Library, errors, records
+from dgent.blocks.context.budget import Part, estimate, fit
+from dgent.blocks.context.wrapper import escaped, quoted, tag_name, wrapped
 from dgent.blocks.record import version_id
-from dgent.blocks.wrapper import escaped, quoted, tag_name, wrapped
 from dgent.errors import InputError
 from dgent.model.query import Query
 from tests.blocks.agents import Counting, Open, library, scout, scribe, u
@@ -266,7 +266,7 @@ async def test_only_headers_of_blocks_that_are_wanted_are_read(
     assert [each.label for each in await quick.list(kind="core")] == ["me"]
     assert [each.label for each in await quick.list(kind="log", shared=True)] == ["seen"]
     assert sorted(read) == ["me", "seen"]
-    monkeypatch.setattr(cards, "NEAR", 10)
+    monkeypatch.setattr(records, "NEAR", 10)
     read.clear()
     with pytest.raises(errors.BlockNotFound) as missing:
         await quick.get("noww")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.blocks import Library, errors
-from dgent.blocks.diff import lines
-from dgent.blocks.patch import patched
+from dgent.blocks.document.diff import lines
+from dgent.blocks.edit.text import patched
 from dgent.errors import InputError
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import dgent
-from dgent.blocks import Library, chain
+from dgent.blocks import Library
+from dgent.blocks.history import log
 from dgent.errors import VersionConflict
 from tests.blocks.conftest import Rival
 from tests.contract.columns import SETTINGS
@@ -18,7 +19,7 @@ from tests.contract.columns import SETTINGS
 def short_folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold early, so that a few versions show all of it."""
     for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
 
 
 async def test_history_folds_and_the_way_back(lib: Library, rival: Rival) -> None:

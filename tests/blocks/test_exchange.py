@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 import dgent
-from dgent.blocks import Library, Shape, Template, chain
+from dgent.blocks import Library, Shape, Template
+from dgent.blocks.history import log as chain
 from dgent.errors import Denied
 from dgent.exchange.backup import backup, restore
 from dgent.exchange.copy import mirror
-from dgent.exchange.jsonl import export, import_
+from dgent.exchange.export import export, import_
 from dgent.store.registry import Engine
 from tests.contract.columns import SETTINGS
 from tests.universe.conftest import engine

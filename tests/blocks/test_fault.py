@@ -11,7 +11,8 @@ import pytest
 
 import dgent
 from dgent import clock
-from dgent.blocks import Block, Library, Shape, Template, chain
+from dgent.blocks import Block, Library, Shape, Template
+from dgent.blocks.history import log as chain
 from dgent.errors import StorageFull
 from tests.fault.test_full_disk import Disk, disk
 

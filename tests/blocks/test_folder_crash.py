@@ -25,7 +25,7 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from dgent.blocks.folder.disk import Disk
-from dgent.blocks.folder.syncing import sync
+from dgent.blocks.folder.sync import sync
 from dgent.errors import Busy, Corrupt
 from dgent.universe.universe import Universe
 

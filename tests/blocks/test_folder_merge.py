@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.blocks import Block, Field, Library, Shape
-from dgent.blocks.document import Document
-from dgent.blocks.filling import fill
-from dgent.blocks.folder import content
-from dgent.blocks.folder.difference import Difference
-from dgent.blocks.folder.wording import splices
+from dgent.blocks.document.default import fill
+from dgent.blocks.document.document import Document
+from dgent.blocks.folder import format
+from dgent.blocks.folder.edits import Difference, splices
 from tests.blocks.agents import library, scout, u
 from tests.soak import times
 
@@ -73,10 +72,10 @@ def test_the_difference_of_two_values_makes_one_of_the_other(case: tuple[Shape, 
     copy = document.fork_at(document.frontiers)
     difference = Difference(copy)
     difference.apply(shape, before, after)
-    assert content.same(content.value_of(shape, copy), after)
+    assert format.same(format.value_of(shape, copy), after)
     document.join(copy)
     assert all(each.settle(document) for each in difference.held)
-    assert content.same(content.value_of(shape, document), after)
+    assert format.same(format.value_of(shape, document), after)
 
 
 def shuffled(nodes: list[Any], dice: random.Random) -> list[Any]:
@@ -159,7 +158,7 @@ async def test_random_edits_of_both_sides_are_all_there(seed: int, tmp_path: Pat
         await lib.sync(tmp_path)
         assert not await lib.sync(tmp_path)
         text = await block.text()
-        assert content.same_text(text, file.read_text())
+        assert format.same_text(text, file.read_text())
         assert tokens(text) == Counter({token(number) for number in range(1, made + 1)} - gone)
 
 
@@ -213,7 +212,7 @@ async def test_random_edits_of_a_list_are_all_there(seed: int, tmp_path: Path) -
         await lib.sync(tmp_path)
         assert not await lib.sync(tmp_path)
         items = (await block.value())["items"]
-        assert content.same(items, json.loads((tmp_path / "tasks.json").read_text()))
+        assert format.same(items, json.loads((tmp_path / "tasks.json").read_text()))
         titles = Counter(each["title"] for each in items)
         assert not [title for title, count in titles.items() if count > 1]
         assert not made - gone - titles.keys()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgent.blocks import Library
-from dgent.blocks.folder.names import MAX_BYTES, folded, label_of, stem_of
+from dgent.blocks.folder.format import MAX_BYTES, folded, label_of, stem_of
 from dgent.errors import Unavailable
 from tests.blocks.agents import Open, library, scout, u
 

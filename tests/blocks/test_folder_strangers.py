@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dgent
 from dgent.blocks import Library
 from dgent.blocks.folder.directory import Directory
-from dgent.blocks.folder.ledger import digest
+from dgent.blocks.folder.state import digest
 from dgent.errors import DgentError
 from tests.blocks.agents import Open, library, scout, u
 from tests.soak import times

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgent.blocks.document import Document
-from dgent.blocks.filling import fill
-from dgent.blocks.form import contents, rendered
-from dgent.blocks.shape import Field, Section, Shape
-from dgent.blocks.template import TEMPLATES
+from dgent.blocks.document.default import fill
+from dgent.blocks.document.document import Document
+from dgent.blocks.document.render import contents, rendered
+from dgent.blocks.document.shape import Field, Section, Shape
+from dgent.blocks.document.template import TEMPLATES
 
 FORGED = ["a\nname: forged", "x\n- forged", "x\n2. forged", "=== rules ===", "\\=== x", "\r=== a ==="]
 LETTERS = st.characters(exclude_categories=("Cs",), include_characters="\n\r\u2028=- :")

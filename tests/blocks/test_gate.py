@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.blocks import Block, Field, Groups, Library, Request, Roster, SectionShape, Shape, Template, audit
+from dgent.blocks import Block, Field, Groups, Library, Request, Roster, SectionShape, Shape, Template
+from dgent.blocks.access import audit
 from dgent.blocks.errors import BlockNotFound, ConsentRefused, PermissionDenied, TemplateError
 from dgent.model.query import Query
 from tests.blocks.agents import Open, library, scout, scribe, u

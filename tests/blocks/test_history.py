@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgent
-from dgent.blocks import Block, Library, Shape, Template, chain, document, errors, past
-from dgent.blocks.shape import Section
+from dgent.blocks import Block, Library, Shape, Template, errors
+from dgent.blocks.document import document
+from dgent.blocks.document.shape import Section
+from dgent.blocks.history import log, pack
 from dgent.errors import InputError, VersionConflict
 from tests.blocks.agents import before_commit
 
@@ -139,8 +141,8 @@ async def test_edits_at_the_same_time_are_all_there(library: Library) -> None:
 
 
 async def test_folding_loses_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "FOLD", 8)
-    monkeypatch.setattr(chain, "KEEP", 3)
+    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "KEEP", 3)
     block = await library.create("notes", limit=10_000)
     late = await library.get("notes")
     await late.text()
@@ -165,8 +167,8 @@ async def test_folding_loses_nothing(library: Library, monkeypatch: pytest.Monke
 async def test_one_behind_a_fold_does_not_write_under_an_old_number(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FOLD", 4)
-    monkeypatch.setattr(chain, "KEEP", 1)
+    monkeypatch.setattr(log, "FOLD", 4)
+    monkeypatch.setattr(log, "KEEP", 1)
     block = await library.create("notes", limit=10_000)
     late = await library.get("notes")
     await late.text()
@@ -191,7 +193,7 @@ async def test_an_edit_made_beside_folded_versions_is_viewed(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("FOLD", 4), ("KEEP", 1), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
     block = await library.create("notes", text="0.")
     slow = await Library(library._universe, agent="scout").get("notes")
 
@@ -285,19 +287,19 @@ async def test_only_pages_with_the_wanted_versions_are_read(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
     block = await library.create("notes")
     for n in range(60):
         await block.append(f"{n} ")
     whole = await block.history()
     read: list[int] = []
-    unpack = past.unpack
+    unpack = pack.unpack
 
     def counted(block: str, first: int, last: int, content: bytes) -> Any:
         read.append(last)
         return unpack(block, first, last, content)
 
-    monkeypatch.setattr(past, "unpack", counted)
+    monkeypatch.setattr(pack, "unpack", counted)
     assert await block.history(2) == whole[:2] and not read
     for limit in (0, 1, 5, 20, 61, 100):
         assert await block.history(limit) == whole[:limit]

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgent.blocks import Block, Library, chain
-from dgent.blocks.document import Document
+from dgent.blocks import Block, Library
+from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt
+from dgent.blocks.history import log
 from dgent.blocks.record import page_id, snapshot_id, version_id
 from dgent.errors import Corrupt, DgentError
 from dgent.model.datum import Datum
@@ -40,7 +41,7 @@ DATA: dict[str, dict[str, Any]] = {"no fields": {}, "other types": {"version": "
 async def folded(quick: Library, monkeypatch: pytest.MonkeyPatch) -> Block:
     """A block with pages, a snapshot and versions after it; and another one that nobody damages."""
     for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
     await quick.create("other", kind="core", text="the others are well")
     block = await quick.create("notes", kind="core")
     for n in range(40):

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.blocks import Block, Library, Redaction, chain, document
+from dgent.blocks import Block, Library, Redaction
+from dgent.blocks.document import document
 from dgent.blocks.errors import NoMatch, VersionNotFound
+from dgent.blocks.history import log
 from dgent.errors import InputError
 from tests.soak import times
 
@@ -72,7 +74,7 @@ async def keep_some(rng: random.Random, block: Block, named: dict[str, int]) -> 
 async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     for name, value in (("FOLD", rng.randint(2, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
     monkeypatch.setattr(document, "MAX_REVERTED", rng.choice((0, 10, 4_000)))
     monkeypatch.setattr(document, "PIECE", rng.choice((2, 1_000)))
     async with dgent.open("memory:") as u:
@@ -118,7 +120,7 @@ async def test_every_version_is_what_is_left_of_its_lines(seed: int, monkeypatch
     """Lines that are only appended: each version has those before it, without what was redacted."""
     rng = random.Random(seed)
     for name, value in (("FOLD", rng.randint(2, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
     async with dgent.open("memory:") as u:
         library = Library(u, agent="scout")
         handles = [await library.create("notes", limit=10**6), await library.get("notes")]

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgent
-from dgent.blocks import Block, Library, chain, errors
+from dgent.blocks import Block, Library, errors
+from dgent.blocks.history import log
 from tests.blocks.agents import before_commit
 from tests.blocks.conftest import Rival
 
@@ -114,7 +115,7 @@ def test_any_edits_one_after_the_other_are_those_of_one_writer(texts: Any, items
 async def run_programs(texts: Any, items: Any, fields: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
-            patch.setattr(chain, name, value)
+            patch.setattr(log, name, value)
         async with dgent.open("memory:") as u:
             lib = Library(u, agent="scout")
             for label, document in (("t", "text"), ("l", "list"), ("m", "map")):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dgent.blocks import Block, Library, chain, errors
-from dgent.blocks.document import Document
-from dgent.blocks.page import unpack
+from dgent.blocks import Block, Library, errors
+from dgent.blocks.document.document import Document
+from dgent.blocks.history import log
+from dgent.blocks.history.pack import unpack
 from dgent.errors import InputError
 from dgent.model.query import Query
 
@@ -90,8 +91,8 @@ async def test_lines_are_not_joined(quick: Library) -> None:
 async def test_messages_and_notes_can_be_cleared(
     lib: Library, tmp_path: Path, folded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FOLD", 4)
-    monkeypatch.setattr(chain, "KEEP", 1)
+    monkeypatch.setattr(log, "FOLD", 4)
+    monkeypatch.setattr(log, "KEEP", 1)
     block = await lib.create("notes", text="one\n")
     await block.append("the key\n", message=f"keep {SECRET}")
     await block.append("two\n", message="as always")
@@ -123,7 +124,7 @@ async def test_folded_versions_pages_states_and_snapshots(
     quick: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("FOLD", 8), ("KEEP", 4), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
     block = await quick.create("notes", limit=100_000)
     for number in range(60):
         await block.append(f"{SECRET}\n" if number == 30 else f"line {number}\n")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import dgent
-from dgent.blocks import Block, Library, chain
+from dgent.blocks import Block, Library
+from dgent.blocks.history import log
 from dgent.store.sqlite import shared
 
 SECRETS = [f"secret-number-{n}-of-many" for n in range(8)]
@@ -58,7 +59,7 @@ async def test_concurrent_redacts_all_succeed(
 ) -> None:
     if small:
         for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
-            monkeypatch.setattr(chain, name, value)
+            monkeypatch.setattr(log, name, value)
     await grown(lib)
     others = [await (await rival()).get("notes") for _ in SECRETS]
     calls = [other.redact(version) for other, version in zip(others, versions_of(), strict=True)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dgent.blocks import Field, Library, Request, SectionShape, Shape, Template, errors
-from dgent.blocks.chain import Chain
-from dgent.blocks.document import Document
+from dgent.blocks.document.document import Document
+from dgent.blocks.history.log import Chain
 from dgent.errors import Conflict
 from dgent.universe.transaction import Transaction
 from tests.blocks.conftest import Rival

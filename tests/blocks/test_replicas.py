@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgent.blocks.document import Document
+from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt
 from tests.soak import times
 

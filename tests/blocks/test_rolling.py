@@ -10,8 +10,8 @@ import pytest
 
 from dgent import clock
 from dgent.blocks import Library, Shape, Template, errors
-from dgent.blocks.form import entry_line
-from dgent.blocks.template import ROLLING_LOG
+from dgent.blocks.document.render import entry_line
+from dgent.blocks.document.template import ROLLING_LOG
 from dgent.errors import InputError
 from tests.blocks.conftest import Rival
 

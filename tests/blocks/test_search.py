@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.blocks import Library, SectionShape, Shape, Template
+from dgent.blocks.context.search import _snippet, words
 from dgent.blocks.errors import EntryNotFound, PermissionDenied
-from dgent.blocks.search import _snippet, words
 from dgent.errors import InputError
 from tests.blocks.agents import Counting, Open, library, scout, scribe, u
 

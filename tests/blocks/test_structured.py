@@ -329,7 +329,7 @@ async def test_a_composite_goes_back_as_a_whole(quick: Library) -> None:
 async def test_an_edit_that_could_not_be_read_again_is_refused(
     quick: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dgent.blocks.document.MAX_UPDATE_BYTES", 2000)
+    monkeypatch.setattr("dgent.blocks.document.document.MAX_UPDATE_BYTES", 2000)
     block = await quick.create("big", limit=10**9, text="fits")
     with pytest.raises(errors.LimitExceeded, match="2000 bytes"):
         await block.append("".join(map(chr, range(1000, 4000))))

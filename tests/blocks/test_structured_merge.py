@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgent.blocks.checking import measure, record
-from dgent.blocks.document import Document
+from dgent.blocks.document.default import fill
+from dgent.blocks.document.document import Document
+from dgent.blocks.document.render import contents, rendered
+from dgent.blocks.document.shape import Field, Section, Shape, container, field_container
+from dgent.blocks.document.validate import measure, record
 from dgent.blocks.errors import NoMatch
-from dgent.blocks.filling import fill
-from dgent.blocks.form import contents, rendered
-from dgent.blocks.shape import Field, Section, Shape, container, field_container
 from dgent.errors import InputError
 
 TASKS = Shape("list", (Field("title", required=True), Field("done", "boolean", default=False)), max_items=5)

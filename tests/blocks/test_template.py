@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from dgent.blocks import TEMPLATES, Field, Library, SectionShape, Shape, Template, errors
-from dgent.blocks import shape as shapes
-from dgent.blocks.checking import check_shape
-from dgent.blocks.custom import of_dataclass, of_schema
+from dgent.blocks.document import shape as shapes
+from dgent.blocks.document.custom import of_dataclass, of_schema
+from dgent.blocks.document.validate import check_shape
 
 FIRST: dict[str, Any] = {
     "organization": {"name": "Acme", "policies": ["be kind"]},
@@ -276,7 +276,7 @@ async def test_a_block_keeps_its_shape_when_the_template_changes(
 ) -> None:
     await quick.create("tasks", template="task_list")
     later = Template("task_list", Shape("list", items="text"))
-    monkeypatch.setattr("dgent.blocks.template.TEMPLATES", {"task_list": later})
+    monkeypatch.setattr("dgent.blocks.document.template.TEMPLATES", {"task_list": later})
     old = await quick.get("tasks")
     await old.append({"title": "still with fields"})
     new = await quick.create("more", template="task_list")

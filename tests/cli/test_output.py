@@ -8,10 +8,10 @@ import time
 import msgspec
 import pytest
 
-from dgent.doors.cli import paint
-from dgent.doors.cli.progress import line
+from dgent.doors.cli import style
+from dgent.doors.cli.session import line
 from dgent.errors import DgentError
-from dgent.exchange import place
+from dgent.exchange import folders
 from dgent.verbs.outcome import TABLE, outcome_of
 from tests.cli.terminal import Terminal, on_a_terminal
 
@@ -143,7 +143,7 @@ def test_the_doctor_finds_what_a_killed_process_left(dgent_: Terminal) -> None:
     dgent_("remember", "x", "--id", "a")
     left = dgent_.store.parent.parent / ".twin.making"
     left.mkdir()
-    (left / place.MARKER).touch()
+    (left / folders.MARKER).touch()
     (left / "membrane.db").write_bytes(b"half")
     told = dgent_("doctor", "--json")
     (found,) = [each for each in told.data["findings"] if each["subject"] == "leftovers"]
@@ -229,16 +229,16 @@ def test_words_for_times_and_sizes() -> None:
 
     now = clock.now()
     told = {1: "just now", 61: "1 minute ago", 7300: "2 hours ago", 3 * 86400: "3 days ago"}
-    assert {seconds: paint.ago(now - timedelta(seconds=seconds)) for seconds in told} == told
-    assert paint.ago(now + timedelta(days=1)) == "in the future"
-    assert [paint.size(n) for n in (0, 999, 1000, 1234567)] == ["0 B", "999 B", "1.0 KB", "1.2 MB"]
+    assert {seconds: style.ago(now - timedelta(seconds=seconds)) for seconds in told} == told
+    assert style.ago(now + timedelta(days=1)) == "in the future"
+    assert [style.size(n) for n in (0, 999, 1000, 1234567)] == ["0 B", "999 B", "1.0 KB", "1.2 MB"]
 
 
 def test_columns_keep_to_the_width() -> None:
     rows = [["a", "日本語" * 40, "z"], ["b" * 10, "short", "y"]]
-    lines = paint.table(paint.Paint(False, 60), ("one", "two", "three"), rows, last=1)
-    assert all(paint.width(each) <= 60 for each in lines)
-    assert paint.cut("x\ny  z", 10) == "x y z"
+    lines = style.table(style.Paint(False, 60), ("one", "two", "three"), rows, last=1)
+    assert all(style.width(each) <= 60 for each in lines)
+    assert style.cut("x\ny  z", 10) == "x y z"
 
 
 def test_two_processes_and_the_last_word(dgent_: Terminal) -> None:

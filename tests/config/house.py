@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dgent import config
+from dgent.config import settings
 
 
 class House:
@@ -16,7 +16,7 @@ class House:
         self.project = self.home / "work" / "project"
         self.project.mkdir(parents=True)
         self.environment = {"HOME": str(self.home)}
-        self.places = config.places(self.environment)
+        self.places = settings.places(self.environment)
         self.user_file = self.places.config / "config.toml"
         self.project_file = self.project / ".dgent" / "config.toml"
 
@@ -26,11 +26,11 @@ class House:
     def ours(self, text: str | bytes, name: str = "config.toml") -> Path:
         return _write(self.project_file.with_name(name), text)
 
-    def load(self, cwd: Path | None = None, **given: Any) -> config.Settings:
+    def load(self, cwd: Path | None = None, **given: Any) -> settings.Settings:
         """What `load` finds from the project's folder; names in capitals are variables."""
         variables = {name: given.pop(name) for name in list(given) if name.isupper()}
         environment = {**self.environment, **variables}
-        return config.load(environment=environment, cwd=cwd or self.project, **given)
+        return settings.load(environment=environment, cwd=cwd or self.project, **given)
 
     def store(self, name: str) -> str:
         return f"sqlite:///{self.places.data}/constellations/{name}/membrane.db"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dgent import config, settingfile
+from dgent.config import file
+from dgent.config import settings as config
 from dgent.errors import ConfigError, InputError
 from tests.config.house import House
 
@@ -343,7 +344,7 @@ def test_what_is_not_a_file(house: House) -> None:
 
 
 def test_a_file_without_end(house: House) -> None:
-    house.user("#" * (settingfile.MAX_BYTES + 1))
+    house.user("#" * (file.MAX_BYTES + 1))
     assert "more than" in house.load().warnings[0]
 
 
@@ -521,8 +522,8 @@ def test_a_constellation_from_a_variable(house: House) -> None:
     ],
 )
 def test_mask(text: str, masked: str) -> None:
-    assert settingfile.mask(text) == masked
-    assert settingfile.mask(masked) == masked
+    assert file.mask(text) == masked
+    assert file.mask(masked) == masked
 
 
 # -- a store that may be away ---------------------------------------------------------------

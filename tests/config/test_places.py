@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dgent
-from dgent import config
+from dgent.config import settings as config
 from dgent.errors import ConfigError, InputError
 from tests.config.house import House
 
@@ -182,7 +182,7 @@ async def test_what_opening_makes_is_private(house: House, monkeypatch: pytest.M
 
 
 def test_it_loads_little() -> None:
-    code = "import sys, dgent.config as c; c.load(); print(*sys.modules)"
+    code = "import sys, dgent.config.settings as c; c.load(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {
         "asyncio",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgent import config
+from dgent.config import settings as config
 from dgent.errors import ConfigError, InputError
 from tests.config.house import House
 

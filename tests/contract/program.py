@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from dgent import clock
 from dgent.errors import DgentError
+from dgent.model.contract.lookup import Lookup
+from dgent.model.contract.shape import Shape
 from dgent.model.datum import Datum
-from dgent.model.lookup import Lookup
 from dgent.model.query import Query
-from dgent.model.shape import Shape
-from dgent.store import retention
 from dgent.store.backend import (
     LIVE,
     Backend,
@@ -32,6 +31,7 @@ from dgent.store.backend import (
     Shaped,
     View,
 )
+from dgent.store.engine import prune
 from dgent.testing.contract import DAY, STORED, Steps
 from tests.contract.model import Model, exact
 
@@ -241,5 +241,5 @@ def slow_clock() -> Iterator[SlowClock]:
     slow = SlowClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now_us", slow.now_us)
-        patch.setattr(retention, "FILL_BATCH", 2)
+        patch.setattr(prune, "FILL_BATCH", 2)
         yield slow

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dgent import Query
-from dgent.store import plan as planning
 from dgent.store.backend import STORED, Declaration, View
-from dgent.store.kernel import Reading
+from dgent.store.engine import plan as planning
+from dgent.store.engine.kernel import Reading
 from dgent.store.memory.backend import MemoryBackend
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.testing.contract import Steps, put, typed

@@ -14,7 +14,7 @@ import pytest
 
 import dgent
 from dgent.store.backend import Check, Commit, Committed, Delete, Put, Written
-from dgent.store.ledger import prepare
+from dgent.store.engine.commit import prepare
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pytest
 
 import dgent
 from dgent import clock
-from dgent.cupboard import Crumb, Cupboard, errors, leasing
+from dgent.cupboard import Crumb, Cupboard, errors
+from dgent.cupboard import lease as leasing
 from dgent.verbs.caller import Caller
 from dgent.verbs.path import invoke
 from tests.cupboard.conftest import Hours, Rival

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.cupboard import Crumb, Cupboard, Link, errors
-from dgent.cupboard.draft import Draft
-from dgent.cupboard.links import add_link
+from dgent.cupboard.change import Draft
 from dgent.cupboard.record import LinkRecord
+from dgent.cupboard.tables.link import add_link
 from tests.soak import times
 
 Edges = list[tuple[int, int]]

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 import dgent
 from dgent import clock
 from dgent.cupboard import Crumb, Cupboard, Link, Property, Stash, Trail
-from dgent.cupboard.entity import Entity
+from dgent.cupboard.tables.entity import Entity
 from dgent.errors import Conflict, UndoConflict
 from tests.contract.columns import SETTINGS
 from tests.cupboard.model import KINDS, Model, ModelCrumb, ModelStash, Refused

@@ -10,7 +10,7 @@ import pytest
 
 import dgent
 from dgent.cupboard import Category, Crumb, Cupboard, Property, Stash, Trail, errors
-from dgent.cupboard.filter import Filter
+from dgent.cupboard.tables.filter import Filter
 from tests.cupboard.conftest import Rival
 from tests.cupboard.conftest import few_engines as engine
 

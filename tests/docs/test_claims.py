@@ -12,10 +12,10 @@ import pytest
 import dgent
 from dgent import codec, ids
 from dgent.model import order, where
-from dgent.store import body, catalog, kernel, retention, row
-from dgent.store.postgres import address, bulk, listen, replica
+from dgent.store.engine import catalog, kernel, prune, row, versions
+from dgent.store.postgres import address, lane, listen, pool
 from dgent.store.postgres import format as postgres
-from dgent.store.postgres import job as postgres_job
+from dgent.store.postgres import lane as postgres_job
 from dgent.store.sqlite import backend, connection, format, writer
 from dgent.universe import transaction
 from tests.docs import pages
@@ -38,20 +38,20 @@ CLAIMS = [
     ("internals/storage-format.md", f"format **{format.FORMAT}**"),
     ("internals/storage-format.md", f"`0x{format.APPLICATION_ID:X}`"),
     ("internals/storage-format.md", f"cut at {order.CUT} bytes"),
-    ("internals/storage-format.md", f"together under {body.SMALL} bytes"),
-    ("internals/storage-format.md", f"divisible by {body.ANCHOR}"),
-    ("internals/storage-format.md", f"stops at {body.MAX_BYTES // MIB} MiB"),
-    ("internals/storage-format.md", f"Batches of {retention.FILL_BATCH:,} rows"),
+    ("internals/storage-format.md", f"together under {versions.SMALL} bytes"),
+    ("internals/storage-format.md", f"divisible by {versions.ANCHOR}"),
+    ("internals/storage-format.md", f"stops at {versions.MAX_BYTES // MIB} MiB"),
+    ("internals/storage-format.md", f"Batches of {prune.FILL_BATCH:,} rows"),
     ("internals/storage-format.md", f"Code {kernel.PUT} is a put, {kernel.DELETE} a delete, {kernel.SAME}"),
     ("internals/storage-format.md", f"{kernel.FORGET} a forget; {kernel.QUIET} is added"),
     ("internals/postgres-format.md", f"format **{postgres.FORMAT}**"),
-    ("internals/postgres-format.md", f"More than {bulk.MANY:,} new records"),
+    ("internals/postgres-format.md", f"More than {lane.MANY:,} new records"),
     ("internals/postgres-format.md", f"`datum_{postgres.PARTITIONS - 1}`"),
     ("guides/postgres.md", f"| `timeout` | {address.TIMEOUT_S:.0f} |"),
     ("guides/postgres.md", f"for each {postgres_job.OPS_A_SECOND:,} records"),
     ("guides/postgres.md", f"| `pool` | {address.POOL} |"),
     ("guides/postgres.md", "ten times a second" if listen.POLL_S == 0.1 else "?"),
-    ("guides/scale-out.md", "a fifth of a second" if replica.PATIENCE_S == 0.2 else "?"),
+    ("guides/scale-out.md", "a fifth of a second" if pool.PATIENCE_S == 0.2 else "?"),
     ("internals/storage-format.md", "the first two declared fields" if catalog.PRODUCTS == 2 else "?"),
 ]
 

@@ -26,9 +26,8 @@ from dgent.errors import (
     StorageFull,
     Unsupported,
 )
-from dgent.exchange import place
-from dgent.exchange.backup import Backup, backup, inspect_backup, restore
-from dgent.exchange.manifest import Manifest, _sum
+from dgent.exchange import folders
+from dgent.exchange.backup import Backup, Manifest, _sum, backup, inspect_backup, restore
 from dgent.store.sqlite import shared
 from dgent.store.upkeep import upkeep_of
 from tests.exchange import worker
@@ -430,10 +429,10 @@ async def test_a_file_on_the_way(folder: Path, tmp_path: Path) -> None:
 
 
 async def test_what_is_translated(tmp_path: Path) -> None:
-    with pytest.raises(BrokenPipeError), place.translated(tmp_path):
+    with pytest.raises(BrokenPipeError), folders.translated(tmp_path):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-    with pytest.raises(StorageFull, match=str(tmp_path)), place.translated(tmp_path):
+    with pytest.raises(StorageFull, match=str(tmp_path)), folders.translated(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(Conflict), place.translated(tmp_path):
+    with pytest.raises(Conflict), folders.translated(tmp_path):
         raise Conflict("ours")
-    assert place.usable(tmp_path / "ö", "to") == tmp_path / "ö"
+    assert folders.usable(tmp_path / "ö", "to") == tmp_path / "ö"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.blocks import Library, chain
+from dgent.blocks import Library
+from dgent.blocks.history import log
 from dgent.exchange import copy as copying
 from dgent.exchange.copy import MARK, copy, mirror
 
@@ -21,7 +22,7 @@ SECRET = "hunter2-very-secret"
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
 
 
 @pytest.fixture

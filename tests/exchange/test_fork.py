@@ -13,7 +13,7 @@ from dgent.blocks import Library
 from dgent.blocks.errors import BlockNotFound, PermissionDenied
 from dgent.cupboard import Cupboard
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.exchange.fork import fork, making, merge, origin, status
+from dgent.exchange.fork import create, fork, merge, origin, status
 from dgent.exchange.fork.origin import ORIGIN_ID
 from dgent.store.registry import ENGINES
 from tests.exchange.forks import fill, opened, state
@@ -150,7 +150,7 @@ async def test_what_cannot_be_forked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scope", ["all", "core"])
 async def test_a_fork_that_was_cut_short_is_refused(
-    tmp_path: Path, scope: making.Scope, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, scope: create.Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path, "sqlite", "sqlite") as pair:
         await fill(pair.source)
@@ -159,7 +159,7 @@ async def test_a_fork_that_was_cut_short_is_refused(
             raise asyncio.CancelledError
 
         with monkeypatch.context() as cut, pytest.raises(asyncio.CancelledError):
-            cut.setattr(making.baseline, "save", stop)
+            cut.setattr(create.baseline, "save", stop)
             await fork(pair.source, pair.target, scope=scope)
         with pytest.raises((NotFound, Conflict)):
             await merge(pair.target, pair.source)
@@ -201,7 +201,7 @@ async def test_a_fork_of_a_fork_goes_back_step_by_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scope", ["all", "core", "since"])
-async def test_others_write_while_a_fork_is_made(tmp_path: Path, scope: making.Scope) -> None:
+async def test_others_write_while_a_fork_is_made(tmp_path: Path, scope: create.Scope) -> None:
     async with opened(tmp_path, "sqlite", "sqlite") as pair:
         await fill(pair.source)
         ended = asyncio.Event()

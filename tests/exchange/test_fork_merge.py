@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.blocks import Library
-from dgent.blocks.chain import Chain
-from dgent.blocks.document import Document
+from dgent.blocks.document.document import Document
 from dgent.blocks.errors import LimitExceeded
+from dgent.blocks.history.log import Chain
 from dgent.cupboard import Cupboard
 from dgent.exchange.fork import ForkMerged, baseline, fork, merge, merging
 from tests.exchange.forks import Pair, fill, opened, state

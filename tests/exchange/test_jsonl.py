@@ -28,8 +28,9 @@ from dgent.errors import (
     NotFound,
     VersionConflict,
 )
-from dgent.exchange import jsonl, lines
-from dgent.exchange.jsonl import export, import_
+from dgent.exchange import export as jsonl
+from dgent.exchange import lines
+from dgent.exchange.export import export, import_
 
 Datum = dgent.Datum
 

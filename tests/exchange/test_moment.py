@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.exchange.jsonl import Exported, export, import_
-from dgent.exchange.moment import Moment
+from dgent.exchange.export import Exported, export, import_
+from dgent.exchange.snapshot import Moment
 from dgent.store.backend import Commit, Declaration, Delete, Op, Put
 from tests.contract.columns import BARE, Column
 
@@ -93,7 +93,7 @@ async def exported(u: dgent.Universe, path: Path, query: dgent.Query | None) -> 
 async def test_every_record_once_while_somebody_writes(
     u: dgent.Universe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: dgent.Query | None
 ) -> None:
-    monkeypatch.setattr("dgent.exchange.moment.PAGE", 50)
+    monkeypatch.setattr("dgent.exchange.snapshot.PAGE", 50)
     async with writing(u, 7):
         for _ in range(20):
             done, found = await exported(u, tmp_path / "x", query)

@@ -17,7 +17,7 @@ import pytest
 
 import dgent
 from dgent.errors import Busy, Conflict, Corrupt, InputError
-from dgent.exchange import place
+from dgent.exchange import folders
 from dgent.exchange.backup import backup, inspect_backup, refuse_live, restore
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
@@ -116,14 +116,14 @@ async def test_telemetry_in_use(folder: Path, tmp_path: Path) -> None:
 
 async def test_others_wait_while_it_trades_places(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Whoever opens the store in that moment gets the old one or the new one, never parts of both."""
-    real, held = place.put_instead, threading.Event()
+    real, held = folders.put_instead, threading.Event()
 
     def slowly(new: Path, old: Path) -> Path:
         held.set()
         time.sleep(0.3)
         return real(new, old)
 
-    monkeypatch.setattr(place, "put_instead", slowly)
+    monkeypatch.setattr(folders, "put_instead", slowly)
     async with dgent.open(url(folder)) as u:
         await u.put(dgent.Datum(id="later"))
 
@@ -320,7 +320,7 @@ async def test_without_a_call_that_exchanges(
     folder: Path, tmp_path: Path, monkeypatch: Any, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(place, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
     async with dgent.open(url(folder)) as u:
         await u.put(dgent.Datum(id="later"))
     done = await restore(tmp_path / "b", folder, replace=True)

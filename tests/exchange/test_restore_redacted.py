@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import dgent
-from dgent.blocks import Block, Library, chain
+from dgent.blocks import Block, Library
 from dgent.blocks.errors import VersionNotFound
+from dgent.blocks.history import log
 from dgent.blocks.record import RedactionRecord, redaction_id, second_snapshot_id, snapshot_id
 from dgent.errors import InputError
 from dgent.exchange.backup import backup, restore
@@ -27,7 +28,7 @@ HISTORIES = times(4)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
-        monkeypatch.setattr(chain, name, value)
+        monkeypatch.setattr(log, name, value)
 
 
 @asynccontextmanager

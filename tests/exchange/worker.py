@@ -13,7 +13,7 @@ from pathlib import Path
 import dgent
 from dgent.errors import Closed
 from dgent.exchange.backup import backup, restore
-from dgent.store.kernel import unwrapped
+from dgent.store.engine.kernel import unwrapped
 from dgent.store.sqlite.shared import share
 from tests.exchange.constellation import url
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from dgent.store.kernel import DELETE, FORGET, QUIET, SAME
-from dgent.store.ledger import Ledger
-from dgent.store.row import Row
+from dgent.store.engine.commit import Ledger
+from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME
+from dgent.store.engine.row import Row
 from dgent.store.sqlite.connection import connect
 from dgent.store.sqlite.kernel import SQLiteKernel
 

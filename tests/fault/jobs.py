@@ -14,9 +14,9 @@ import apsw
 import dgent
 from dgent.errors import Conflict, StorageFull, TransactionConflict, VersionConflict
 from dgent.model.lens import field
-from dgent.store import retention
 from dgent.store.backend import Delete, Put
-from dgent.store.kernel import unwrapped
+from dgent.store.engine import prune
+from dgent.store.engine.kernel import unwrapped
 from dgent.store.sqlite import checkpoint, shared
 from dgent.store.sqlite import format as storage
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
@@ -322,7 +322,7 @@ def _make_at(path: str, go: float, told: int) -> None:
 
 def index(path: str, version: int) -> None:
     """Declare a version with other indexes, and fill them in small steps until done or killed."""
-    retention.FILL_BATCH = retention.STALE_BATCH = 20
+    prune.FILL_BATCH = prune.STALE_BATCH = 20
 
     async def work() -> None:
         async with open_universe(f"sqlite:///{path}") as u:

@@ -18,7 +18,7 @@ import pytest
 import dgent
 from dgent.errors import Corrupt, DgentError
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.bad_row import find_bad_row
+from dgent.store.sqlite.damage import find_bad_row
 from dgent.store.upkeep import upkeep_of
 from tests.fault.jobs import NOTE, Note
 

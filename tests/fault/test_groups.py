@@ -11,7 +11,7 @@ import pytest
 
 import dgent
 from dgent.errors import Corrupt, InputError, VersionConflict
-from dgent.store.ledger import Ledger
+from dgent.store.engine.commit import Ledger
 from tests.fault.check import check_store
 from tests.fault.nursery import Nursery
 

@@ -12,7 +12,7 @@ import pytest
 import dgent
 from dgent import codec
 from dgent.errors import InputError
-from dgent.store import row
+from dgent.store.engine import row
 from tests.fault.check import check_store
 
 MB = 1 << 20

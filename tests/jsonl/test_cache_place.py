@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from dgent import config
+from dgent.config import settings
 from dgent.errors import Busy, DgentError, StorageFull
 from dgent.store.jsonl import backend
 from dgent.testing.contract import found, put, record, typed
@@ -117,7 +117,7 @@ async def test_without_a_place_for_a_key_the_cache_is_private(
 ) -> None:
     (tmp_path / "a file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
-    assert config.machine_key() is None
+    assert settings.machine_key() is None
     async with opened(folder) as one, opened(folder) as two:
         await put(one, typed("a", 1))
         assert await _cache_of(two) == "private"

@@ -22,9 +22,9 @@ from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.damage import DAMAGED
 from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
 from dgent.testing.contract import STORED, commit, delete, put, record, typed
-from dgent.verbs.desk import Desk
-from dgent.verbs.jsonl import Check, check
-from dgent.verbs.store import Doctor, doctor
+from dgent.verbs.context import Desk
+from dgent.verbs.store.jsonl import Check, check
+from dgent.verbs.store.store import Doctor, doctor
 from tests.jsonl.stores import opened
 
 SAMPLE = int(os.environ.get("DGENT_DAMAGE", "60"))  # damaged bytes for each way of damaging

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.blocks import Block, Library, chain
+from dgent.blocks import Block, Library
+from dgent.blocks.history import log
 from tests.jsonl.repositories import Clone, two_clones
 from tests.jsonl.stores import odd, opened, without_cache
 
@@ -96,8 +97,8 @@ async def test_edits_of_both_sides_are_in_text_and_history(clones: Any, left: in
 async def test_versions_that_either_side_packed(
     clones: Any, shared: int, left: int, right: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FOLD", 8)
-    monkeypatch.setattr(chain, "KEEP", 3)
+    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "KEEP", 3)
     await _edit(clones[0], _lines("shared", shared))
     clones[0].save()
     clones[1].pull(clones[0])
@@ -135,8 +136,8 @@ async def test_what_one_side_redacted_the_other_does_not_bring_back(clones: Any)
 async def test_what_one_side_redacted_stays_so_when_the_other_packed_it(
     clones: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FOLD", 8)
-    monkeypatch.setattr(chain, "KEEP", 3)
+    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "KEEP", 3)
     await _edit(clones[0], _lines("secret", 4))
     clones[0].save()
     clones[1].pull(clones[0])
@@ -163,8 +164,8 @@ async def test_a_redaction_takes_nothing_of_the_same_number_elsewhere(
     clones: Any, left: int, right: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both sides have a version 2, and perhaps a page that ends with the same version; one erases its own."""
-    monkeypatch.setattr(chain, "FOLD", 8)
-    monkeypatch.setattr(chain, "KEEP", 3)
+    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "KEEP", 3)
 
     async def redact(block: Block) -> None:
         await _lines("left", left)(block)
@@ -192,8 +193,8 @@ async def test_a_redaction_takes_nothing_of_the_same_number_elsewhere(
 async def test_a_history_that_one_side_compacted(
     clones: Any, past: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FOLD", 8)
-    monkeypatch.setattr(chain, "KEEP", 3)
+    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "KEEP", 3)
 
     async def begin(block: Block) -> None:
         await _lines("shared", 2)(block)

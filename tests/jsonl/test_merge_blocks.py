@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgent
-from dgent.blocks import Block, Library, chain
+from dgent.blocks import Block, Library
+from dgent.blocks.history import log
 from dgent.errors import DgentError
 from tests.jsonl.stores import opened
 from tests.jsonl.test_merge import _copy, _merge
@@ -100,5 +101,5 @@ async def _run(first: list[str], left: list[str], right: list[str]) -> None:
 @settings(max_examples=times(8))
 @given(_steps, _steps, _steps)
 def test_no_edit_is_lost(first: list[str], left: list[str], right: list[str]) -> None:
-    with patch.object(chain, "FOLD", 4), patch.object(chain, "KEEP", 2):
+    with patch.object(log, "FOLD", 4), patch.object(log, "KEEP", 2):
         asyncio.run(_run(first, left, right))

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from dgent.errors import QueryError
+from dgent.model.contract.shape import Shape
 from dgent.model.path import parse
 from dgent.model.query import Query
-from dgent.model.shape import Shape
 
 _counted = itertools.count()
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from dgent import codec
 from dgent.errors import DecodeFailed, InputError, SchemaError
-from dgent.model.node import Record, reach
+from dgent.model.contract.node import Record, reach
+from dgent.model.contract.shape import Shape, describe
 from dgent.model.ref import Ref
-from dgent.model.shape import Shape, describe
 from tests.soak import times
 
 T = TypeVar("T")

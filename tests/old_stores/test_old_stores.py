@@ -16,8 +16,8 @@ import dgent
 from dgent.blocks import Library
 from dgent.cupboard import Cupboard
 from dgent.exchange.backup import restore
-from dgent.verbs.desk import Desk
-from dgent.verbs.store import Doctor, doctor
+from dgent.verbs.context import Desk
+from dgent.verbs.store.store import Doctor, doctor
 from tests.postgres.server import HASTY, Server, with_universe
 
 HERE = Path(__file__).parent

@@ -9,8 +9,8 @@ import pytest
 
 from dgent import Datum
 from dgent.store.backend import Commit, Delete, Op, Put
-from dgent.store.ledger import prepare
-from dgent.store.row import draft
+from dgent.store.engine.commit import prepare
+from dgent.store.engine.row import draft
 
 
 class Mood(StrEnum):

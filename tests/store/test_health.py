@@ -15,7 +15,8 @@ import pytest
 
 import dgent
 from dgent.errors import Closed, Conflict, Unsupported
-from dgent.store.sqlite import health, shared
+from dgent.store.sqlite import inspect as health
+from dgent.store.sqlite import shared
 from dgent.store.upkeep import Finding, Upkeep, upkeep_of
 from tests.exchange import worker
 from tests.fault.check import check_store

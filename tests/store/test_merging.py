@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgent.model.datum import Datum
-from dgent.store.merging import merge, says_the_same
+from dgent.store.engine.merge import merge, says_the_same
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 _values = st.recursive(

@@ -17,7 +17,7 @@ import dgent
 from dgent import cupboard as rooms
 from dgent import sync
 from dgent.cupboard import cupboard as cupboards
-from dgent.cupboard.table import Table
+from dgent.cupboard.tables.table import Table
 from dgent.errors import Closed, InputError
 from dgent.sync import cupboard as blocking
 from dgent.sync.cupboard import Config, Crumb, Cupboard, Link, Property, Stash, Trail, errors

@@ -17,8 +17,8 @@ import dgent
 from dgent import codec
 from dgent.errors import QueryError
 from dgent.store.backend import Declaration, Put, Shaped
-from dgent.store.kernel_backend import KernelBackend
-from dgent.store.ledger import Ledger
+from dgent.store.engine.backend import KernelBackend
+from dgent.store.engine.commit import Ledger
 from tests.universe.conftest import Another
 
 DAY = datetime(2025, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ import dgent
 from dgent.blocks import Library, errors
 from dgent.verbs import registry
 from dgent.verbs.caller import Caller
-from dgent.verbs.desk import Desk
+from dgent.verbs.context import Desk
 from dgent.verbs.path import invoke
 
 

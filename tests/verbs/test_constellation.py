@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 import dgent
-from dgent import config
+from dgent.config import settings
 from dgent.errors import Conflict, NoBackendAvailable, NotFound, StorageFull
-from dgent.exchange import backup, place
-from dgent.verbs import constellation as verbs
-from dgent.verbs.desk import Desk
+from dgent.exchange import backup, folders
+from dgent.verbs.context import Desk
+from dgent.verbs.store import constellation as verbs
 from tests.cli.terminal import Terminal
 from tests.fault.check import check_store
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def desk() -> Desk:
-    return Desk(settings=config.load())
+    return Desk(settings=settings.load())
 
 
 def killed(at: str, *words: str) -> None:
@@ -110,13 +110,13 @@ def test_all_at_once(folder: Path) -> None:
 
 
 async def test_someone_came_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = place.put
+    put = folders.put
 
     def late(new: Path, target: Path) -> None:
         shutil.copytree(folder / "first", target)
         put(new, target)
 
-    monkeypatch.setattr(place, "put", late)
+    monkeypatch.setattr(folders, "put", late)
     with pytest.raises(Conflict):
         await verbs.create(desk(), verbs.Named(name="a"))
     with pytest.raises(Conflict):
@@ -171,47 +171,47 @@ async def test_a_store_that_cannot_be_made(folder: Path, monkeypatch: pytest.Mon
 
 async def test_killed(folder: Path) -> None:
     """The next run of the same clears up, and so does whoever looks for leftovers."""
-    killed("dgent.exchange.place.put", "constellation", "create", "a")
-    assert place.leftovers(folder / "first") == [folder / ".a.making"]
-    killed("dgent.exchange.place.put", "constellation", "copy", "first", "a")
-    assert place.leftovers(folder / "first") == [folder / ".a.making"]
+    killed("dgent.exchange.folders.put", "constellation", "create", "a")
+    assert folders.leftovers(folder / "first") == [folder / ".a.making"]
+    killed("dgent.exchange.folders.put", "constellation", "copy", "first", "a")
+    assert folders.leftovers(folder / "first") == [folder / ".a.making"]
     await verbs.create(desk(), verbs.Named(name="a"))
-    assert place.leftovers(folder / "first") == []
+    assert folders.leftovers(folder / "first") == []
     killed("shutil.rmtree", "constellation", "delete", "a", "-y")
-    assert place.leftovers(folder / "first") == [folder / ".a.deleting"]
+    assert folders.leftovers(folder / "first") == [folder / ".a.deleting"]
     assert [each.name for each in (await verbs.list_(desk(), verbs.Nothing())).items] == ["first"]
     await verbs.create(desk(), verbs.Named(name="a"))
     await verbs.delete(desk(), verbs.Delete(name="a"))
     assert os.listdir(folder) == ["first"]
 
-    killed("dgent.exchange.place.put", "constellation", "copy", "first", "a")
-    killed("dgent.exchange.place.put", "-C", "first", "backup")
-    found = place.leftovers(folder / "first")
+    killed("dgent.exchange.folders.put", "constellation", "copy", "first", "a")
+    killed("dgent.exchange.folders.put", "-C", "first", "backup")
+    found = folders.leftovers(folder / "first")
     assert found[0] == folder / ".a.making" and found[1].parent == folder.parent / "backups"
-    assert place.clear_leftovers(found) == found
-    assert place.leftovers(folder / "first") == [] and os.listdir(folder.parent / "backups") == []
+    assert folders.clear_leftovers(found) == found
+    assert folders.leftovers(folder / "first") == [] and os.listdir(folder.parent / "backups") == []
 
 
 async def test_killed_just_before_it_gets_its_name(folder: Path) -> None:
     killed("pathlib.Path.rename", "constellation", "copy", "first", "a")
-    assert (folder / ".a.making" / place.FINISHED).exists()
-    assert place.leftovers(folder / "first") == [folder / ".a.making"]
+    assert (folder / ".a.making" / folders.FINISHED).exists()
+    assert folders.leftovers(folder / "first") == [folder / ".a.making"]
     await verbs.copy(desk(), verbs.Copy(name="first", to="a"))
     assert sorted(os.listdir(folder)) == ["a", "first"]
 
 
 async def test_what_someone_makes_now_is_no_leftover(folder: Path) -> None:
-    with place.unfinished(folder / ".a.making") as new:
+    with folders.unfinished(folder / ".a.making") as new:
         (new / "membrane.db").touch()
-        assert place.leftovers(folder / "first") == []
-        assert place.clear_leftovers([new]) == [] and new.exists()
+        assert folders.leftovers(folder / "first") == []
+        assert folders.clear_leftovers([new]) == [] and new.exists()
         with pytest.raises(Conflict):
             await verbs.create(desk(), verbs.Named(name="a"))
     for name in (".mine.making", "b.partial", "c.restoring", ".d.deleting"):
         (folder / name).mkdir()
         (folder / name / "mine").touch()
-    assert place.leftovers(folder / "first") == [], "only what carries the marker"
-    assert place.clear_leftovers([folder / "first", folder / "missing"]) == []
+    assert folders.leftovers(folder / "first") == [], "only what carries the marker"
+    assert folders.clear_leftovers([folder / "first", folder / "missing"]) == []
     check_store(str(folder / "first" / "membrane.db"))
 
 

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 import dgent
-from dgent import config
+from dgent.config import settings
 from dgent.errors import DgentError
-from dgent.exchange import backup, jsonl
+from dgent.exchange import backup, export
 from dgent.verbs import path as paths
 from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Caller
-from dgent.verbs.desk import Desk
+from dgent.verbs.context import Desk
 from dgent.verbs.index import MODULES, NOUNS, SHORT
 from dgent.verbs.outcome import outcome_of
 from tests.cli.terminal import Terminal
@@ -35,12 +35,12 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 async def prepare(base: Path) -> None:
     """A filled store, an export of it, a backup of it, and a folder: what every stage is a copy of."""
     store, side = base / "store", base / "side"
-    config.make_private(store)
+    settings.make_private(store)
     side.mkdir()
     await fill(store / "membrane.db")
     async with dgent.open(f"sqlite:///{store}/membrane.db") as u:
         lines: list[bytes] = []
-        await jsonl.export(u, lines.append, query=dgent.Query(schema="note", limit=None))
+        await export.export(u, lines.append, query=dgent.Query(schema="note", limit=None))
         (side / "exported").write_bytes(b"".join(lines))
         await backup.backup(u, store, side / "backup")
     await fill_folder(side / "folder")
@@ -70,7 +70,7 @@ class Stage:
         shutil.rmtree(home)
         home.mkdir()
         side = self.base / f"side{self.made}"
-        config.make_private(self.terminal.store.parent.parent)
+        settings.make_private(self.terminal.store.parent.parent)
         shutil.copytree(self.prepared / "store", self.terminal.store.parent)
         shutil.copytree(self.prepared / "side", side)
         names = ("new", "exported", "backup", "folder", "disputed", "crumbs")
@@ -115,7 +115,7 @@ async def desk_at(stage: Stage, caller: Caller | None = None) -> AsyncIterator[D
 
         out: list[bytes] = []
         yield Desk(
-            same, settings=config.load(), caller=caller or Caller("test", None, "partner"), out=out.append
+            same, settings=settings.load(), caller=caller or Caller("test", None, "partner"), out=out.append
         )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import dgent
 from dgent.blocks import Library
-from dgent.exchange import place
+from dgent.exchange import folders
 from tests.cli.terminal import Terminal
 from tests.exchange.forks import fill, state
 from tests.fault.check import check_store
@@ -94,11 +94,11 @@ def test_thrown_away_it_leaves_nothing(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--scope", "core")])
 def test_killed_while_it_is_made(terminal: Terminal, words: tuple[str, ...]) -> None:
-    for at in ("dgent.exchange.fork.baseline.save", "dgent.exchange.place.put"):
+    for at in ("dgent.exchange.fork.baseline.save", "dgent.exchange.folders.put"):
         killed(at, "constellation", "fork", "sandbox", *words)
         assert inside(terminal) == [".sandbox.making", "default"]
         assert told(terminal, "fork", "list")["items"] == []
-        assert place.leftovers(terminal.store.parent) == [terminal.store.parents[1] / ".sandbox.making"]
+        assert folders.leftovers(terminal.store.parent) == [terminal.store.parents[1] / ".sandbox.making"]
     assert terminal("constellation", "fork", "sandbox", *words).code == 0
     assert inside(terminal) == ["default", "sandbox"]
 
@@ -106,7 +106,7 @@ def test_killed_while_it_is_made(terminal: Terminal, words: tuple[str, ...]) -> 
 def test_killed_while_it_is_merged(terminal: Terminal) -> None:
     assert terminal("constellation", "fork", "sandbox").code == 0
     asyncio.run(in_store(terminal, "sandbox", append))
-    for at in ("dgent.blocks.joining.join", "dgent.exchange.fork.baseline.save"):
+    for at in ("dgent.blocks.history.join.join", "dgent.exchange.fork.baseline.save"):
         killed(at, "constellation", "merge", "sandbox")
         check_store(str(terminal.store))
     assert terminal("constellation", "merge", "sandbox").code == 0

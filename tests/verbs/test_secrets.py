@@ -16,7 +16,7 @@ from dgent.blocks import Library
 from dgent.errors import DgentError
 from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Caller, Trust
-from dgent.verbs.desk import Desk
+from dgent.verbs.context import Desk
 from dgent.verbs.index import NOUNS
 from tests.verbs.cases import CASES
 

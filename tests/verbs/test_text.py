@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgent
-from dgent.verbs import text
+from dgent.verbs import parse
 
 
 @pytest.mark.parametrize(
@@ -31,25 +31,25 @@ from dgent.verbs import text
     ],
 )
 def test_conditions(typed: str, meant: Any) -> None:
-    assert text.where([typed]) == meant
-    assert dgent.Query(where=text.where([typed])).filter.parts
+    assert parse.where([typed]) == meant
+    assert dgent.Query(where=parse.where([typed])).filter.parts
 
 
 def test_several_conditions_all_hold() -> None:
-    assert text.where(["a>1", "a<5"]) == {"$and": [{"a": {"$gt": 1}}, {"a": {"$lt": 5}}]}
-    assert text.where([]) is None
+    assert parse.where(["a>1", "a<5"]) == {"$and": [{"a": {"$gt": 1}}, {"a": {"$lt": 5}}]}
+    assert parse.where([]) is None
 
 
 @pytest.mark.parametrize("typed", ["", "weight", ">=3", "{", "[1]x", '{"a"}'])
 def test_no_condition(typed: str) -> None:
     with pytest.raises(dgent.InputError):
-        text.where([typed])
+        parse.where([typed])
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_condition_or_refused(typed: str) -> None:
     try:
-        meant = text.where([typed])
+        meant = parse.where([typed])
         dgent.Query(where=meant)
     except dgent.InputError:
         return
@@ -67,26 +67,26 @@ def test_any_text_is_a_condition_or_refused(typed: str) -> None:
     ],
 )
 def test_long_ago(typed: str, ago: timedelta) -> None:
-    assert abs(datetime.now(UTC) - ago - text.moment(typed, "since")) < timedelta(seconds=5)
+    assert abs(datetime.now(UTC) - ago - parse.moment(typed, "since")) < timedelta(seconds=5)
 
 
 def test_moments() -> None:
-    assert text.moment("2026-01-31", "since") == datetime(2026, 1, 31, tzinfo=UTC)
-    assert text.moment("2026-01-31T12:00+02:00", "since") == datetime(2026, 1, 31, 10, tzinfo=UTC)
-    assert text.point("12") == 12
-    assert text.point(None) is None
+    assert parse.moment("2026-01-31", "since") == datetime(2026, 1, 31, tzinfo=UTC)
+    assert parse.moment("2026-01-31T12:00+02:00", "since") == datetime(2026, 1, 31, 10, tzinfo=UTC)
+    assert parse.point("12") == 12
+    assert parse.point(None) is None
     for wrong in ("soon", "31.1.2026", "", "99999999999999d", "٣d"):
         with pytest.raises(dgent.InputError, match="since"):
-            text.moment(wrong, "since")
+            parse.moment(wrong, "since")
 
 
 def test_data() -> None:
-    assert text.data("ship it") == {"text": "ship it"}
-    assert text.data(' {"a": 1}') == {"a": 1}
-    assert text.data({"a": 1}) == {"a": 1}
+    assert parse.data("ship it") == {"text": "ship it"}
+    assert parse.data(' {"a": 1}') == {"a": 1}
+    assert parse.data({"a": 1}) == {"a": 1}
     for wrong in ("{a}", "{", '{"a": 1} x', 3, None, "", " "):
         with pytest.raises(dgent.InputError):
-            text.data(wrong)
+            parse.data(wrong)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_data() -> None:
 )
 def test_an_operator_that_is_none_is_refused(typed: str) -> None:
     with pytest.raises(dgent.InputError, match="is not an operator") as caught:
-        text.where([typed])
+        parse.where([typed])
     assert ">=" in caught.value.hint
 
 
 def test_a_text_that_begins_like_an_operator_is_quoted() -> None:
-    assert text.where(['a=">3"']) == {"a": {"$eq": ">3"}}
-    assert text.where(['a~="=="']) == {"a": {"$contains": "=="}}
+    assert parse.where(['a=">3"']) == {"a": {"$eq": ">3"}}
+    assert parse.where(['a~="=="']) == {"a": {"$contains": "=="}}

@@ -1,26 +1,26 @@
 """Memory documents of agents, with every version of them."""
 
 from dgent.blocks import errors
-from dgent.blocks.activity import Activity
-from dgent.blocks.archive import Entry
-from dgent.blocks.audit import Refusal
+from dgent.blocks.access.agents import Agent, Group, Groups, Member, Roster
+from dgent.blocks.access.audit import Refusal
+from dgent.blocks.access.permission import Request
+from dgent.blocks.access.sharing import Share
 from dgent.blocks.block import Block, View
-from dgent.blocks.budget import Context
-from dgent.blocks.constellation import Agent, Group, Groups, Member, Roster
-from dgent.blocks.diff import Diff, Difference
+from dgent.blocks.context.activity import Activity
+from dgent.blocks.context.archive import Entry
+from dgent.blocks.context.budget import Context
+from dgent.blocks.context.notices import Notice
+from dgent.blocks.context.search import Hit
+from dgent.blocks.document.diff import Diff, Difference
+from dgent.blocks.document.redact import Redaction
+from dgent.blocks.document.shape import Field, Shape
+from dgent.blocks.document.shape import Section as SectionShape
+from dgent.blocks.document.template import TEMPLATES, Template
+from dgent.blocks.edit.section import Section
 from dgent.blocks.folder.report import FileReport, FolderReport
+from dgent.blocks.history.version import Branch, Version
 from dgent.blocks.library import Library
-from dgent.blocks.notice import Notice
-from dgent.blocks.permit import Request
-from dgent.blocks.redaction import Redaction
-from dgent.blocks.search import Hit
-from dgent.blocks.section import Section
-from dgent.blocks.shape import Field, Shape
-from dgent.blocks.shape import Section as SectionShape
-from dgent.blocks.sharing import Share
-from dgent.blocks.template import TEMPLATES, Template
 from dgent.blocks.tools import Toolbox
-from dgent.blocks.version import Branch, Version
 
 __all__ = [
     "TEMPLATES",

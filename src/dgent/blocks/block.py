@@ -10,35 +10,36 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from dgent import clock, ids
-from dgent.blocks import diff as diffs
-from dgent.blocks import errors, rewriting, version
-from dgent.blocks import shape as shapes
-from dgent.blocks.access import Card, Standing
-from dgent.blocks.chain import Chain
-from dgent.blocks.checking import check_growth, measure
-from dgent.blocks.diff import Diff
-from dgent.blocks.document import Document
-from dgent.blocks.editable import Change
-from dgent.blocks.entries import Wanted, counted
-from dgent.blocks.entries import trimmed as gone
-from dgent.blocks.form import contents, rendered
-from dgent.blocks.overlong import is_over_limit, unflagged
-from dgent.blocks.permit import Permit
+from dgent.blocks import errors
+from dgent.blocks.access.permission import Permit
+from dgent.blocks.access.standing import Card, Standing
+from dgent.blocks.document import diff as diffs
+from dgent.blocks.document import shape as shapes
+from dgent.blocks.document.diff import Diff
+from dgent.blocks.document.document import Document
+from dgent.blocks.document.entries import Wanted, counted
+from dgent.blocks.document.entries import trimmed as gone
+from dgent.blocks.document.redact import Redaction
+from dgent.blocks.document.render import contents, rendered
+from dgent.blocks.document.shape import Shape
+from dgent.blocks.document.splice import counts
+from dgent.blocks.document.validate import check_growth, measure
+from dgent.blocks.edit.editable import Change
+from dgent.blocks.edit.section import Edits, Section
+from dgent.blocks.history import rewrite, version
+from dgent.blocks.history.join import is_over_limit, unflagged
+from dgent.blocks.history.log import Chain
+from dgent.blocks.history.retain import retained, tidy
+from dgent.blocks.history.version import Branch, Version
 from dgent.blocks.record import CheckpointRecord, VersionRecord, checkpoint_id
-from dgent.blocks.redaction import Redaction
-from dgent.blocks.retaining import retained, tidy
-from dgent.blocks.section import Edits, Section
-from dgent.blocks.shape import Shape
-from dgent.blocks.splice import counts
-from dgent.blocks.version import Branch, Version
 from dgent.errors import Conflict, DgentError, InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.store.backend import Op
-from dgent.universe import writing
+from dgent.universe import write
 from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
-    from dgent.blocks.authority import Authority
+    from dgent.blocks.access.authority import Authority
 
 
 @dataclass(frozen=True)
@@ -377,7 +378,7 @@ class Block(Edits):
         what = f"versions {first} to {last}" if len(numbers) > 1 else f"version {first}"
         by = self._library.agent
         said = message or f"redact {what}"
-        return await rewriting.redact(self._chain, numbers, by, said, permit, clear_messages)
+        return await rewrite.redact(self._chain, numbers, by, said, permit, clear_messages)
 
     async def compact(
         self, keep: int | None = None, *, older_than: datetime | timedelta | None = None
@@ -390,7 +391,7 @@ class Block(Edits):
         permit = await self._library._check(self, "erase", "compact")
         versions = await self._chain.versions()
         before = _oldest_kept(versions, keep, older_than)
-        return await rewriting.compact(self._chain, before, await self._named(), self._library.agent, permit)
+        return await rewrite.compact(self._chain, before, await self._named(), self._library.agent, permit)
 
     async def _named(self) -> frozenset[int]:
         """The versions that have a name."""
@@ -494,7 +495,7 @@ class Block(Edits):
         if not self.over_limit or length > self.limit:
             return permit.checks()
         card = self._card
-        op, _ = writing.store_op(self._library._universe.contracts, unflagged(card), card.rev)
+        op, _ = write.store_op(self._library._universe.contracts, unflagged(card), card.rev)
         return [op, *(each for each in permit.checks() if each.id != card.id)]
 
     def _measured(self, document: Document) -> tuple[str | None, int]:

@@ -9,37 +9,31 @@ from datetime import datetime
 from typing import Any
 
 from dgent import ids
-from dgent.blocks import (
-    activity,
-    archive,
-    audit,
-    gate,
-    notice,
-    rolling,
-    search,
-    sharing,
-)
-from dgent.blocks.access import Card
-from dgent.blocks.activity import Activity
-from dgent.blocks.archive import Entry
-from dgent.blocks.audit import Refusal
-from dgent.blocks.authority import CONSENT_S
-from dgent.blocks.budget import Context, Tokens, estimate
-from dgent.blocks.bulk import Drawn
-from dgent.blocks.cards import Cards
-from dgent.blocks.constellation import Groups, Roster, one_of
-from dgent.blocks.context import Wanted, context, names_of
-from dgent.blocks.editable import check_text
-from dgent.blocks.folder import syncing
+from dgent.blocks.access import audit, sharing
+from dgent.blocks.access import permission as gate
+from dgent.blocks.access.agents import Groups, Roster, one_of
+from dgent.blocks.access.audit import Refusal
+from dgent.blocks.access.authority import CONSENT_S
+from dgent.blocks.access.permission import Request
+from dgent.blocks.access.sharing import Share
+from dgent.blocks.access.standing import Card
+from dgent.blocks.context import activity, archive, search
+from dgent.blocks.context import notices as notice
+from dgent.blocks.context.activity import Activity
+from dgent.blocks.context.archive import Entry
+from dgent.blocks.context.budget import Context, Tokens, estimate
+from dgent.blocks.context.bulk import Drawn
+from dgent.blocks.context.context import Wanted, context, names_of
+from dgent.blocks.context.notices import Notice
+from dgent.blocks.context.search import Fulltexts, Hit, Text, text_of
+from dgent.blocks.edit import rolling
+from dgent.blocks.edit.editable import check_text
+from dgent.blocks.folder import sync as syncing
 from dgent.blocks.folder.report import FolderReport
-from dgent.blocks.fulltext import Fulltexts
+from dgent.blocks.history.version import Version
 from dgent.blocks.kind import BLOCK_KINDS
-from dgent.blocks.notice import Notice
-from dgent.blocks.permit import Request
 from dgent.blocks.record import share_id
-from dgent.blocks.search import Hit, Text, text_of
-from dgent.blocks.sharing import Share
-from dgent.blocks.version import Version
+from dgent.blocks.records import Cards
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from dgent import clock
-from dgent.blocks.version import Version
+from dgent.blocks.history.version import Version
 from dgent.errors import DgentError
 
 MOST_TEXT = 20_000  # characters of a text, or of values as JSON

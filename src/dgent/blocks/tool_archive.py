@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dgent import clock
-from dgent.blocks.archive import Entry
+from dgent.blocks.context.archive import Entry
 from dgent.blocks.tool_answer import MOST_ROWS, Answer, done, noted, part_of_text
 from dgent.blocks.tool_call import Call, Operation
 from dgent.errors import InputError

@@ -6,7 +6,7 @@ from typing import Any
 
 from dgent.blocks import errors
 from dgent.blocks.block import Block
-from dgent.blocks.shape import Field, Shape
+from dgent.blocks.document.shape import Field, Shape
 from dgent.blocks.tool_answer import MOST_ROWS, Answer, done, noted, part_of_rows, part_of_text, small
 from dgent.blocks.tool_call import WHICH, Call, Operation
 from dgent.errors import InputError

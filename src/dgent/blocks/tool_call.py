@@ -12,8 +12,8 @@ from dgent.errors import InputError
 
 if TYPE_CHECKING:
     from dgent.blocks.block import Block
+    from dgent.blocks.edit.section import Section
     from dgent.blocks.library import Library
-    from dgent.blocks.section import Section
 
 WHICH = ("label", "owner", "id")
 """What says which block: its label, perhaps with its owner, or its id."""

@@ -9,10 +9,10 @@ import msgspec
 
 from dgent.blocks import errors, tool_pattern
 from dgent.blocks.block import Block
-from dgent.blocks.section import Section
+from dgent.blocks.edit.section import Section
+from dgent.blocks.history.version import Version
 from dgent.blocks.tool_answer import Answer, done, version_data
 from dgent.blocks.tool_call import WHICH, Call, Operation
-from dgent.blocks.version import Version
 from dgent.errors import InputError
 
 Editing = Callable[[Block | Section, Call, dict[str, Any]], Awaitable[Version | str]]

@@ -8,6 +8,7 @@ import msgspec
 
 from dgent.blocks import errors
 from dgent.blocks.block import Block
+from dgent.blocks.history.version import Version
 from dgent.blocks.tool_answer import (
     MOST_ROWS,
     Answer,
@@ -19,7 +20,6 @@ from dgent.blocks.tool_answer import (
     version_data,
 )
 from dgent.blocks.tool_call import WHICH, Call, Operation
-from dgent.blocks.version import Version
 from dgent.errors import InputError
 
 _ROWS = 20

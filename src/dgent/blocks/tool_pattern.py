@@ -12,8 +12,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from dgent.blocks.section import Section
-from dgent.blocks.version import Version
+from dgent.blocks.edit.section import Section
+from dgent.blocks.history.version import Version
 from dgent.errors import InputError, VersionConflict
 
 if TYPE_CHECKING:

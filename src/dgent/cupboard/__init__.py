@@ -4,16 +4,16 @@ from dgent.cupboard import errors
 from dgent.cupboard.audit import Audit, Finding
 from dgent.cupboard.compare import Comparison, Side
 from dgent.cupboard.config import Config
-from dgent.cupboard.crumb import Crumb
 from dgent.cupboard.cupboard import Cupboard, Ended
 from dgent.cupboard.graph import Edge, Graph, Node
-from dgent.cupboard.link import Link
-from dgent.cupboard.metadata import Metadata, MetadataSchema
-from dgent.cupboard.property import Category, Property
-from dgent.cupboard.readiness import Readiness
-from dgent.cupboard.stash import Stash, StashHistoryEntry
-from dgent.cupboard.table import Table
-from dgent.cupboard.trail import Trail
+from dgent.cupboard.queue import Readiness
+from dgent.cupboard.tables.crumb import Crumb
+from dgent.cupboard.tables.link import Link
+from dgent.cupboard.tables.metadata import Metadata, MetadataSchema
+from dgent.cupboard.tables.property import Category, Property
+from dgent.cupboard.tables.stash import Stash, StashHistoryEntry
+from dgent.cupboard.tables.table import Table
+from dgent.cupboard.tables.trail import Trail
 
 __all__ = [
     "Audit",

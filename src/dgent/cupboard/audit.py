@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import schema_id
+from dgent.cupboard.change import Draft
 from dgent.cupboard.definition import Definitions
-from dgent.cupboard.draft import Draft
 from dgent.cupboard.kind import ENDED
-from dgent.cupboard.link import ENDS
 from dgent.cupboard.record import (
     LEASE,
     METADATA,
@@ -31,6 +30,7 @@ from dgent.cupboard.record import (
     StashRecord,
     TrailRecord,
 )
+from dgent.cupboard.tables.link import ENDS
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema

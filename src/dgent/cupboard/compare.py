@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dgent.cupboard.crumb import Crumb
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.record import CRUMB, LINK, STASH
-from dgent.cupboard.stash import Stash
-from dgent.cupboard.trail import Trail
+from dgent.cupboard.tables.crumb import Crumb
+from dgent.cupboard.tables.stash import Stash
+from dgent.cupboard.tables.trail import Trail
 from dgent.errors import HistoryGone
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query

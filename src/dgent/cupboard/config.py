@@ -8,7 +8,7 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from dgent.cupboard import errors
-from dgent.store.jsonl.syncing import Strategy
+from dgent.store.jsonl.fsync import Strategy
 
 BACKENDS = ("sqlite", "jsonl", "memory")
 STRATEGIES: tuple[str, ...] = get_args(Strategy)

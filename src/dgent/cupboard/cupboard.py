@@ -11,23 +11,17 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from dgent import ids
-from dgent.cupboard import builtin, errors, readiness
+from dgent.cupboard import builtin, errors, queue
+from dgent.cupboard.attach import Attaching, declare, opened
 from dgent.cupboard.audit import Audit, Finding, audit, repair
+from dgent.cupboard.backoff import TURN_ID, Turn
+from dgent.cupboard.change import Draft, check_entity_id
 from dgent.cupboard.compare import Comparison, side
 from dgent.cupboard.config import Config
-from dgent.cupboard.crumb import Crumb
-from dgent.cupboard.crumbs import Crumbs, check_claim
 from dgent.cupboard.definition import Definitions
-from dgent.cupboard.draft import Draft, check_entity_id
 from dgent.cupboard.graph import Graph, graph
-from dgent.cupboard.leasing import LEASE_S
-from dgent.cupboard.link import Link
-from dgent.cupboard.links import Links, add_link, add_links
-from dgent.cupboard.metadata import Metadata, MetadataSchema
-from dgent.cupboard.metadatas import Metadatas, Schemas
-from dgent.cupboard.opening import Attaching, declare, opened
-from dgent.cupboard.properties import Categories, Properties
-from dgent.cupboard.readiness import Readiness
+from dgent.cupboard.lease import LEASE_S
+from dgent.cupboard.queue import Readiness
 from dgent.cupboard.record import (
     CATALOG,
     CATALOG_ID,
@@ -39,12 +33,14 @@ from dgent.cupboard.record import (
     LinkRecord,
     TrailRecord,
 )
-from dgent.cupboard.stashes import Stashes
-from dgent.cupboard.table import RESERVED, Table
-from dgent.cupboard.trail import Trail
-from dgent.cupboard.trails import Trails
-from dgent.cupboard.turn import TURN_ID, Turn
-from dgent.cupboard.undoing import Undoing
+from dgent.cupboard.tables.crumb import Crumb, Crumbs, check_claim
+from dgent.cupboard.tables.link import Link, Links, add_link, add_links
+from dgent.cupboard.tables.metadata import Metadata, Metadatas, MetadataSchema, Schemas
+from dgent.cupboard.tables.property import Categories, Properties
+from dgent.cupboard.tables.stash import Stashes
+from dgent.cupboard.tables.table import RESERVED, Table
+from dgent.cupboard.tables.trail import Trail, Trails
+from dgent.cupboard.undo import Undoing
 from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -359,7 +355,7 @@ class Cupboard:
 
         Filters are those of `crumbs.fetch`, as in `ready(properties={"type": "task"}, trail_id=…)`.
         """
-        return [self.crumbs._made(found) for found in await readiness.ready(self, limit, **filters)]
+        return [self.crumbs._made(found) for found in await queue.ready(self, limit, **filters)]
 
     async def explain(self, crumb: Crumb | str) -> Readiness:
         """Whether a crumb can be taken now, and why."""
@@ -367,15 +363,15 @@ class Cupboard:
         found = await universe.get(check_entity_id(_id(crumb)))
         if not isinstance(found, Crystal) or not isinstance(found.value, CrumbRecord):
             raise errors.EntityNotFound(f"there is no crumb {_id(crumb)!r}")
-        return (await readiness.explain(self, [found]))[0]
+        return (await queue.explain(self, [found]))[0]
 
     async def explain_ready(self, limit: int | None = None, **filters: Any) -> list[Readiness]:
         """The crumbs that can be taken now, each with the reasons."""
-        return await readiness.explain(self, await readiness.ready(self, limit, **filters))
+        return await queue.explain(self, await queue.ready(self, limit, **filters))
 
     async def blocked(self, limit: int | None = None) -> list[Readiness]:
         """The unfinished crumbs that wait for others, with what they wait for."""
-        return await readiness.blocked(self, limit)
+        return await queue.blocked(self, limit)
 
     async def take(self, agent: str, *, lease_s: float | None = None, **filters: Any) -> Crumb | None:
         """Claim the next ready crumb for an agent; None when there is none. No two agents get the same.
@@ -384,14 +380,14 @@ class Cupboard:
         `heartbeat` for longer; then it can be taken again. `crumb.token` grows each time.
         """
         await self._ready()
-        return await readiness.take(self, agent, lease_s, filters)
+        return await queue.take(self, agent, lease_s, filters)
 
     async def heartbeat(self, crumb: Crumb | str, agent: str, *, lease_s: float = LEASE_S) -> datetime | None:
         """Keep a crumb for another lease from now on; NotLockHolder when it was lost.
 
         Returns the end of the lease; None for a crumb that was taken without one.
         """
-        return await readiness.heartbeat(self, _id(crumb), agent, lease_s)
+        return await queue.heartbeat(self, _id(crumb), agent, lease_s)
 
     async def done(
         self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False

@@ -6,32 +6,203 @@ A constellation is a folder with `membrane.db`, and maybe `blobs/` and `telemetr
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import msgspec
 
-from dgent.config import DATABASE
+from dgent import clock
+from dgent.blocks.history.pack import unpack
+from dgent.blocks.history.rewrite import redact_again, redacted_in
+from dgent.blocks.record import (
+    PAGE,
+    REDACTION,
+    ROOM,
+    SCHEMAS,
+    SNAPSHOT,
+    VERSION,
+    PageRecord,
+    RedactedVersion,
+    RedactionRecord,
+    SnapshotRecord,
+)
+from dgent.config.settings import DATABASE
 from dgent.errors import (
     Busy,
     Conflict,
     Corrupt,
+    FormatTooNew,
     InputError,
     NoBackendAvailable,
+    NotFound,
 )
-from dgent.exchange import manifest, place
-from dgent.exchange.manifest import BLOBS, MANIFEST, TELEMETRY, File, Manifest, manifest_of
-from dgent.exchange.redactions import REPLACED, Redactions, apply_redactions, redactions_in
-from dgent.store.sqlite import retire
+from dgent.exchange import folders
+from dgent.store.sqlite import replace
+from dgent.store.sqlite import replace as retire
 from dgent.store.sqlite import upkeep as sqlite
-from dgent.store.sqlite.retire import Forgotten, Held
-from dgent.store.sqlite.upkeep import Stopped, in_thread
-from dgent.store.upkeep import Contents, Pace, Progress, upkeep_of
+from dgent.store.sqlite.replace import Forgotten, Held
+from dgent.store.upkeep import Contents, upkeep_of
+from dgent.system.files import sync
+from dgent.system.progress import Pace, Progress
+from dgent.system.threads import Stopped, in_thread
 from dgent.universe.universe import Universe, open
+
+Redactions = Mapping[str, tuple[RedactedVersion, ...]]
+"""The redacted versions of each block."""
+
+REPLACED = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name))
+"""Schemas whose records a redaction erases and replaces by others."""
+
+
+def redactions_in(connection: Held) -> Redactions:
+    """Read what was redacted in a store that one has alone."""
+    try:
+        found: dict[str, tuple[RedactedVersion, ...]] = {}
+        for _, data, _ in replace.live_records(connection, REDACTION.name):
+            record = msgspec.json.decode(data, type=RedactionRecord)
+            found[record.block] = record.redacted
+        for id, data, _ in replace.live_records(connection, SNAPSHOT.name):
+            block = id.split("/", 1)[0]
+            if msgspec.json.decode(data, type=SnapshotRecord).redactions and block not in found:
+                found[block] = _from_pages(connection, block)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"what was redacted cannot be read: {error}") from error
+    return {block: redacted for block, redacted in found.items() if redacted}
+
+
+def _from_pages(connection: Held, block: str) -> tuple[RedactedVersion, ...]:
+    """Read it from the pages, for a block that was redacted before there was a record of it."""
+    found: list[RedactedVersion] = []
+    for _, data, content in replace.live_records(connection, PAGE.name, f"{block}/p/"):
+        record = msgspec.json.decode(data, type=PageRecord)
+        found += redacted_in(unpack(block, record.first, record.last, content))
+    return tuple(found)
+
+
+async def apply_redactions(path: Path, redactions: Redactions) -> int:
+    """Redact in a restored store what the one it replaces has redacted; returns how many versions."""
+    if not redactions:
+        return 0
+    async with open(f"sqlite:///{path}") as universe:
+        universe.register(*SCHEMAS)
+        room = universe.for_room(ROOM)
+        return sum([await redact_again(room, block, each) for block, each in redactions.items()])
+
+
+FORMAT = 1
+TELEMETRY, BLOBS, MANIFEST = "telemetry.db", "blobs", "manifest.json"
+MAX_MANIFEST_BYTES = 256 * 1024 * 1024
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file as it was written."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What `manifest.json` says; `sum` is the SHA-256 of all of it with an empty `sum`."""
+
+    dgent: str
+    format: int
+    version: str
+    universe: str
+    seq: int
+    records: int
+    created_at: datetime
+    files: tuple[File, ...]
+    sum: str = ""
+    # Left out where there are none, as in every backup before this was written down.
+    damaged: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+def manifest_of(contents: Contents, files: tuple[File, ...], damaged: tuple[str, ...]) -> Manifest:
+    """What is to be written down of a backup."""
+    seq, records = contents.seq, contents.records
+    made = Manifest("backup", FORMAT, _version(), contents.universe_id, seq, records, clock.now(), files)
+    return msgspec.structs.replace(made, damaged=damaged) if damaged else made
+
+
+def write(path: Path, made: Manifest) -> None:
+    """Write it down, sealed with its own sum, and wait until it is on the disk."""
+    whole = msgspec.structs.replace(made, sum=_sum(made))
+    with folders.translated(path):
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            folders.write(handle, msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _sum(made: Manifest) -> str:
+    return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(made, sum=""))).hexdigest()
+
+
+def _version() -> str:
+    try:
+        return version("dgent")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def checked(source: Path, pace: Pace, stopped: Stopped, passes: int = 1) -> Manifest:
+    """The manifest of a backup whose every byte is what was written."""
+    with folders.translated(source):
+        made = _read_manifest(source)
+        pace.total = passes * sum(file.size for file in made.files)
+        for file in made.files:
+            path = source / safe(file.name)
+            if not path.is_file():
+                raise Corrupt(f"{file.name} is missing from the backup {source}", hint="take another backup")
+            if path.stat().st_size != file.size or folders.digest(path, pace, stopped)[1] != file.sha256:
+                raise damaged(source, file.name)
+    return made
+
+
+def damaged(source: Path, name: str) -> Corrupt:
+    """The error for a file that is not what was written."""
+    return Corrupt(f"{name} in the backup {source} is not what was written", hint="take another backup")
+
+
+def _read_manifest(source: Path) -> Manifest:
+    path = source / MANIFEST
+    if not path.is_file():
+        raise NotFound(f"{source} is not a backup: it has no {MANIFEST}", hint="give the folder of a backup")
+    if path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise damaged(source, MANIFEST)
+    raw = path.read_bytes()
+    try:
+        rough: Any = msgspec.json.decode(raw)
+        if rough["dgent"] == "backup" and type(rough["format"]) is int and rough["format"] > FORMAT:
+            raise FormatTooNew(f"{source} has backup format {rough['format']}; this dgent reads {FORMAT}")
+        made = msgspec.json.decode(raw, type=Manifest)
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError, RecursionError):
+        raise damaged(source, MANIFEST) from None
+    for file in made.files:
+        safe(file.name)
+    names = [file.name for file in made.files]
+    if made.dgent != "backup" or made.sum != _sum(made) or DATABASE not in names:
+        raise damaged(source, MANIFEST)
+    return made
+
+
+def safe(name: str) -> PurePosixPath:
+    """A name from a manifest as a path that cannot leave the folder."""
+    parts = name.split("/")
+    odd = any(part in ("", ".", "..") or "\\" in part or "\0" in part or ":" in part for part in parts)
+    if odd or not (name in (DATABASE, TELEMETRY) or (parts[0] == BLOBS and len(parts) > 1)):
+        raise Corrupt(f"the manifest names {name!r}, which no backup holds", hint="do not restore it")
+    return PurePosixPath(*parts)
+
 
 DAMAGED = 20  # so many damaged records are named
 MOVED_S = 0.1  # many times what a process that waits for a store pauses between two tries
@@ -78,13 +249,13 @@ async def backup(
     gets its name; a backup that fails or is killed leaves nothing under that name.
     """
     await universe.seq()  # a closed handle says so
-    target = Path(os.path.abspath(place.usable(target, "to")))
-    with place.translated(target):
+    target = Path(os.path.abspath(folders.usable(target, "to")))
+    with folders.translated(target):
         _check_target(target, folder)
-        place.make_folders(target.parent)
-        with place.unfinished(target.with_name(target.name + place.PARTIAL)) as new:
+        folders.make_folders(target.parent)
+        with folders.unfinished(target.with_name(target.name + folders.PARTIAL)) as new:
             made = await _make(universe, folder, new, progress)
-            place.put(new, target)
+            folders.put(new, target)
     return _described(made, target)
 
 
@@ -126,7 +297,7 @@ def _check_target(target: Path, folder: Path | None) -> None:
 def _blob_bytes(folder: Path | None) -> int:
     if folder is None or not (folder / BLOBS).is_dir():
         return 0
-    return sum(path.stat().st_size for path in place.plain_files(folder / BLOBS) if path.exists())
+    return sum(path.stat().st_size for path in folders.plain_files(folder / BLOBS) if path.exists())
 
 
 def _copy_blobs(
@@ -135,11 +306,11 @@ def _copy_blobs(
     """The blobs that are not copied yet."""
     found = dict(known)
     if folder is not None and (folder / BLOBS).is_dir():
-        for path in place.plain_files(folder / BLOBS):
+        for path in folders.plain_files(folder / BLOBS):
             name = path.relative_to(folder).as_posix()
             if name not in found:
                 try:
-                    found[name] = File(name, *place.copy(path, new / name, pace, stopped))
+                    found[name] = File(name, *folders.copy(path, new / name, pace, stopped))
                 except NoBackendAvailable:
                     if path.exists():
                         raise
@@ -156,15 +327,15 @@ def _complete(
     files = _copy_blobs(folder, new, early, pace, stopped)
     if folder is not None and (folder / TELEMETRY).is_file():
         sqlite.copy_database(str(folder / TELEMETRY), str(new / TELEMETRY), Pace(None), stopped)
-        sqlite.sync(str(new / TELEMETRY))
+        sync(str(new / TELEMETRY))
     for name in (TELEMETRY, DATABASE):
         if (new / name).exists():
-            files = {name: File(name, *place.digest(new / name, pace, stopped)), **files}
+            files = {name: File(name, *folders.digest(new / name, pace, stopped)), **files}
     # The copy was checked when it was made; what is left is to read its records.
     contents, damaged = sqlite.read_copy(str(new / DATABASE), DAMAGED, stopped)
     made = manifest_of(contents, tuple(files.values()), damaged)
-    manifest.write(new / MANIFEST, made)
-    place.sync_folders(new)
+    write(new / MANIFEST, made)
+    folders.sync_folders(new)
     return made
 
 
@@ -180,7 +351,7 @@ def _described(made: Manifest, path: Path) -> Backup:
 
 def inspect_backup(source: Path) -> Backup:
     """What a backup holds, after every byte of it was checked; Corrupt when anything is not as it was."""
-    made = manifest.checked(place.usable(Path(source), "source"), Pace(None), Stopped())
+    made = checked(folders.usable(Path(source), "source"), Pace(None), Stopped())
     return _described(made, Path(os.path.abspath(source)))
 
 
@@ -196,14 +367,14 @@ async def restore(
     was there is kept under another name. Never over a store that anyone has open: Busy names who.
     What the replaced store has forgotten or redacted since the backup goes from the restored one too.
     """
-    source = Path(os.path.abspath(place.usable(source, "source")))
-    folder = Path(os.path.realpath(place.usable(folder, "to")))
-    with place.translated(folder):
+    source = Path(os.path.abspath(folders.usable(source, "source")))
+    folder = Path(os.path.realpath(folders.usable(folder, "to")))
+    with folders.translated(folder):
         await _in_thread(lambda _: _check_place(folder, replace))
         pace = Pace(progress)
-        made = await _in_thread(lambda stopped: manifest.checked(source, pace, stopped, passes=2))
-        place.make_folders(folder.parent)
-        with place.unfinished(folder.with_name(folder.name + place.RESTORING)) as new:
+        made = await _in_thread(lambda stopped: checked(source, pace, stopped, passes=2))
+        folders.make_folders(folder.parent)
+        with folders.unfinished(folder.with_name(folder.name + folders.RESTORING)) as new:
             await _in_thread(lambda stopped: _copy_back(source, new, made, pace, stopped))
             await _prove(new, made)
             # Once before the old store is held, because it may take long; and once more for good.
@@ -255,10 +426,10 @@ def _check_place(folder: Path, replace: bool) -> None:
 
 def _copy_back(source: Path, new: Path, made: Manifest, pace: Pace, stopped: Stopped) -> None:
     for file in made.files:
-        name = manifest.safe(file.name)
-        if place.copy(source / name, new / name, pace, stopped) != (file.size, file.sha256):
-            raise manifest.damaged(source, file.name)
-    place.sync_folders(new)
+        name = safe(file.name)
+        if folders.copy(source / name, new / name, pace, stopped) != (file.size, file.sha256):
+            raise damaged(source, file.name)
+    folders.sync_folders(new)
 
 
 async def _prove(new: Path, made: Manifest) -> None:
@@ -353,13 +524,13 @@ async def _take_place(
 
 
 def _swap(new: Path, folder: Path, replace: bool) -> str | None:
-    place.sync_folders(new)
+    folders.sync_folders(new)
     if not os.path.lexists(folder) or not os.listdir(folder):
-        place.put(new, folder)
+        folders.put(new, folder)
         return None
     if not replace:
         raise Conflict(f"{folder} came to be meanwhile", hint="restore elsewhere, or say replace")
-    return str(place.put_instead(new, folder))
+    return str(folders.put_instead(new, folder))
 
 
 async def _in_thread(work: Callable[[Stopped], Any]) -> Any:

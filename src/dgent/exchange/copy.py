@@ -17,17 +17,71 @@ import msgspec
 
 from dgent import clock, codec
 from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unavailable, Unsupported
-from dgent.exchange.forgotten import forget_gone
-from dgent.exchange.moment import Moment
+from dgent.exchange.snapshot import Moment
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import EVERY_ROOM, Change, Commit, Delete, Op, Put
-from dgent.store.upkeep import Pace, Progress
+from dgent.store.upkeep import forgotten_among
+from dgent.system.progress import Pace, Progress
 from dgent.universe import feed
-from dgent.universe.contracts import Contracts
+from dgent.universe.contract import Contracts
 from dgent.universe.position import time_of
 from dgent.universe.universe import Universe
+
+
+async def forget_gone(source: Universe, target: Universe, at_us: int) -> None:
+    """Forget in a copy, with every version, the records that its source has forgotten.
+
+    `at_us` is the time of the commit. What a redaction erased in the source goes with them.
+    """
+    gone: list[str] = []
+    async for some in _known(target):
+        gone += await _gone(source, target, list(some))
+    if gone:
+        await target.backend.forget(gone, "system", EVERY_ROOM, at_us=at_us)
+    await target.forget()  # what an earlier call may have left on the disk
+
+
+async def _gone(source: Universe, target: Universe, ids: Sequence[str]) -> list[str]:
+    forgotten = [*await forgotten_among(source.backend, ids)]
+    if not forgotten:
+        return []
+    again = await forgotten_among(target.backend, forgotten)
+    live = await source.get_many(forgotten, raw=True)
+    found = []
+    for id, now in zip(forgotten, live, strict=True):
+        # One that was made anew has versions, and those stay; in the copy it was forgotten before.
+        if not (id in again if now is not None else await source.history(id, limit=1)):
+            found.append(id)
+    return found
+
+
+async def _known(target: Universe) -> AsyncIterator[dict[str, str | None]]:
+    """The ids that a store knows, live or in its log, and their schemas; some at a time."""
+    some: dict[str, str | None] = {}
+    async for datum in target.iterate(Query(limit=None, content=False), raw=True):
+        some[datum.id] = datum.schema
+        if len(some) == BATCH:
+            yield some
+            some = {}
+    yield some
+    since, seen = 0, set[str]()
+    while True:
+        try:
+            changes = await target.changes(since, limit=BATCH)
+        except HistoryGone as cut:
+            since = int(cut.details["first_seq"]) - 1
+            continue
+        items = [item for change in changes for item in change.items if item.id is not None]
+        some = {str(item.id): item.schema for item in items if item.id not in seen}
+        seen |= some.keys()
+        if some:
+            yield some
+        if not changes:
+            return
+        since = changes[-1].seq or since
+
 
 BATCH = 500
 ATTEMPTS = 8  # at reading both whole

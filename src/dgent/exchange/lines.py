@@ -12,9 +12,9 @@ import msgspec
 from dgent import clock
 from dgent.errors import Corrupt, DgentError, FormatTooNew, InputError
 from dgent.model.datum import Datum
-from dgent.store.row import draft
-from dgent.store.sqlite.upkeep import Stopped
-from dgent.store.upkeep import Pace
+from dgent.store.engine.row import draft
+from dgent.system.progress import Pace
+from dgent.system.threads import Stopped
 
 FORMAT = 1
 # A record of the greatest size a store takes fits, its content written as base64.

@@ -16,7 +16,7 @@ from typing import Any
 
 from dgent import codec
 from dgent.errors import InputError
-from dgent.model.kind import aligned
+from dgent.model.contract.scalar import aligned
 from dgent.model.path import MISSING
 
 CUT = 120

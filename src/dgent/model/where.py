@@ -12,7 +12,7 @@ import msgspec
 from dgent import codec
 from dgent.errors import InputError, QueryError
 from dgent.model import order
-from dgent.model.kind import aligned, is_exact
+from dgent.model.contract.scalar import aligned, is_exact
 from dgent.model.path import MISSING, Path, parse, read, text
 
 MAX_CHOICES = 1000

@@ -8,11 +8,11 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from dgent.model import kind
+from dgent.model.contract import scalar as kind
+from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
-from dgent.model.lookup import Lookup
 from dgent.model.query import Query
-from dgent.store.row import Rows
+from dgent.store.engine.row import Rows
 
 LIVE: Literal["live"] = "live"
 """An expectation: some live version must be there, whichever."""

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from dgent.config.file import mask
 from dgent.errors import InputError, Unsupported
-from dgent.settingfile import mask
 from dgent.store.backend import Backend
 
 _SETTING = re.compile(r"\?([A-Za-z_][A-Za-z0-9_.-]*)=")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -12,15 +11,12 @@ import msgspec
 from dgent import clock
 from dgent.errors import HistoryGone, Unsupported
 from dgent.store.backend import KINDS, Backend
-from dgent.store.kernel import Reading
-from dgent.store.kernel_backend import KernelBackend
-
-Progress: TypeAlias = Callable[[int, int | None], None]
-"""Told how much is done and of how much (None: not known), about ten times a second, on any thread."""
+from dgent.store.engine.backend import KernelBackend
+from dgent.store.engine.kernel import Reading
+from dgent.system.progress import Progress
 
 Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
 
-TICK_S = 0.1
 AHEAD = timedelta(hours=1)
 """How far a commit may be dated ahead of the clock before an inspection says so."""
 
@@ -147,32 +143,3 @@ async def deleted_among(backend: Backend, ids: Sequence[str]) -> dict[str, datet
         return found
 
     return await backend._read(work)
-
-
-class Pace:
-    """Passes progress on about ten times a second, and the end of it always."""
-
-    def __init__(self, progress: Progress | None, total: int | None = None) -> None:
-        self.total = total
-        self._progress = progress
-        self.done = 0
-        self._due = 0.0
-
-    def add(self, done: int) -> None:
-        """So much more is done."""
-        self.at(self.done + done)
-
-    def at(self, done: int) -> None:
-        """So much is done in all."""
-        self.done = done
-        if self._progress is None:
-            return
-        now = time.monotonic()
-        if now >= self._due:
-            self._due = now + TICK_S
-            self._progress(done, self.total)
-
-    def end(self) -> None:
-        """All is done, also where the total was a guess."""
-        if self._progress is not None:
-            self._progress(self.done, self.done)

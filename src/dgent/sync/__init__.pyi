@@ -43,14 +43,14 @@ from dgent.store.backend import (
     SchemaStats,
     Version,
 )
-from dgent.store.degraded.telling import Degradation
-from dgent.store.upkeep import Progress
+from dgent.store.offline.report import Degradation
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
+from dgent.system.progress import Progress
 from dgent.universe import history, relation, upgrade
-from dgent.universe.alone import Names
-from dgent.universe.contracts import Contracts, Recalled
+from dgent.universe.contract import Contracts, Recalled
 from dgent.universe.gate import Principal, Rule
+from dgent.universe.local_lock import Names
 
 __all__ = [
     "BlockingWarning",

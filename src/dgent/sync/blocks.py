@@ -33,18 +33,14 @@ from dgent.blocks import (
     Template,
     Version,
     View,
-    authority,
     block,
-    cards,
-    constellation,
-    editable,
     errors,
     library,
-    section,
-    structured_edits,
-    text_edits,
+    records,
     tools,
 )
+from dgent.blocks.access import agents, authority
+from dgent.blocks.edit import editable, section, structured, text
 from dgent.errors import InputError
 from dgent.sync.twin import Twin, make_twin
 from dgent.sync.universe import Universe
@@ -113,16 +109,16 @@ def _twin(source: type, **instead: Any) -> Any:
 
 
 Editable = _twin(editable.Editable)
-TextEdits = _twin(text_edits.TextEdits)
-FieldEdits = _twin(structured_edits.FieldEdits)
-ItemEdits = _twin(structured_edits.ItemEdits)
-NodeEdits = _twin(structured_edits.NodeEdits)
+TextEdits = _twin(text.TextEdits)
+FieldEdits = _twin(structured.FieldEdits)
+ItemEdits = _twin(structured.ItemEdits)
+NodeEdits = _twin(structured.NodeEdits)
 Edits = _twin(section.Edits)
 Section = _twin(section.Section)
 Block = _twin(block.Block)
-Roster = _twin(constellation.Roster)
-Groups = _twin(constellation.Groups)
+Roster = _twin(agents.Roster)
+Groups = _twin(agents.Groups)
 Authority = _twin(authority.Authority)
-Cards = _twin(cards.Cards)
+Cards = _twin(records.Cards)
 Library = _twin(library.Library, __init__=_init)
 Toolbox = _twin(tools.Toolbox, __init__=_init_toolbox, functions=_functions)

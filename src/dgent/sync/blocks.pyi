@@ -33,16 +33,16 @@ from dgent.blocks import Template as Template
 from dgent.blocks import Version as Version
 from dgent.blocks import View as View
 from dgent.blocks import errors as errors
-from dgent.blocks import rolling
-from dgent.blocks import shape as shapes
-from dgent.blocks.access import Standing
-from dgent.blocks.authority import CONSENT_S
-from dgent.blocks.budget import Tokens, estimate
-from dgent.blocks.chain import Chain
-from dgent.blocks.folder import syncing
+from dgent.blocks.access.authority import CONSENT_S
+from dgent.blocks.access.permission import Consent
+from dgent.blocks.access.standing import Standing
+from dgent.blocks.context.budget import Tokens, estimate
+from dgent.blocks.document import shape as shapes
+from dgent.blocks.document.template import Given
+from dgent.blocks.edit import rolling
+from dgent.blocks.folder import sync as syncing
+from dgent.blocks.history.log import Chain
 from dgent.blocks.kind import BlockKind, Permission
-from dgent.blocks.permit import Consent
-from dgent.blocks.template import Given
 from dgent.blocks.tool_answer import Answer
 from dgent.blocks.tools import (
     ArchiveOperation,

@@ -28,16 +28,10 @@ from dgent.cupboard import (
     Stash,
     StashHistoryEntry,
     Trail,
-    crumbs,
     errors,
-    links,
-    metadatas,
-    properties,
-    stashes,
-    table,
-    trails,
 )
 from dgent.cupboard import cupboard as cupboards
+from dgent.cupboard.tables import crumb, link, metadata, property, stash, table, trail
 from dgent.errors import Closed, DgentError, InputError
 from dgent.sync.call import Call
 from dgent.sync.home import Home
@@ -137,14 +131,14 @@ def _twin(source: type) -> Any:
 
 
 Table = _twin(table.Table)
-Crumbs = _twin(crumbs.Crumbs)
-Trails = _twin(trails.Trails)
-Properties = _twin(properties.Properties)
-Categories = _twin(properties.Categories)
-Links = _twin(links.Links)
-Stashes = _twin(stashes.Stashes)
-Metadatas = _twin(metadatas.Metadatas)
-Schemas = _twin(metadatas.Schemas)
+Crumbs = _twin(crumb.Crumbs)
+Trails = _twin(trail.Trails)
+Properties = _twin(property.Properties)
+Categories = _twin(property.Categories)
+Links = _twin(link.Links)
+Stashes = _twin(stash.Stashes)
+Metadatas = _twin(metadata.Metadatas)
+Schemas = _twin(metadata.Schemas)
 Cupboard = make_twin(
     cupboards.Cupboard,
     # It must know when a store of its own opens and closes; everything else follows from the class.

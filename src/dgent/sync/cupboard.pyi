@@ -29,10 +29,10 @@ from dgent.cupboard import StashHistoryEntry as StashHistoryEntry
 from dgent.cupboard import Trail as Trail
 from dgent.cupboard import errors as errors
 from dgent.cupboard.definition import Definitions
-from dgent.cupboard.entity import Entity
-from dgent.cupboard.leasing import LEASE_S
+from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.record import StashRecord
-from dgent.cupboard.table import Edition
+from dgent.cupboard.tables.entity import Entity
+from dgent.cupboard.tables.table import Edition
 from dgent.model.schema import Schema
 from dgent.sync import Universe
 from dgent.sync.stream import Stream

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from dgent.errors import DgentError
+from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
-from dgent.model.lookup import Lookup
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Commit, Committed, Delete, Op, Put, SchemaStats, StoredView, View
 

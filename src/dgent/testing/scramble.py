@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from dgent.store.kernel import Scan, Writing
-from dgent.store.row import Brief, Row
+from dgent.store.engine.kernel import Scan, Writing
+from dgent.store.engine.row import Brief, Row
 
 R = TypeVar("R", Row, Brief)
 

@@ -9,7 +9,7 @@ from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import Change
-from dgent.universe.contracts import Recalled, made_by
+from dgent.universe.contract import Recalled, made_by
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe

@@ -13,11 +13,11 @@ from dgent.errors import Corrupt, CursorInvalid, HistoryGone, Unavailable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Change, Item
-from dgent.universe.contracts import Contracts
+from dgent.universe.contract import Contracts
 from dgent.universe.gate import Gate
 
 if TYPE_CHECKING:
-    from dgent.store.degraded.backend import DegradableBackend
+    from dgent.store.offline.backend import DegradableBackend
 
 BATCH = 256
 WAIT_S = 5.0

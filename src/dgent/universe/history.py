@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from dgent import clock, ids
 from dgent.errors import InputError, NotFound, UndoConflict, VersionConflict
 from dgent.store.backend import Committed, Delete, Keep, Op, Reverted
-from dgent.universe import writing
+from dgent.universe import write
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -104,7 +104,7 @@ def _ops(universe: Universe, records: Iterable[Reverted]) -> list[Op]:
     for record in records:
         expect = record.now_rev if record.live else 0
         if record.before is not None:
-            ops.append(writing.put_op(universe.contracts, record.before, expect))
+            ops.append(write.put_op(universe.contracts, record.before, expect))
         elif record.live:
             ops.append(Delete(record.id, expect))
     return ops

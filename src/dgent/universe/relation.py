@@ -14,8 +14,8 @@ from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import LIVE, Backend, Check, Op, Put
-from dgent.store.check import check_limit
-from dgent.universe import writing
+from dgent.store.engine.check import check_limit
+from dgent.universe import write
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -77,7 +77,7 @@ async def resolve(universe: Universe, crystal: Crystal[Any]) -> Resolved:
 
 def association_id(a: Any, b: Any, kind: str) -> str:
     """One link of a kind from one record to another has one id, whoever makes it."""
-    ends = ids.check_id(writing.id_of(a), "a"), ids.check_id(writing.id_of(b), "b")
+    ends = ids.check_id(write.id_of(a), "a"), ids.check_id(write.id_of(b), "b")
     text = "\0".join((*ends, ids.check_name(kind, "kind")))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -88,20 +88,20 @@ async def associate(universe: Universe, a: Any, b: Any, kind: str, weight: float
     if type(weight) not in (int, float):
         raise InputError(f"weight must be a number, not {type(weight).__name__}", field="weight")
     universe.register(ASSOCIATION)
-    link = Association(str(writing.id_of(a)), str(writing.id_of(b)), kind, float(weight))
-    datum, value = writing.new_datum(universe.contracts, link, id=id, author=universe.author)
+    link = Association(str(write.id_of(a)), str(write.id_of(b)), kind, float(weight))
+    datum, value = write.new_datum(universe.contracts, link, id=id, author=universe.author)
     checks: list[Op] = [Check(end, LIVE) for end in dict.fromkeys((link.a, link.b))]
     try:
         done = await universe.commit([*checks, Put(datum, None, None, True)])
     except VersionConflict as error:
         raise NotFound(f"{error.details['id']!r} does not exist, so it cannot be linked") from None
-    (datum,) = await writing.stored(universe.backend, (datum,), done.written[-1:], done.repeated)
+    (datum,) = await write.stored(universe.backend, (datum,), done.written[-1:], done.repeated)
     return Crystal(datum, value, ASSOCIATION.name, ASSOCIATION.version)
 
 
 async def associated(universe: Universe, id: Any, kind: str | None) -> list[Crystal[Association]]:
     """The links of a record, heaviest first, whichever end it is."""
-    wanted = ids.check_id(writing.id_of(id))
+    wanted = ids.check_id(write.id_of(id))
     universe.register(ASSOCIATION)
     links: dict[str, Crystal[Association]] = {}
     for end in ("a", "b"):

@@ -8,22 +8,70 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dgent import ids
+from dgent import clock, ids
 from dgent.errors import Closed, Conflict, InputError, QueryError, TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put, Rank
-from dgent.universe import writing
-from dgent.universe.contracts import Recalled, raw_of
-from dgent.universe.overlay import overlay, own_datums
+from dgent.universe import write
+from dgent.universe.contract import Recalled, raw_of
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
+
+
+Shape = Callable[[Datum], Mapping[str, Any]]
+Ranks = Callable[[Sequence[str]], Awaitable[Mapping[str, Rank | None]]]
+
+_NEW = 2**62  # comes after every stored record
+
+
+async def own_datums(puts: Sequence[Put], ranks: Ranks) -> list[Datum]:
+    """The datums of own puts as they will be stored: a live record keeps the time of its first version."""
+    # What the datum says of its time is not asked: the caller may have it from before, or from elsewhere.
+    unsure = [op.id for op in puts if op.expect != 0]
+    stored = await ranks(unsure) if unsure else {}
+    out = []
+    for op in puts:
+        rank = stored.get(op.id)
+        if rank is None or rank.created_us is None:
+            out.append(op.datum)
+        else:
+            out.append(op.datum.replace(created_at=clock.from_us(rank.created_us)))
+    return out
+
+
+async def overlay(
+    query: Query, found: Sequence[Datum], ops: Mapping[str, Op], shape: Shape, ranks: Ranks
+) -> list[Datum]:
+    """All that match, in the query's order; ties stand in the order of first commit."""
+    own = await own_datums([op for op in ops.values() if isinstance(op, Put)], ranks)
+    own = [datum for datum in own if query.matches(datum, shape(datum))]
+    written = {op.id for op in ops.values() if not isinstance(op, Check)}
+    rows = [datum for datum in found if datum.id not in written]
+    if query.descending:
+        rows.reverse()
+    rows += own
+    keys = [(query.order_key(shape(datum)), clock.to_us(datum.created_at)) for datum in rows]
+    shared = Counter(keys)
+    ties = {key for key in keys[len(rows) - len(own) :] if shared[key] > 1}
+    tied = [datum.id for datum, key in zip(rows, keys, strict=True) if key in ties]
+    stored = await ranks(tied) if tied else {}
+
+    def sort_key(number: int) -> tuple[bytes, int, int]:
+        rank = stored.get(rows[number].id)
+        new = number + (_NEW if keys[number] in ties else 0)
+        return (*keys[number], new if rank is None else rank.record_key)
+
+    numbers = sorted(range(len(rows)), key=sort_key, reverse=query.descending)
+    return [rows[number] for number in numbers]
+
 
 MAX_READS = 10_000
 LONGEST_PAUSE_S = 0.25  # between two attempts of `transact`, however many there were
@@ -67,13 +115,13 @@ class Transaction:
         """Store a new typed value when the transaction commits."""
         if "key" in fields:
             raise InputError("a part of a transaction has no idempotency key", hint="use u.commit with a key")
-        datum, settled = writing.new_datum(self._contracts, value, **fields)
+        datum, settled = write.new_datum(self._contracts, value, **fields)
         datum = self._buffer_put(Put(datum, 0, None, True))
         return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
 
     async def store(self, thing: Any, *, expect: Expect = None) -> Any:
         """Store a changed crystal or datum when the transaction commits."""
-        op, settled = writing.store_op(self._contracts, thing, expect)
+        op, settled = write.store_op(self._contracts, thing, expect)
         datum = self._buffer_put(op)
         if isinstance(thing, Crystal):
             return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
@@ -81,7 +129,7 @@ class Transaction:
 
     async def put(self, datum: Datum, *, expect: Expect = None) -> Datum:
         """Store a datum when the transaction commits."""
-        return self._buffer_put(writing.put_op(self._contracts, datum, expect))
+        return self._buffer_put(write.put_op(self._contracts, datum, expect))
 
     async def delete(self, id: str, *, expect: Expect = None) -> None:
         """Delete a record when the transaction commits."""
@@ -93,7 +141,7 @@ class Transaction:
 
     def _buffer_put(self, op: Put) -> Datum:
         """Keep a put in storable form, so that what is wrong with it shows now."""
-        op = writing.authored(op, self._universe.author)
+        op = write.authored(op, self._universe.author)
         datum = op.datum.checked(op.plain)
         self._buffer(Put(datum, op.expect, op.indexed, True))
         return datum

@@ -41,17 +41,17 @@ from dgent.store.backend import (
     SchemaStats,
     Version,
 )
-from dgent.universe import feed, history, opening, relation, upgrade, writing
-from dgent.universe.alone import Names
-from dgent.universe.argument import check_limit, check_query, check_since, query_of, seq_of
+from dgent.universe import connect, feed, history, relation, upgrade, write
+from dgent.universe.check import check_limit, check_query, check_since, query_of, seq_of
 from dgent.universe.collection import Collection
-from dgent.universe.contracts import Contracts, Recalled, declaration, raw_of
+from dgent.universe.contract import Contracts, Recalled, declaration, raw_of
 from dgent.universe.gate import Gate, Principal, Rule
+from dgent.universe.local_lock import Names
 from dgent.universe.transaction import Transaction, transact
 
 if TYPE_CHECKING:
     from dgent.model.lens import Lens
-    from dgent.store.degraded.telling import Degradation
+    from dgent.store.offline.report import Degradation
     from dgent.universe.focus import Focus
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Universe:
         self.contracts = Contracts()
         self._room = room
         self._partial = False  # whether every read takes what is at hand
-        self._life = opening.Life()
+        self._life = connect.Life()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
         self.names = Names()
@@ -90,7 +90,7 @@ class Universe:
             if self._life.closed:
                 raise Closed("this universe was closed", hint="call dgent.open again")
             if self._life.loop is None:
-                await opening.open_store(self.backend, self._life.others)
+                await connect.open_store(self.backend, self._life.others)
                 self._life.loop = asyncio.get_running_loop()
         return self
 
@@ -203,7 +203,7 @@ class Universe:
                     self._start_fill(schema.name)
                 self._undeclared.remove(schema)
                 if declared.disputed:
-                    opening.warn_of_dispute(schema)
+                    connect.warn_of_dispute(schema)
 
     def _start_fill(self, schema: str) -> None:
         task = asyncio.get_running_loop().create_task(self._fill(schema), name=f"dgent-fill-{schema}")
@@ -275,7 +275,7 @@ class Universe:
         note: str | None = None,
     ) -> Crystal[T]:
         """Store a typed value and return it as a crystal."""
-        datum, settled = writing.new_datum(
+        datum, settled = write.new_datum(
             self.contracts,
             value,
             id=id,
@@ -294,7 +294,7 @@ class Universe:
         self, thing: Any, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Any:
         """Store a changed crystal, or a datum; with `expect=crystal.rev` only if nobody was faster."""
-        op, value = writing.store_op(self.contracts, thing, expect)
+        op, value = write.store_op(self.contracts, thing, expect)
         stored = await self._put(op, key, note)
         if isinstance(thing, Crystal):
             return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
@@ -304,15 +304,15 @@ class Universe:
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Datum:
         """Store a datum as it is; returns it with its rev and seq."""
-        return await self._put(writing.put_op(self.contracts, datum, expect), key, note)
+        return await self._put(write.put_op(self.contracts, datum, expect), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
-        op = writing.authored(op, self.author)
+        op = write.authored(op, self.author)
         done = await self.commit((op,), key=key, note=note)
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
             return op.datum.replace(rev=1, seq=written.seq)
-        return (await writing.stored(self.backend, (op.datum,), done.written, done.repeated))[0]
+        return (await write.stored(self.backend, (op.datum,), done.written, done.repeated))[0]
 
     async def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
@@ -320,11 +320,11 @@ class Universe:
         """Store many datums in one commit: all or none."""
         if not isinstance(datums, Iterable):
             raise InputError(f"put_many takes datums, not {type(datums).__name__}", field="datums")
-        ops = [writing.authored(writing.put_op(self.contracts, d, None), self.author) for d in datums]
+        ops = [write.authored(write.put_op(self.contracts, d, None), self.author) for d in datums]
         if not ops:
             return []
         done = await self.commit(ops, key=key, note=note)
-        return await writing.stored(self.backend, [op.datum for op in ops], done.written, done.repeated)
+        return await write.stored(self.backend, [op.datum for op in ops], done.written, done.repeated)
 
     async def delete(
         self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
@@ -635,7 +635,7 @@ def open(
     """
     others: tuple[str, ...] = ()
     if backend is None:
-        backend, others = opening.backend_at(url, degrade, outbox, durability=durability, read_url=read_url)
+        backend, others = connect.backend_at(url, degrade, outbox, durability=durability, read_url=read_url)
     made = Universe(backend, author=author)
     made._life.others = others
     return made

@@ -9,7 +9,7 @@ import msgspec
 
 from dgent.model.datum import Datum
 from dgent.store.backend import Change, Item, Version
-from dgent.verbs.entity import Work
+from dgent.verbs.cupboard.answer import Work
 
 
 class Record(msgspec.Struct, frozen=True):

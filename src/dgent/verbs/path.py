@@ -11,7 +11,7 @@ from dgent.errors import InputError, NotFound
 from dgent.universe.universe import Universe
 from dgent.verbs import registry
 from dgent.verbs.caller import HERE, Caller, check
-from dgent.verbs.desk import Desk
+from dgent.verbs.context import Desk
 from dgent.verbs.index import MODULES, NOUNS
 
 ROOT = "self"

@@ -13,7 +13,7 @@ import msgspec
 from dgent.errors import DgentError, InputError, NotFound
 from dgent.verbs import caller as callers
 from dgent.verbs.caller import Effect
-from dgent.verbs.desk import Desk
+from dgent.verbs.context import Desk
 from dgent.verbs.index import MODULES
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ from importlib import import_module
 from dgent.errors import DgentError
 from dgent.store.upkeep import Finding, RoomUpkeep
 from dgent.universe.universe import Universe
-from dgent.verbs.entity import Work, crumb_of, neighbour_of
+from dgent.verbs.cupboard.answer import Work, crumb_of, neighbour_of
 
 CATALOG_ID = "cupboard/catalog"  # as in dgent.cupboard.record, which is not loaded for this
 MOST = 5  # how many trails and crumbs are told of
@@ -21,7 +21,7 @@ async def enter(universe: Universe) -> None:
         Cupboard(universe)
 
 
-ROOMS = {"block.": "dgent.blocks.health", "cupboard.": "dgent.cupboard.health"}
+ROOMS = {"block.": "dgent.blocks.inspect", "cupboard.": "dgent.cupboard.inspect"}
 """The rooms by what the names of their schemas begin with, and where each looks after its records."""
 
 

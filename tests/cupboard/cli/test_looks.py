@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dgent.doors.cli.draw.crumb import short_ids
-from dgent.doors.cli.draw.trail import tree
-from dgent.doors.cli.paint import Paint
-from dgent.verbs.entity import Member
+from dgent.doors.cli.draw.crumb import short_ids, tree
+from dgent.doors.cli.style import Paint
+from dgent.verbs.cupboard.answer import Member
 from tests.cupboard.cli.shelf import Shelf
 
 

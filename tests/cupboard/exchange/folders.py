@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import dgent
 from dgent.cupboard import Cupboard
 from dgent.cupboard.record import SCHEMAS
-from dgent.exchange.cupboard.folder_in import import_folder
-from dgent.exchange.cupboard.folder_out import export_folder
-from dgent.exchange.cupboard.report import TakenIn
+from dgent.exchange.foreign.crumbs_export import export_folder
+from dgent.exchange.foreign.crumbs_import import import_folder
+from dgent.exchange.foreign.report import TakenIn
 
 Folder = dict[str, list[Any]]
 

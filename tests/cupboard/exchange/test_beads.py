@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import dgent
 from dgent.cupboard import Cupboard
 from dgent.errors import Conflict, NotFound
-from dgent.exchange.cupboard.beads_in import import_beads
-from dgent.exchange.cupboard.beads_out import export_beads
+from dgent.exchange.foreign.beads_export import export_beads
+from dgent.exchange.foreign.beads_import import import_beads
 from tests.cupboard.exchange.folders import held
 from tests.soak import times
 

@@ -11,11 +11,11 @@ import pytest
 
 import dgent
 from dgent.cupboard import Cupboard
-from dgent.exchange.cupboard import histories
-from dgent.exchange.cupboard.folder_in import _Plan, import_folder, read_folder
-from dgent.exchange.cupboard.folder_out import export_folder
-from dgent.store.sqlite.upkeep import Stopped
-from dgent.store.upkeep import Pace
+from dgent.exchange.foreign import stash_history
+from dgent.exchange.foreign.crumbs_export import export_folder
+from dgent.exchange.foreign.crumbs_import import _Plan, import_folder, read_folder
+from dgent.system.progress import Pace
+from dgent.system.threads import Stopped
 from tests.cupboard.exchange.folders import Folder, write
 
 STEPS = [(1, 0, "create"), (2, 5, "increment"), (3, 8, "increment"), (4, 9, "increment")]
@@ -104,7 +104,7 @@ async def test_an_import_that_was_cut_short_goes_on(quick: Cupboard, tmp_path: P
     plan = _Plan(read_folder(path, Pace(None), Stopped()), "newer")
     await plan.compare(quick)
     with pytest.raises(InterruptedError):
-        await histories.replay(quick, plan.lived, progress)
+        await stash_history.replay(quick, plan.lived, progress)
     assert len(await quick.stashes.history("s")) == 2
     await import_folder(quick, path)
     assert await told(quick) == wanted(STEPS)

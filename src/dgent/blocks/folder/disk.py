@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgent.blocks.folder.content import MAX_BYTES, SUFFIXES
 from dgent.blocks.folder.directory import LINK, NO_LINK, Directory, LinkInside
-from dgent.blocks.folder.ledger import SHARED, digest
+from dgent.blocks.folder.format import MAX_BYTES, SUFFIXES
+from dgent.blocks.folder.state import SHARED, digest
 from dgent.errors import Busy, InputError, StorageFull, Unavailable
-from dgent.store.file import try_lock
+from dgent.system.files import try_lock
 
 OWN = ".blocks"
 LEDGER, LOCK = "ledger.json", "lock"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from dgent.blocks.block import Block
 from dgent.blocks.folder.disk import ASIDE, Disk, File, translated
-from dgent.blocks.folder.ledger import SHARED, Entry, Ledger
-from dgent.blocks.folder.names import folded, label_of, stem_of
+from dgent.blocks.folder.format import folded, label_of, stem_of
 from dgent.blocks.folder.report import FileReport, FolderReport
+from dgent.blocks.folder.state import SHARED, Entry, Ledger
 from dgent.blocks.kind import CONSTELLATION
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from dgent.doors.cli.complete import completer
-from dgent.doors.cli.setting import DOOR, sided
+from dgent.doors.cli.options import DOOR, sided
 from dgent.errors import InputError
 from dgent.verbs import registry
 from dgent.verbs.registry import Verb

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from dgent.doors.cli.paint import clean
+from dgent.doors.cli.style import clean
 
 MOST = 50
 TABLES = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
@@ -27,8 +27,8 @@ def completer(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]
 def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
     """What begins so; nothing at all when the store cannot be read: completing must never complain."""
     with suppress(Exception):
-        from dgent import config
-        from dgent.doors.cli.setting import said
+        from dgent.config import settings as config
+        from dgent.doors.cli.options import said
 
         if kind == "setting":
             return [name for name in config.KEYS if name.startswith(incomplete)]
@@ -42,8 +42,8 @@ def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
 
 
 def _settings(ctx: click.Context) -> Any:
-    from dgent import config
-    from dgent.doors.cli.setting import said
+    from dgent.config import settings as config
+    from dgent.doors.cli.options import said
 
     chosen = said(ctx)
     return config.load(url=chosen.url, constellation=chosen.constellation)

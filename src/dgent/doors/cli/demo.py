@@ -15,9 +15,9 @@ from itertools import count
 from pathlib import Path
 
 import dgent
-from dgent import config
+from dgent.config import settings
 from dgent.doors.cli import render
-from dgent.doors.cli.paint import Paint
+from dgent.doors.cli.style import Paint
 from dgent.model import lens
 from dgent.verbs.path import invoke
 
@@ -66,7 +66,7 @@ TURNS = 40  # how often each of the two writers spends
 
 # -- telling it ---------------------------------------------------------------------------
 
-paint = Paint(config.wants_color("auto", sys.stdout.isatty()))
+paint = Paint(settings.wants_color("auto", sys.stdout.isatty()))
 chapters = count(1)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from dgent.config.file import mask
 from dgent.errors import DgentError, InputError
-from dgent.settingfile import mask
 
 BROKEN_PIPE = 141  # what a shell reports for a program that ended because nobody read on
 UNWRITABLE = 74  # the answer could not be written; what was done is done
@@ -86,10 +86,10 @@ def _print(told: dict[str, str]) -> None:
 
         sys.stderr.write(as_ascii({"ok": False, **told}) + "\n")
         return
-    from dgent import config
-    from dgent.doors.cli.paint import Paint
+    from dgent.config import settings
+    from dgent.doors.cli.style import Paint
 
-    paint = Paint(config.wants_color("auto", sys.stderr.isatty()))
+    paint = Paint(settings.wants_color("auto", sys.stderr.isatty()))
     lines = [paint(line) for line in told["error"].splitlines()] or [""]
     sys.stderr.write(f"{paint('error:', fg='red', bold=True)} " + "\n".join(lines) + "\n")
     if told["hint"]:

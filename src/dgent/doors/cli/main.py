@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dgent import config
+from dgent.config import settings
 from dgent.verbs.index import MODULES, NOUNS, SHORT
 
 OWN = {
@@ -80,14 +80,14 @@ def _built(id: str, name: str) -> click.Command:
 
 
 def _own(name: str) -> click.Command:
-    from dgent.doors.cli import own
+    from dgent.doors.cli import builtin
 
-    found: click.Command = getattr(own, name + "_")
+    found: click.Command = getattr(builtin, name + "_")
     return found
 
 
 def _noun(name: str) -> click.Command:
-    from dgent.doors.cli.setting import DOOR
+    from dgent.doors.cli.options import DOOR
 
     # `dgent config` alone shows the settings; the other nouns alone show their help.
     bare = name == "config"
@@ -112,7 +112,7 @@ def _noun(name: str) -> click.Command:
 
 def root() -> Tree:
     """The command `dgent`."""
-    from dgent.doors.cli.setting import DOOR
+    from dgent.doors.cli.options import DOOR
 
     return Tree(
         name="dgent",
@@ -156,5 +156,5 @@ def main(args: list[str] | None = None) -> None:
     from dgent.doors.cli.failure import exit_code
 
     _prepare_streams()
-    with config.private_files():
+    with settings.private_files():
         sys.exit(exit_code(lambda: root().main(args, prog_name="dgent", standalone_mode=False)))

@@ -11,24 +11,36 @@ from typing import Any
 import click
 import msgspec
 
-from dgent import config
+from dgent.config import settings as config
 from dgent.doors.cli.draw import (
-    agent,
-    beside,
     block,
     crumb,
     cupboard,
-    folder,
     fork,
     history,
-    moved,
     record,
     store,
-    trail,
-    version,
 )
-from dgent.doors.cli.paint import Paint, ago
-from dgent.doors.cli.setting import Said
+from dgent.doors.cli.draw import (
+    block as agent,
+)
+from dgent.doors.cli.draw import (
+    block as folder,
+)
+from dgent.doors.cli.draw import (
+    block as version,
+)
+from dgent.doors.cli.draw import (
+    crumb as trail,
+)
+from dgent.doors.cli.draw import (
+    cupboard as beside,
+)
+from dgent.doors.cli.draw import (
+    cupboard as moved,
+)
+from dgent.doors.cli.options import Said
+from dgent.doors.cli.style import Paint, ago
 from dgent.doors.cli.wire import as_text
 
 Lines = list[str]

@@ -5,32 +5,118 @@ from __future__ import annotations
 import asyncio
 import select
 import sys
+import time
 import warnings
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from dgent import config
+from dgent.config import settings as config
+from dgent.config.file import mask
 from dgent.doors.cli import render
-from dgent.doors.cli.consent import Consent
-from dgent.doors.cli.progress import Bar
-from dgent.doors.cli.setting import Said, said
+from dgent.doors.cli.options import Said, said
+from dgent.doors.cli.style import clean
 from dgent.doors.cli.wire import as_json
-from dgent.errors import ConfigError, Degraded, InputError, NotFound
-from dgent.settingfile import mask
+from dgent.errors import ConfigError, Degraded, Denied, InputError, NotFound
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import registry
 from dgent.verbs.caller import Caller
-from dgent.verbs.desk import Desk
+from dgent.verbs.context import Desk
 from dgent.verbs.registry import Ask, Verb
 
 if TYPE_CHECKING:
-    from dgent.store.degraded.telling import Degradation
+    from dgent.blocks.access.permission import Request
+    from dgent.store.offline.report import Degradation
+
+
+AFTER_S = 1.0
+EVERY_S = 0.1
+_CELLS = 24
+
+
+class Bar:
+    """How much is done, how fast, and how long it will still take; nothing when nobody watches."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._began = time.monotonic()
+        self._shown = 0.0
+        self._watched = sys.stderr.isatty()
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def report(self, done: int, total: int | None) -> None:
+        """Show how far the work is; called as often as the work likes."""
+        now = time.monotonic()
+        if not self._watched or now - self._began < AFTER_S or now - self._shown < EVERY_S:
+            return
+        self._shown = now
+        sys.stderr.write(f"\r\x1b[K{line(self.name, done, total, now - self._began)}")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = 0.0
+
+
+def line(name: str, done: int, total: int | None, took_s: float) -> str:
+    """One line of progress."""
+    rate = done / took_s if took_s > 0 else 0.0
+    if not total:
+        return f"{name} {done:,}  {rate:,.0f}/s"
+    part = min(done / total, 1.0)
+    full = round(part * _CELLS)
+    left = f"{_lasting((total - done) / rate)} left" if rate and done < total else "nearly done"
+    bar = "#" * full + "." * (_CELLS - full)
+    return f"{name} {bar} {part:4.0%}  {done:,} of {total:,}  {rate:,.0f}/s  {left}"
+
+
+def _lasting(seconds: float) -> str:
+    whole = max(int(seconds), 0)
+    return f"{whole} s" if whole < 100 else f"{whole // 60} min" if whole < 6000 else f"{whole // 3600} h"
+
+
+class Consent:
+    """The answer of one call: `--yes` agrees beforehand, and without a terminal nobody can be asked."""
+
+    def __init__(self, yes: bool) -> None:
+        self._yes, self._unasked = yes, False
+
+    async def agreed(self, request: Request) -> bool:
+        """Whether they agree. The loop waits for them: there is nothing else that it could do meanwhile."""
+        if self._yes:
+            return True
+        if sys.stdin is None or not sys.stdin.isatty():
+            self._unasked = True
+            return False
+        about = clean(f"{request.agent} wants to {request.what} {request.label!r}: {request.reason}")
+        return click.confirm(f"{about}. Do you agree?", err=True)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """What was refused because nobody could be asked says how to agree."""
+        try:
+            yield
+        except Denied as error:
+            if self._unasked:
+                error.hint = "say --yes to agree"
+            raise
+
 
 LOOK_S = 0.5  # how often to look whether anybody still reads
 

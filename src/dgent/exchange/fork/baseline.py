@@ -20,12 +20,12 @@ from dgent.blocks.record import BLOCK, ERASURE, PAGE, REDACTION, SEEN, SNAPSHOT,
 from dgent.errors import Corrupt
 from dgent.exchange.copy import MARK
 from dgent.exchange.fork.origin import ORIGIN
-from dgent.exchange.moment import Moment
+from dgent.exchange.snapshot import Moment
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import Delete, Op, Put
-from dgent.universe import writing
+from dgent.universe import write
 from dgent.universe.universe import Universe
 
 PAGE_RECORDS = 2000
@@ -134,7 +134,7 @@ async def save(universe: Universe, base: Base, home: str) -> None:
     parts = [rows[start : start + PAGE_RECORDS] for start in range(0, len(rows), PAGE_RECORDS)] or [[]]
     ops: list[Op] = []
     for part, some in enumerate(parts):
-        datum, _ = writing.new_datum(
+        datum, _ = write.new_datum(
             universe.contracts,
             BaseRecord(part, "" if part else home),
             id=f"{BASE.name}/{part}",

@@ -2,28 +2,168 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
 
-from dgent.blocks import joining
-from dgent.blocks.chain import Chain
-from dgent.blocks.document import Document
+from dgent import ids
+from dgent.blocks.access.standing import Card, Reader
+from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
-from dgent.blocks.joining import Joined, Step
+from dgent.blocks.history import join
+from dgent.blocks.history.join import OVER_LIMIT, Joined, Step
+from dgent.blocks.history.log import Chain
+from dgent.blocks.history.version import Version
 from dgent.blocks.record import BLOCK, CHECKPOINT, PAGE, REDACTION, ROOM, SNAPSHOT, VERSION, BlockRecord
 from dgent.exchange.copy import BATCH
-from dgent.exchange.fork.baseline import Known
-from dgent.exchange.fork.cards import Settled, free_label, settle, taken
-from dgent.exchange.fork.records import FORGOTTEN
+from dgent.exchange.fork.baseline import Base, Known
+from dgent.exchange.fork.records import FORGOTTEN, Side
 from dgent.exchange.fork.report import BlockMerged, ForkClash, How, Tally
 from dgent.exchange.fork.selection import carry, read_block
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
+from dgent.model.query import Query
 from dgent.store.upkeep import forgotten_among
-from dgent.universe import writing
+from dgent.universe import write
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
+
+NO_VERSION = "its version did not come one by one, so there is none of it here"
+
+
+async def numbered(
+    fork: Universe, target: Universe, sides: Sequence[Side], base: Base, tally: Tally
+) -> list[Side]:
+    """Checkpoints with the numbers that their versions have here; those without one are told of."""
+    here: dict[str, dict[tuple[object, ...], int]] = {}
+    found: list[Side] = []
+    for side in sides:
+        if side.fork is None:
+            found.append(side)
+            continue
+        block, number = str(side.fork.data.get("block")), side.fork.data.get("version")
+        known = base.get(block)
+        if type(number) is int and known is not None and number <= known.point:
+            found.append(side)
+            continue
+        if block not in here:
+            versions = await Chain(target.for_room(ROOM), block).versions()
+            here[block] = {_mark(each): each.number for each in versions}
+        try:
+            theirs = await Chain(fork.for_room(ROOM), block).find(number if type(number) is int else 0)
+        except VersionNotFound:
+            theirs = None
+        at = None if theirs is None else here[block].get(_mark(theirs))
+        if at is None:
+            tally.leave(side.id, CHECKPOINT.name, NO_VERSION)
+        else:
+            data = {**side.fork.data, "version": at}
+            found.append(side._replace(fork=side.fork.replace(data=data)))
+    return found
+
+
+def _mark(version: Version) -> tuple[object, ...]:
+    """What a version keeps when it goes elsewhere."""
+    return version.at, version.by, version.op, version.message
+
+
+NAMES = tuple(each.name for each in fields(BlockRecord))
+
+
+Planned = Mapping[str, BlockRecord]
+"""Cards as they would be by now, if this were not only a trial."""
+
+
+class Settled(NamedTuple):
+    """A card as it shall be, and what could not be decided."""
+
+    value: BlockRecord
+    clashes: list[ForkClash]
+
+
+async def settle(
+    reader: Reader,
+    card: Card,
+    base: dict[str, Any],
+    theirs: dict[str, Any],
+    *,
+    changed_here: bool,
+    changed_there: bool,
+    planned: Planned,
+) -> Settled:
+    """The card here with what the fork did to it; `changed_…` says whether a side edited the document."""
+    ours = {name: getattr(card.value, name) for name in NAMES}
+    clashes: list[ForkClash] = []
+    made: dict[str, Any] = {}
+    for name in NAMES:
+        before, there, here = base.get(name), theirs.get(name, ours[name]), ours[name]
+        if name == "extra":
+            made[name] = _merged_extra(before or {}, there or {}, here or {})
+        elif name == "active":
+            made[name] = there if here == before else here
+        elif there in (before, here):
+            made[name] = here
+        elif here == before:
+            made[name] = there
+        else:
+            made[name] = here
+            what = f"{name} changed on both sides"
+            clashes.append(ForkClash(card.id, BLOCK.name, what, theirs={name: there}))
+    edited_here = changed_here or _differs(base, ours)
+    edited_there = changed_there or _differs(base, theirs)
+    if base.get("active") and not theirs.get("active") and card.value.active and edited_here:
+        made["active"] = True
+        clashes.append(ForkClash(card.id, BLOCK.name, "deleted in the fork, changed here", made["label"]))
+    if base.get("active") and theirs.get("active") and not card.value.active and edited_there:
+        made["active"] = True
+        clashes.append(ForkClash(card.id, BLOCK.name, "deleted here, changed in the fork", made["label"]))
+    value = replace(card.value, **made)
+    if value.active and (value.label != card.value.label or not card.value.active):
+        label = await free_label(reader, value.owner, value.label, card.id, planned)
+        if label != value.label:
+            clashes.append(taken(card.id, value, label))
+            value = replace(value, label=label)
+    return Settled(value, clashes)
+
+
+def taken(id: str, value: BlockRecord, label: str) -> ForkClash:
+    """That another block has the label here."""
+    return ForkClash(id, BLOCK.name, f"another block of {value.owner} has the label {value.label!r}", label)
+
+
+async def free_label(reader: Reader, owner: str, label: str, id: str, planned: Planned) -> str:
+    """A label that no other block of an owner has: this one, or one like it."""
+    where = {"owner": owner, "active": True}
+    cards = await reader.recall(Query(schema=BLOCK.name, where=where, limit=None))
+    used = {card.value.label for card in cards if card.id != id and card.id not in planned}
+    used |= {each.label for other, each in planned.items() if _has(each, owner) and other != id}
+    if label not in used:
+        return label
+    stem = label.encode()[: ids.MAX_NAME_BYTES - 16].decode(errors="ignore")
+    names = (f"{stem}-fork" if step == 1 else f"{stem}-fork-{step}" for step in range(1, len(used) + 2))
+    return next(name for name in names if name not in used)
+
+
+def _has(card: BlockRecord, owner: str) -> bool:
+    return card.active and card.owner == owner
+
+
+def _differs(base: dict[str, Any], side: dict[str, Any]) -> bool:
+    """Whether a side did more to a card than delete it."""
+    return any(base.get(name) != side.get(name) for name in NAMES if name not in ("active", "extra"))
+
+
+def _merged_extra(base: dict[str, Any], theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """What else a card keeps, key by key; what both changed is as it is here."""
+    made: dict[str, Any] = {}
+    for key in {**ours, **theirs}:
+        before, there, here = base.get(key), theirs.get(key), ours.get(key)
+        chosen = here if key == OVER_LIMIT or here != before else there
+        if chosen is not None:
+            made[key] = chosen
+    return made
+
 
 CARD: How = "card"
 DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, REDACTION.name))
@@ -121,7 +261,7 @@ class Blocks:
         """Take in what the fork did, as closely as both histories still allow."""
         id, since = theirs.card.id, 0 if theirs.base is None else theirs.base.version
         chain, here = Chain(self._fork, id), Chain(self._target, id)
-        steps = await joining.steps_after(chain, since)
+        steps = await join.steps_after(chain, since)
         await here.refresh()
         if chain.redactions > here.redactions:
             self._tally.leave(id, VERSION.name, REDACTED_THERE, again=False)
@@ -131,20 +271,20 @@ class Blocks:
         author, why = self._target.author, "what a fork did, as one version"
         with suppress(DocumentCorrupt):
             if await _knows(here, chain, since):
-                return "changes", await self._take(id, [joining.step_of_all(chain.document, author, why)])
+                return "changes", await self._take(id, [join.step_of_all(chain.document, author, why)])
         none = Joined(0, 0, theirs.card.value.limit)
         if here.redactions > chain.redactions:
             self._tally.leave(id, BLOCK.name, REDACTED_HERE)
             return CARD, none
         before = await self._at(chain, here, theirs, since)
         if before is not None:
-            step = joining.step_of_difference(before, chain.document, author, why)
+            step = join.step_of_difference(before, chain.document, author, why)
             return "compared", await self._take(id, [step])
         await self._beside(theirs, "its history does not fit to the one here")
         return CARD, none
 
     async def _take(self, id: str, steps: list[Step]) -> Joined:
-        return await joining.join(self._target, id, steps, self._note, dry_run=self._dry_run)
+        return await join.join(self._target, id, steps, self._note, dry_run=self._dry_run)
 
     async def _at(self, chain: Chain, here: Chain, theirs: Theirs, number: int) -> Document | None:
         """What the fork began with, or last merged; from whichever side still has it."""
@@ -169,7 +309,7 @@ class Blocks:
 
     async def _beside(self, theirs: Theirs, why: str) -> None:
         """Keep the fork's block as one of its own: nothing of it is lost, and nothing here is touched."""
-        id = writing.keyed_id(BLOCK.name, f"{theirs.card.id}/{theirs.version}")
+        id = write.keyed_id(BLOCK.name, f"{theirs.card.id}/{theirs.version}")
         if await self._target.exists(id):
             return
         label = await self._carry(theirs, id, "beside")

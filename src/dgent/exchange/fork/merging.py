@@ -7,6 +7,9 @@ Merging again does only what is new since. A merge that is stopped is gone on wi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
 
 from dgent.blocks.record import BLOCK, CHECKPOINT, SCHEMAS, group_ids
 from dgent.errors import Conflict
@@ -14,13 +17,12 @@ from dgent.exchange.copy import BATCH
 from dgent.exchange.fork import baseline
 from dgent.exchange.fork.ancestry import Ancestry
 from dgent.exchange.fork.baseline import Base, Known
-from dgent.exchange.fork.blocks import Blocks, Theirs
-from dgent.exchange.fork.checkpoints import numbered
+from dgent.exchange.fork.blocks import Blocks, Theirs, numbered
 from dgent.exchange.fork.origin import Origin, check_trust, identity, known_origin
 from dgent.exchange.fork.records import GRANTS, UNREADABLE, Records, Side
 from dgent.exchange.fork.report import ForkMerged, Tally
 from dgent.model.crystal import Crystal
-from dgent.store.upkeep import Pace, Progress
+from dgent.system.progress import Pace, Progress
 from dgent.universe.position import is_in_past, position_of
 from dgent.universe.universe import Universe
 
@@ -186,3 +188,25 @@ class _Merging:
 async def _in_parts(records: Records, sides: Sequence[Side]) -> None:
     for start in range(0, len(sides), BATCH):
         await records.merge(sides[start : start + BATCH])
+
+
+class Apart(msgspec.Struct, frozen=True):
+    """A fork beside its source: how many commits came since the fork point, and what a merge would do."""
+
+    fork: str
+    source: str
+    name: str
+    scope: str
+    fork_point: int
+    made_at: datetime
+    source_commits: int
+    merge: ForkMerged
+
+
+async def status(fork: Universe, source: Universe, *, trust: str = "partner") -> Apart:
+    """How far a fork and its source are apart; nothing is changed."""
+    check_trust(trust, "status")
+    made = await known_origin(fork)
+    would = await merge(fork, source, dry_run=True, trust=trust)
+    later = max(0, await source.seq() - made.seq)
+    return Apart(made.fork, made.source, made.name, made.scope, made.seq, made.made_at, later, would)

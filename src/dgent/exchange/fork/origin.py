@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from dgent.blocks import gate
+from dgent.blocks.access import permission
 from dgent.blocks.kind import CONSTELLATION
 from dgent.errors import Conflict, Corrupt, InputError, NotFound, Unavailable, Unsupported
 from dgent.model.datum import Datum
@@ -82,9 +82,9 @@ async def identity(universe: Universe) -> str:
 
 def check_trust(trust: str, what: str) -> None:
     """Whole stores are the partner's matter: what is in them belongs to many agents."""
-    if gate.check_trust(trust) != "partner":
-        judgement = gate.Judgement("deny", f"a caller of trust {trust} may not")
-        raise gate.denied(CONSTELLATION, what, judgement)
+    if permission.check_trust(trust) != "partner":
+        judgement = permission.Judgement("deny", f"a caller of trust {trust} may not")
+        raise permission.denied(CONSTELLATION, what, judgement)
 
 
 def check_scope(scope: object, since: object) -> None:

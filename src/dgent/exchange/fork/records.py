@@ -15,7 +15,7 @@ from dgent.exchange.fork.report import ForkClash, Tally
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op, Put
 from dgent.store.upkeep import forgotten_among
-from dgent.universe import writing
+from dgent.universe import write
 from dgent.universe.universe import Universe
 
 ATTEMPTS = 50
@@ -177,8 +177,8 @@ class Records:
 
     def _put(self, datum: Datum, id: str, expect: int | None) -> Put:
         plain = datum.replace(id=id, rev=None, seq=None)
-        op = writing.put_op(self._target.contracts, plain, expect)
-        return writing.authored(op, self._target.author)
+        op = write.put_op(self._target.contracts, plain, expect)
+        return write.authored(op, self._target.author)
 
 
 def _say_the_same(one: Datum | None, other: Datum | None) -> bool:

@@ -11,11 +11,11 @@ from dgent.exchange.copy import BATCH
 from dgent.exchange.fork import baseline
 from dgent.exchange.fork.baseline import EVERYTHING, INNER, proof
 from dgent.exchange.fork.origin import Origin
-from dgent.exchange.moment import Moment
+from dgent.exchange.snapshot import Moment
 from dgent.model.datum import Datum
 from dgent.store.backend import EVERY_ROOM, Delete, Op
-from dgent.store.upkeep import Pace
-from dgent.universe import writing
+from dgent.system.progress import Pace
+from dgent.universe import write
 from dgent.universe.universe import Universe
 
 BATCH_BYTES = 8 * 2**20
@@ -139,7 +139,7 @@ async def carry(target: Universe, datums: Iterable[Datum], note: str) -> None:
     ops: list[Op] = []
     for datum in datums:
         plain = datum.replace(rev=None, seq=None)
-        ops.append(writing.authored(writing.put_op(target.contracts, plain, None), target.author))
+        ops.append(write.authored(write.put_op(target.contracts, plain, None), target.author))
     if ops:
         await target.for_room(EVERY_ROOM).commit(ops, note=note)
 

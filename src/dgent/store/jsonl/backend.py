@@ -23,9 +23,12 @@ from dgent.errors import (
 )
 from dgent.model.datum import Datum
 from dgent.store.backend import Commit, Committed, Keep, View
-from dgent.store.jsonl import cache, filename
+from dgent.store.engine.commit import Ledger
+from dgent.store.engine.kernel import Reading, Wrap, unwrapped
+from dgent.store.jsonl import cache
+from dgent.store.jsonl import folder as filename
 from dgent.store.jsonl.cache import Conflict, Report
-from dgent.store.jsonl.cache_place import (
+from dgent.store.jsonl.cache_path import (
     LOOK_S,
     NAME,
     discard_cache,
@@ -33,14 +36,12 @@ from dgent.store.jsonl.cache_place import (
     proven_cache,
     remove_private,
 )
-from dgent.store.jsonl.compaction import Compacting, Compaction
+from dgent.store.jsonl.compact import Compacting, Compaction
 from dgent.store.jsonl.folder import CACHE, FORMAT, Folder
+from dgent.store.jsonl.fsync import Policy, Strategy
 from dgent.store.jsonl.kernel import JSONLKernel, Wanted
 from dgent.store.jsonl.scan import LINK
-from dgent.store.jsonl.settlement import accept
-from dgent.store.jsonl.syncing import Policy, Strategy
-from dgent.store.kernel import Reading, Wrap, unwrapped
-from dgent.store.ledger import Ledger
+from dgent.store.jsonl.settle import accept
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
@@ -196,7 +197,7 @@ class JSONLBackend(SQLiteBackend):
 
     async def _move(self, failed: Shared, error: StorageError) -> None:
         """Go on with a private cache, which is made from the files; raises the error when this is one."""
-        if self.kernel.private or not os.path.lexists(os.path.join(self.folder, filename.FORMAT)):
+        if self.kernel.private or not os.path.lexists(os.path.join(self.folder, filename.FORMAT_FILE)):
             raise error
         if self._moving is None:
             assert self._loop is not None
@@ -313,7 +314,7 @@ class JSONLBackend(SQLiteBackend):
 
     def upkeep(self) -> Upkeep:
         """What inspects this store."""
-        from dgent.store.jsonl.health import JSONLUpkeep  # loads when it is used
+        from dgent.store.jsonl.inspect import JSONLUpkeep  # loads when it is used
 
         return JSONLUpkeep(self)
 

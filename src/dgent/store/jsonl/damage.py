@@ -15,9 +15,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from dgent import clock
-from dgent.store.jsonl import filename
+from dgent.store.jsonl import folder
 from dgent.store.jsonl.line import Line, Mark, fields_of, prevs, read, sealed
-from dgent.store.jsonl.rewriting import rewriting
+from dgent.store.jsonl.rewrite import rewriting
 from dgent.store.jsonl.scan import Scan, raw_lines
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class Evidence:
         self._followed: dict[str, set[str | None]] = {}  # the commits whose lines replace a line
         self._orphans: set[int] = set()  # the seqs of marks without lines, or with a name that was edited
         self._floor = kernel.floor()
-        marks = scans.get(filename.COMMITS)
+        marks = scans.get(folder.COMMITS)
         self._edited = {found.read.line.c for found in marks.found if found.read.hand} if marks else set()
         for group in groups:
             self._note(group)
         for scan in scans.values():
-            for found in scan.found if filename.holds_records(scan.name) else ():
+            for found in scan.found if folder.holds_records(scan.name) else ():
                 for each in prevs(found.read.line):
                     self._followed.setdefault(each, set()).add(found.read.line.c)
         self._last = max([kernel.tip.seq, *self._names], default=0)
@@ -91,7 +91,7 @@ class Evidence:
 
     def _lost_mark(self, group: Group, seq: int) -> bool:
         """Check whether a mark that cannot be read speaks of the commit."""
-        scan = self._scans.get(filename.COMMITS)
+        scan = self._scans.get(folder.COMMITS)
         wanted = (group.c.encode(), b'"seq":%d,' % seq)
         return scan is not None and any(each in raw for raw in scan.bad.values() for each in wanted)
 
@@ -124,9 +124,9 @@ def settle(kernel: JSONLKernel, accept: bool) -> int:
         return 0
     with rewriting(kernel) as files:
         for name in kernel.folder.stamps():
-            if filename.holds_records(name) and not accept:
+            if folder.holds_records(name) and not accept:
                 files.write(name, _kept(kernel, name, damaged))
-        files.write(filename.COMMITS, _marks(kernel, damaged, accept))
+        files.write(folder.COMMITS, _marks(kernel, damaged, accept))
     return len(damaged)
 
 
@@ -139,7 +139,7 @@ def _kept(kernel: JSONLKernel, name: str, damaged: set[str]) -> Iterator[bytes]:
 def _marks(kernel: JSONLKernel, damaged: set[str], accept: bool) -> Iterator[bytes]:
     """The marks of all other commits; with `accept` also of these: a mark without `n` is always whole."""
     marked: set[str] = set()
-    for raw, mark in _read(kernel, filename.COMMITS, Mark):
+    for raw, mark in _read(kernel, folder.COMMITS, Mark):
         if mark is None or mark.c not in damaged:
             yield raw
         elif accept:
@@ -154,7 +154,7 @@ def _marks(kernel: JSONLKernel, damaged: set[str], accept: bool) -> Iterator[byt
 def _first_lines(kernel: JSONLKernel, commits: set[str]) -> Iterable[Line]:
     """The first line that is left of some commits: it says what is known of them."""
     found: dict[str, Line] = {}
-    for name in filter(filename.holds_records, kernel.folder.stamps()):
+    for name in filter(folder.holds_records, kernel.folder.stamps()):
         for _, line in _read(kernel, name, Line):
             if line is not None and line.c in commits:
                 found[line.c] = min(found.get(line.c, line), line, key=lambda each: each.i)

@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import lru_cache
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from dgent import clock, ids, private
+from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew, NoBackendAvailable, OutcomeUnknown
-from dgent.store.jsonl import filename
 from dgent.store.jsonl.lock import FolderLock
-from dgent.store.sqlite.upkeep import disk_errors
+from dgent.system import files
+from dgent.system.files import disk_errors
+
+SUFFIX = ".jsonl"
+COMMITS, SCHEMAS, DELETED, NONE = (name + SUFFIX for name in ("_commits", "_schemas", "_deleted", "_none"))
+FORMAT_FILE = "dgent.json"
+
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*")
+_MAX = 100  # bytes of a plain name; most file systems take 255
+_READABLE = 60
+# Names that some systems give to devices, whatever follows the first dot.
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
+
+
+@lru_cache(4096)
+def file_of(schema: str) -> str:
+    """The file of a schema; "" is the one of records without a schema.
+
+    A name that is not plain gets a hash, so that names which differ in case, or in what cannot be in
+    a file's name, have files of their own.
+    """
+    if not schema:
+        return NONE
+    if len(schema) <= _MAX and _PLAIN.fullmatch(schema) and schema.partition(".")[0] not in _DEVICES:
+        return schema + SUFFIX
+    readable = re.sub(r"[^a-z0-9_-]+", "-", schema.lower())[:_READABLE].strip("-_") or "x"
+    return f"{readable}~{hashlib.sha256(schema.encode()).hexdigest()[:12]}{SUFFIX}"
+
+
+def is_data(name: str) -> bool:
+    """Whether a file of the folder has lines that belong to the store."""
+    return name.endswith(SUFFIX) and not name.startswith(".")
+
+
+def holds_records(name: str) -> bool:
+    """Whether a file has lines of records."""
+    return is_data(name) and name not in (COMMITS, SCHEMAS)
+
 
 FORMAT = 1
 LOCK, CACHE, TEMPORARY = ".lock", ".cache", ".tmp"
@@ -63,7 +102,7 @@ class Folder:
                         f"the folder of {self.path} does not exist", hint="make it, or correct the path"
                     )
                 with suppress(FileExistsError):
-                    os.mkdir(self.path, private.FOLDER)
+                    os.mkdir(self.path, files.FOLDER)
             found = self._format()
             if found is not None:
                 return found
@@ -75,11 +114,11 @@ class Folder:
 
     def _format(self) -> Format | None:
         try:
-            with self.read(filename.FORMAT) as file:
+            with self.read(FORMAT_FILE) as file:
                 raw = file.read(1 << 16)
         except FileNotFoundError:
             return None
-        place = self.file(filename.FORMAT)
+        place = self.file(FORMAT_FILE)
         try:
             number = msgspec.json.decode(raw)["format"]
             if type(number) is int and number > FORMAT:
@@ -91,15 +130,15 @@ class Folder:
         return found
 
     def _create(self) -> Format:
-        if any(filename.is_data(name) for name in os.listdir(self.path)):
+        if any(is_data(name) for name in os.listdir(self.path)):
             raise Corrupt(
-                f"{self.path} has .jsonl files, but no {filename.FORMAT}",
+                f"{self.path} has .jsonl files, but no {FORMAT_FILE}",
                 hint="bring that file back, or give another folder; nothing was changed",
             )
         made = Format("jsonl", FORMAT, ids.new_id(), clock.now(), os.urandom(16).hex())
         if not os.path.lexists(self.file(".gitignore")):
             self.replace(".gitignore", [IGNORED.encode()])
-        self.replace(filename.FORMAT, [msgspec.json.format(msgspec.json.encode(made), indent=2), b"\n"])
+        self.replace(FORMAT_FILE, [msgspec.json.format(msgspec.json.encode(made), indent=2), b"\n"])
         return made
 
     # -- looking --------------------------------------------------------------------------
@@ -120,7 +159,7 @@ class Folder:
 
     def stamps(self) -> dict[str, Stamp]:
         """How all files with lines look from outside."""
-        found = {name: self.stamp(name) for name in sorted(os.listdir(self.path)) if filename.is_data(name)}
+        found = {name: self.stamp(name) for name in sorted(os.listdir(self.path)) if is_data(name)}
         return {name: stamp for name, stamp in found.items() if stamp is not None}
 
     def strange(self) -> list[str]:
@@ -128,12 +167,12 @@ class Folder:
         return [
             name
             for name in sorted(os.listdir(self.path))
-            if filename.is_data(name) and not stat.S_ISREG(os.lstat(self.file(name)).st_mode)
+            if is_data(name) and not stat.S_ISREG(os.lstat(self.file(name)).st_mode)
         ]
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
         """Open one of its files; a link is not followed."""
-        return os.open(self.file(name), flags | NO_LINK | os.O_CLOEXEC, private.FILE)
+        return os.open(self.file(name), flags | NO_LINK | os.O_CLOEXEC, files.FILE)
 
     def read(self, name: str) -> BinaryIO:
         """A file to read; a link is not followed."""
@@ -273,7 +312,7 @@ class Folder:
                 staged = msgspec.json.decode(file.read(), type=dict[str, str])
         except (OSError, msgspec.MsgspecError):
             return None
-        valid = all(filename.is_data(name) and _is_temporary(file) for name, file in staged.items())
+        valid = all(is_data(name) and _is_temporary(file) for name, file in staged.items())
         return staged if valid and not any("/" in name for name in staged) else None
 
     def is_switching(self) -> bool:
@@ -284,12 +323,12 @@ class Folder:
         """Makes a file with the permissions of one that is there, or for the user alone."""
         try:
             there = os.lstat(self.file(name)).st_mode
-            mode = stat.S_IMODE(there) if stat.S_ISREG(there) else private.FILE
+            mode = stat.S_IMODE(there) if stat.S_ISREG(there) else files.FILE
         except OSError:
-            mode = private.FILE
+            mode = files.FILE
 
         def make(path: str, flags: int) -> int:
-            handle = os.open(path, flags | NO_LINK | os.O_CLOEXEC, private.FILE)
+            handle = os.open(path, flags | NO_LINK | os.O_CLOEXEC, files.FILE)
             os.fchmod(handle, mode)
             return handle
 

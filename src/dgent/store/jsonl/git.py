@@ -11,7 +11,7 @@ import sys
 import msgspec
 
 from dgent.errors import NotFound, StorageError, Unsupported
-from dgent.store.sqlite.upkeep import disk_errors
+from dgent.system.files import disk_errors
 
 DRIVER = "dgent"
 ATTRIBUTES = f"*.jsonl merge={DRIVER} -text\n"

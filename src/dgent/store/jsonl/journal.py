@@ -2,24 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dgent import clock, ids
-from dgent.store import merging
 from dgent.store.backend import KINDS
-from dgent.store.catalog import SchemaState
-from dgent.store.jsonl import filename
+from dgent.store.engine import merge
+from dgent.store.engine.catalog import SchemaState
+from dgent.store.engine.kernel import FORGET, QUIET, SAME, Logged, Writing
+from dgent.store.engine.row import Row
+from dgent.store.jsonl import folder
 from dgent.store.jsonl.line import sealed
-from dgent.store.jsonl.recording import Recorded
-from dgent.store.kernel import FORGET, QUIET, SAME, Logged
-from dgent.store.row import Row
-from dgent.store.sqlite.upkeep import disk_errors
+from dgent.system.files import disk_errors
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
+
+
+class Recorded:
+    """What one transaction wrote, besides what can be derived from it."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[Logged, dict[int, Row]]] = []
+        self.rows: dict[int, Row] = {}  # of the commit that is being written
+        self.new: set[int] = set()  # the records that were not there before
+        self.keep: dict[tuple[int, int], int] = {}  # how many older versions stay with a version
+        self.states: dict[str, SchemaState] = {}
+        self.states_before: dict[str, SchemaState | None] = {}
+        self.drops: dict[int, int] = {}
+        self.erased: list[Row] = []
+        self.floor: int | None = None
+        self.expired: int | None = None
+
+    @property
+    def thinned(self) -> bool:
+        """Whether a retention rule was applied."""
+        return bool(self.drops) or self.floor is not None or self.expired is not None
+
+
+class Recording:
+    """A kernel that notes what goes through it. Whatever changes bytes is behind it."""
+
+    def __init__(self, kernel: Writing) -> None:
+        self._kernel = kernel
+        self.recorded = Recorded()
+        # Asked many times in a commit, so they are found at once.
+        for name in ("head", "make_number", "make_stream", "add_entries", "state", "name", "stream"):
+            setattr(self, name, getattr(kernel, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def taken(self) -> Recorded:
+        """What was noted since the last time."""
+        recorded, self.recorded = self.recorded, Recorded()
+        return recorded
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Rows of records that were never there."""
+        self._kernel.insert(rows)
+        for row in rows:
+            self.recorded.rows[row.dk] = row
+            self.recorded.new.add(row.dk)
+
+    def replace(self, row: Row) -> None:
+        """Another newest version of a record."""
+        self._kernel.replace(row)
+        recorded = self.recorded
+        recorded.rows[row.dk] = row
+        below = recorded.drops.pop(row.dk, None)
+        if below is not None:
+            recorded.keep[row.dk, row.rev] = row.rev - below
+
+    def drop_past(self, dk: int, below_rev: int) -> int:
+        """Remove kept versions under a rev; with a newer version right after it, as its schema wants."""
+        self.recorded.drops[dk] = below_rev
+        return self._kernel.drop_past(dk, below_rev)
+
+    def append(self, logged: Logged) -> None:
+        """Write a commit to the log."""
+        self._kernel.append(logged)
+        recorded = self.recorded
+        recorded.commits.append((logged, recorded.rows))
+        recorded.rows = {}
+
+    def set_state(self, state: SchemaState) -> None:
+        """Store what is known of a schema."""
+        self.recorded.states_before.setdefault(state.name, self._kernel.state(state.name))
+        self._kernel.set_state(state)
+        self.recorded.states[state.name] = state
+
+    def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
+        """Remove records and what is said of them."""
+        self.recorded.erased.extend(rows)
+        return self._kernel.erase(rows, seqs, seq)
+
+    def expire_keys(self, before: int) -> None:
+        """Forget the keys of commits before a time."""
+        self._kernel.expire_keys(before)
+        if self._kernel.connection.changes():  # type: ignore[attr-defined]
+            self.recorded.expired = before
+
+    def raise_floor(self, seq: int) -> int:
+        """Remove commits up to a seq."""
+        self.recorded.floor = seq
+        return self._kernel.raise_floor(seq)
+
 
 Fields = dict[str, Any]
 
@@ -116,7 +206,7 @@ class Journal:
         Ids of records that a room settles jointly are numbers: another copy may have given the same id to
         something else, which must not go with the deleted record that is erased here.
         """
-        rules = None if row.live else merging.rules_of(schema := self._kernel.name(row.schema))
+        rules = None if row.live else merge.rules_of(schema := self._kernel.name(row.schema))
         if rules is None or schema not in rules.joint:
             return None
         return sorted(self._cache.lines_of(row.dk))
@@ -167,7 +257,7 @@ class Journal:
                 fields[key] = value
         if prev is not None:
             fields["prev"] = prev
-        file = filename.file_of(schema)
+        file = folder.file_of(schema)
         made = self._append(file, fields)
         rev = row.rev if local_rev is None else local_rev
         number = self._cache.number(file)
@@ -178,7 +268,7 @@ class Journal:
     def add_mark(self, fields: Fields, seq: int) -> None:
         """A line about a commit that has a seq here, which decides it."""
         self._marks.append((fields["c"], seq))
-        self._append(filename.COMMITS, fields)
+        self._append(folder.COMMITS, fields)
 
     def sum_of(self, dk: int) -> str | None:
         """The sum of the line of a record's newest version."""
@@ -193,7 +283,7 @@ class Journal:
         told = declared_fields(state)
         if told != ({} if before is None else declared_fields(before)):
             at = clock.from_us(max(clock.now_us(), self._kernel.tip.at))
-            self._append(filename.SCHEMAS, {"schema": state.name, "at": at, **told})
+            self._append(folder.SCHEMAS, {"schema": state.name, "at": at, **told})
 
     def _add_thinning(self, recorded: Recorded) -> None:
         kernel, tip = self._kernel, self._kernel.tip
@@ -206,7 +296,7 @@ class Journal:
             fields["floor"] = recorded.floor
         if recorded.expired is not None:
             fields["expired"] = clock.from_us(recorded.expired)
-        self._append(filename.COMMITS, fields)
+        self._append(folder.COMMITS, fields)
 
     def _append(self, name: str, fields: Fields) -> str:
         line, made = sealed(fields)
@@ -223,8 +313,8 @@ class Journal:
         """Append everything and make it durable: records first, and what decides about them last."""
         if self._kernel.unlocked:
             self._chunks = {}  # whoever has the lock writes the same lines
-        records = [name for name in self._chunks if name != filename.COMMITS]
-        marks = [filename.COMMITS] if filename.COMMITS in self._chunks else []
+        records = [name for name in self._chunks if name != folder.COMMITS]
+        marks = [folder.COMMITS] if folder.COMMITS in self._chunks else []
         with disk_errors(self._kernel.folder.path):
             for names, commits in ((records, 0 if marks else self._written), (marks, self._written)):
                 if names:

@@ -19,20 +19,19 @@ from typing import Any
 
 from dgent import ids
 from dgent.errors import Busy, StorageError
+from dgent.store.engine.commit import Ledger
+from dgent.store.engine.kernel import Wrap, Writing
 from dgent.store.jsonl.cache import EMPTY, PUT_LINE, Cache, Known
 from dgent.store.jsonl.damage import settle
 from dgent.store.jsonl.folder import Folder, Stamp
-from dgent.store.jsonl.journal import Journal
+from dgent.store.jsonl.forget import purge
+from dgent.store.jsonl.fsync import Policy, Syncing
+from dgent.store.jsonl.journal import Journal, Recorded, Recording
 from dgent.store.jsonl.lock import WAIT_S
-from dgent.store.jsonl.purge import purge
-from dgent.store.jsonl.recording import Recorded, Recording
 from dgent.store.jsonl.replay import Replay
-from dgent.store.jsonl.syncing import Policy, Syncing
-from dgent.store.kernel import Wrap, Writing
-from dgent.store.ledger import Ledger
 from dgent.store.sqlite.connection import translated
 from dgent.store.sqlite.kernel import SQLiteKernel
-from dgent.store.sqlite.upkeep import disk_errors
+from dgent.system.files import disk_errors
 
 UNKNOWN = -1
 UNSAVED = 1 << 18  # so much of a file may be read again after a crash

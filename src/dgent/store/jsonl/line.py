@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from dgent import clock
-from dgent.store.jsonl.validation import check
+from dgent.store.jsonl.validate import check
 
 MAX_BYTES = 96 * 1024 * 1024  # a record of the greatest size a store takes fits, its content as base64
 

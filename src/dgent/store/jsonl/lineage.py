@@ -8,7 +8,7 @@ import msgspec
 
 from dgent import clock
 from dgent.model.datum import Datum
-from dgent.store import merging
+from dgent.store.engine import merge as merging
 from dgent.store.jsonl.line import Line, Read, prevs
 
 Sums = frozenset[str]

@@ -7,9 +7,8 @@ import os
 import random
 import time
 
-from dgent import private
 from dgent.errors import Busy
-from dgent.store import file
+from dgent.system import files
 
 WAIT_S = 30.0
 
@@ -36,12 +35,10 @@ class FolderLock:
 
     def _try(self) -> bool:
         if self._file is None:
-            self._file = os.open(
-                self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, private.FILE
-            )
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, files.FILE)
             here = os.fstat(self._file)
             self._which = here.st_dev, here.st_ino
-        if not file.try_lock(self._file):
+        if not files.try_lock(self._file):
             return False
         if self._is_current():
             return True
@@ -69,4 +66,4 @@ class FolderLock:
             self._file = None
 
     def _holder(self) -> int | None:
-        return next((lock.pid for lock in file.locks_on(self.path) if lock.kind == "FLOCK"), None)
+        return next((lock.pid for lock in files.locks_on(self.path) if lock.kind == "FLOCK"), None)

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from dgent.errors import InputError
-from dgent.store import merging
-from dgent.store.jsonl import filename
+from dgent.store.engine import merge
+from dgent.store.jsonl import folder
 from dgent.store.jsonl.line import Line, Mark, Read, fields_of, prevs, read, sealed
 from dgent.store.jsonl.lineage import Lineage
 from dgent.store.jsonl.scan import is_marker
-from dgent.store.jsonl.settlement import UNREADABLE
-from dgent.store.sqlite.upkeep import disk_errors
+from dgent.store.jsonl.settle import UNREADABLE
+from dgent.system.files import disk_errors
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -65,13 +65,13 @@ def _entry(raw: bytes, name: str) -> _Entry | None:
     if not text or is_marker(text):
         return None
     ended = raw.rstrip(b"\r\n") + b"\n"
-    if name == filename.SCHEMAS:
+    if name == folder.SCHEMAS:
         return _Entry(text, ended, None)
     try:
-        found = read(text, Mark if name == filename.COMMITS else Line)
+        found = read(text, Mark if name == folder.COMMITS else Line)
     except ValueError:
         return _Entry(text, ended, None)
-    return _Entry(found.line.c if name == filename.COMMITS else found.sum, ended, found.line)
+    return _Entry(found.line.c if name == folder.COMMITS else found.sum, ended, found.line)
 
 
 def _united(
@@ -135,7 +135,7 @@ def _is_disputed(reads: list[Read]) -> bool:
     replaced = {each for read in reads for each in prevs(read.line)}
     tips = [read for read in reads if read.sum not in replaced]
     schemas = {read.line.schema or "" for read in tips}
-    rules = merging.rules_of(max(schemas, default=""))
+    rules = merge.rules_of(max(schemas, default=""))
     if len(tips) < 2 or (rules is not None and not schemas.isdisjoint(rules.joint)):
         return False
     try:

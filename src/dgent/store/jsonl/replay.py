@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dgent import clock
 from dgent.store.backend import KINDS
-from dgent.store.jsonl import filename
-from dgent.store.jsonl.adopt import Adopting
+from dgent.store.engine.commit import Ledger
+from dgent.store.engine.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp
+from dgent.store.jsonl import folder
+from dgent.store.jsonl.apply import Adopting
 from dgent.store.jsonl.cache import Known, Report
 from dgent.store.jsonl.damage import DAMAGED, Evidence, describe
 from dgent.store.jsonl.folder import Stamp
 from dgent.store.jsonl.line import Declared, Line, Mark, Read, prevs
 from dgent.store.jsonl.lineage import Lineage
 from dgent.store.jsonl.scan import Found, Scan, continues
-from dgent.store.jsonl.validation import BY_HAND
-from dgent.store.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp
-from dgent.store.ledger import Ledger
+from dgent.store.jsonl.validate import BY_HAND
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
@@ -146,7 +146,7 @@ class Replay:
         self._cache.clear_pending(name for name, scan in scans.items() if scan.whole)
 
     def _check_vanished(self, scans: dict[str, Scan], gone: set[str]) -> None:
-        whole = [name for name, scan in scans.items() if scan.whole and filename.holds_records(name)]
+        whole = [name for name, scan in scans.items() if scan.whole and folder.holds_records(name)]
         there: set[str | None] = set()
         newest: dict[str, int] = {}  # a newer version may have come, and the old one been compacted away
         for found in _lines(scans):
@@ -164,8 +164,8 @@ class Replay:
     # -- applying -------------------------------------------------------------------------
 
     def _apply(self, scans: dict[str, Scan], rebuilt: bool) -> None:
-        if filename.SCHEMAS in scans:
-            self._declare(scans[filename.SCHEMAS])
+        if folder.SCHEMAS in scans:
+            self._declare(scans[folder.SCHEMAS])
         adopting = Adopting(self._kernel, self._ledger)
         adopting.superseded = {each for found in _lines(scans) for each in prevs(found.read.line)}
         news = self._news(scans, adopting)
@@ -181,9 +181,9 @@ class Replay:
         reads: dict[str, list[Read]] = {id: [] for id in ids}
         for name, stamp in self._stamps.items():
             scan = scans.get(name)
-            if filename.holds_records(name) and (scan is None or not scan.whole):
+            if folder.holds_records(name) and (scan is None or not scan.whole):
                 scan = Scan(self._folder, name, stamp, None)
-            for found in scan.found if scan is not None and filename.holds_records(name) else ():
+            for found in scan.found if scan is not None and folder.holds_records(name) else ():
                 if found.read.line.id in reads:
                     reads[found.read.line.id].append(found.read)
         return {id: Lineage(some) for id, some in reads.items()}
@@ -261,7 +261,7 @@ class Replay:
         return head is not None and found.read.sum in self._cache.lines_of(head.dk)
 
     def _wait_for(self, group: Group) -> None:
-        self._cache.pend(group.c, {found.name for found in group.lines} | {filename.COMMITS})
+        self._cache.pend(group.c, {found.name for found in group.lines} | {folder.COMMITS})
         for found in group.lines:
             text = "other lines of its commit are missing, so it does not count"
             self._cache.report(Report(found.name, found.number, INCOMPLETE, text))
@@ -331,13 +331,13 @@ def _index(found: Found) -> int:
 
 
 def _lines(scans: dict[str, Scan]) -> Iterable[Found]:
-    return (found for name, scan in scans.items() if filename.holds_records(name) for found in scan.found)
+    return (found for name, scan in scans.items() if folder.holds_records(name) for found in scan.found)
 
 
 def _marks(scans: dict[str, Scan]) -> list[Mark]:
-    scan = scans.get(filename.COMMITS)
+    scan = scans.get(folder.COMMITS)
     return [] if scan is None else [found.read.line for found in scan.found]
 
 
 def _with_commit(scan: Scan) -> list[Found]:
-    return [] if scan.name == filename.SCHEMAS else scan.found
+    return [] if scan.name == folder.SCHEMAS else scan.found

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dgent.store.jsonl import filename
+from dgent.store.jsonl import folder as filename
 from dgent.store.jsonl.cache import PIECE, Known, Report, piece
 from dgent.store.jsonl.folder import Folder, Stamp
 from dgent.store.jsonl.line import Declared, Line, Mark, Read, read, stripped

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from dgent.errors import Closed
 from dgent.model.datum import Datum
-from dgent.store import select
 from dgent.store.backend import Committed, View
-from dgent.store.check import check_seq
-from dgent.store.embedded import EmbeddedBackend
-from dgent.store.kernel import Reading, Wrap, Writing, unwrapped
-from dgent.store.ledger import Ledger, Prepared
+from dgent.store.engine import read
+from dgent.store.engine.check import check_seq
+from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.embedded import EmbeddedBackend
+from dgent.store.engine.kernel import Reading, Wrap, Writing, unwrapped
 from dgent.store.memory.kernel import MemoryKernel
 
 R = TypeVar("R")
@@ -78,8 +78,8 @@ class MemoryBackend(EmbeddedBackend):
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """The live version, read on this thread without an event loop."""
         if lazy:
-            return self._read_now(lambda reading: select.get_lazily(reading, id))
-        return self._read_now(lambda reading: select.get(reading, id, None))
+            return self._read_now(lambda reading: read.get_lazily(reading, id))
+        return self._read_now(lambda reading: read.get(reading, id, None))
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""

@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from dgent.store.body import ANCHOR
-from dgent.store.catalog import Entry, Position, SchemaState, StreamName
-from dgent.store.kernel import Logged, Scan, Tip, start_at
-from dgent.store.row import Brief, Row, brief_of
+from dgent.store.engine.catalog import Entry, Position, SchemaState, StreamName
+from dgent.store.engine.kernel import Logged, Scan, Tip, start_at
+from dgent.store.engine.row import Brief, Row, brief_of
+from dgent.store.engine.versions import ANCHOR
 
 
 class MemoryKernel:

@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from dgent.config.file import mask
 from dgent.errors import InputError
-from dgent.settingfile import mask
 from dgent.store.postgres.format import checked_name
 
 TIMEOUT_S = 30.0

@@ -14,26 +14,25 @@ from dgent import ids as ids_
 from dgent.errors import Closed, Corrupt, Denied
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store import select
 from dgent.store.backend import BackendStats, Committed, Guard, Page, Rank, View
-from dgent.store.check import check_as_of, check_ids, check_limit, check_seq
-from dgent.store.kernel import Reading, Wrap, unwrapped
-from dgent.store.kernel_backend import KernelBackend
-from dgent.store.ledger import Ledger, Prepared
+from dgent.store.engine import read
+from dgent.store.engine.backend import KernelBackend
+from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
+from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.kernel import Reading, Wrap, unwrapped
+from dgent.store.engine.row import datum_of, datums_of, whole_of
+from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
-from dgent.store.postgres import quick, trouble
+from dgent.store.postgres import read as quick
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import Listener
-from dgent.store.postgres.pool import ATTEMPTS, Pool
-from dgent.store.postgres.reading import Catalogs, PostgresReading
-from dgent.store.postgres.replica import Replica
+from dgent.store.postgres.pool import ATTEMPTS, Pool, Replica
+from dgent.store.postgres.read import Catalogs, PostgresReading
 from dgent.store.postgres.seen import Seen
 from dgent.store.postgres.sql import Texts
-from dgent.store.postgres.upkeep import PostgresUpkeep, sweep
-from dgent.store.postgres.work import write
+from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
 from dgent.store.postgres.writer import Writer
-from dgent.store.row import datum_of, datums_of, whole_of
 
 R = TypeVar("R")
 
@@ -165,11 +164,11 @@ class PostgresBackend(KernelBackend):
                 found = await connection.fetch(sql, *values)
             except Exception as error:
                 # Once it is closed, whatever the driver raises is about that.
-                gone = connection.is_closed() or trouble.is_gone(error)
+                gone = connection.is_closed() or errors.is_gone(error)
                 pool.drop(connection)
                 if not gone:
-                    if isinstance(error, trouble.FAILURES):
-                        raise trouble.told(error, self.address.place) from None
+                    if isinstance(error, errors.FAILURES):
+                        raise errors.told(error, self.address.place) from None
                     raise
             except BaseException:
                 pool.drop(connection)
@@ -185,7 +184,7 @@ class PostgresBackend(KernelBackend):
         """The live version, or the one at a seq."""
         check_as_of(as_of)
         if as_of is not None or not self._plain:
-            return await self._read(lambda reading: select.get(reading, id, as_of))
+            return await self._read(lambda reading: read.get(reading, id, as_of))
         found = await self._fetch(self._texts.brief, ids_.check_id(id))
         if not found:
             return None

@@ -12,13 +12,13 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from dgent.store.catalog import Entry, SchemaState, StreamName
-from dgent.store.kernel import Logged, Scan, Tip
+from dgent.store.engine.catalog import Entry, SchemaState, StreamName
+from dgent.store.engine.kernel import Logged, Scan, Tip
+from dgent.store.engine.row import Row
+from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.bridge import wait
-from dgent.store.postgres.changes import Changes, with_ids
-from dgent.store.postgres.reading import Catalogs, PostgresReading, own_generation
+from dgent.store.postgres.read import Catalogs, PostgresReading, own_generation
 from dgent.store.postgres.sql import Texts
-from dgent.store.row import Row
 
 
 class PostgresKernel(PostgresReading):

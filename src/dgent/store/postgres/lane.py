@@ -9,22 +9,124 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import asyncpg
 from msgspec.structs import replace
 
-from dgent.errors import DgentError, Unavailable
-from dgent.store.backend import Committed
-from dgent.store.kernel import Wrap
-from dgent.store.ledger import Ledger
-from dgent.store.postgres import bulk, trouble
+from dgent.errors import DgentError, OutcomeUnknown, Unavailable
+from dgent.store.backend import Commit, Committed, View
+from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.kernel import Wrap
+from dgent.store.engine.row import Row
+from dgent.store.postgres import errors
+from dgent.store.postgres.batch import with_ids
 from dgent.store.postgres.bridge import Begun, run
-from dgent.store.postgres.job import Job
+from dgent.store.postgres.format import FRESH
 from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from dgent.store.postgres.proposal import Proposal
-from dgent.store.postgres.reading import Catalogs
+from dgent.store.postgres.read import Catalogs
 from dgent.store.postgres.seen import Seen
 from dgent.store.postgres.sql import Texts
+
+MANY = 1000
+_DK, _SEQ, _AT = (Row._fields.index(name) for name in ("dk", "seq", "at"))
+_ENTRY = ("ix", "key", "t", "dk", "id")
+
+
+async def send(
+    connection: asyncpg.Connection, texts: Texts, proposal: Proposal, writer: bytes, n: int
+) -> tuple[int, int]:
+    """Take the clock with everything but the new rows and entries, then stream those."""
+    fresh, added = proposal.changes.fresh, proposal.changes.added
+    proposal.changes.fresh, proposal.changes.added = [], []
+    try:
+        async with connection.transaction():
+            await connection.execute(texts.patience)
+            values = proposal.arguments(writer, n)
+            seq, dk, at = await connection.fetchrow(texts.commit, *values)
+            ahead, shift = seq - proposal.base, dk - FRESH
+            await connection.copy_records_to_table(
+                "datum",
+                schema_name=texts.universe,
+                columns=[*Row._fields, "trail"],
+                records=_numbered(fresh, ahead, shift, at),
+            )
+            await connection.copy_records_to_table(
+                "entry",
+                schema_name=texts.universe,
+                columns=list(_ENTRY),
+                records=_shifted(with_ids(added, proposal.ids), shift),
+            )
+    finally:
+        proposal.changes.fresh, proposal.changes.added = fresh, added
+    return seq, at
+
+
+def _numbered(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
+    for row in rows:
+        given = list(row[:-1])
+        given[_DK] += shift
+        given[_SEQ] += ahead
+        given[_AT] = at
+        yield given
+
+
+def _shifted(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
+    for ix, key, t, dk, id in entries:
+        yield ix, key, t, dk + shift if dk < 0 else dk, id
+
+
+OPS_A_SECOND = 1000  # a large commit gets so much more time
+
+
+class Job:
+    """One commit, who waits for it, and until when."""
+
+    __slots__ = ("answer", "end", "failed", "names", "offered", "prepared", "result", "view")
+
+    def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed], end: float) -> None:
+        self.prepared, self.view, self.answer = prepared, view, answer
+        self.end = end + self.extra_s
+        self.offered = False  # worked out and maybe sent: from here on it may happen
+        self.result: Committed | None = None
+        self.failed: Exception | None = None
+        # Its records and its key: commits that share one of these are never under way together.
+        self.names: list[str | bytes] = [op.id for op in prepared.commit.ops]
+        if prepared.key is not None:
+            self.names.append(prepared.key)
+
+    @property
+    def commit(self) -> Commit:
+        """What was asked for."""
+        return self.prepared.commit
+
+    @property
+    def extra_s(self) -> float:
+        """How much longer than others this may take, because it is large."""
+        return len(self.prepared.drafts) / OPS_A_SECOND
+
+    def fail(self, error: Exception) -> None:
+        """Tell whoever still waits."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def expire(self, place: str) -> None:
+        """The time is up: say whether it may have happened."""
+        if self.offered:
+            self.fail(self.unknown(place))
+        else:
+            self.fail(Unavailable(f"{place} took no commit in time", hint="try again"))
+
+    def unknown(self, place: str) -> OutcomeUnknown:
+        """What to say when nobody can tell whether it happened."""
+        message = f"{place} did not say whether the commit happened"
+        if self.commit.key is None:
+            hint = "read the records to find out; a commit with a key can be asked for or repeated"
+            return OutcomeUnknown(message, hint=hint)
+        return OutcomeUnknown(message, key=self.commit.key)
+
 
 GUESSES = 2  # so often commits are worked out without the lock
 
@@ -46,7 +148,7 @@ class Lane:
 
         The server then works on it while those tasks run that are about to hand in more.
         """
-        if sum(len(job.prepared.drafts) for job in group) > bulk.MANY:
+        if sum(len(job.prepared.drafts) for job in group) > MANY:
             return
         connection = self.pool.take_idle()
         if connection is not None:
@@ -69,7 +171,7 @@ class Lane:
                 if again.job is not None:
                     locked.append(again.job)
                     group = [job for job in group if job is not again.job]
-            except (*trouble.FAILURES, ValueError, OverflowError):
+            except (*errors.FAILURES, ValueError, OverflowError):
                 # Something in it cannot be stored; nothing of it was.
                 if len(group) == 1:
                     raise
@@ -96,7 +198,7 @@ class Lane:
         """Tell whoever still waits for these that they did not happen."""
         told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
         for job in jobs:
-            job.fail(trouble.told(told, self.pool.address.place))
+            job.fail(errors.told(told, self.pool.address.place))
 
     # -- one attempt ----------------------------------------------------------------------
 
@@ -115,17 +217,17 @@ class Lane:
             try:
                 given = await self._try(group, sure, locked)
                 break
-            except trouble.FAILURES as failure:
+            except errors.FAILURES as failure:
                 error = failure
-            if trouble.is_done(error):
+            if errors.is_done(error):
                 continue  # it had happened: the next round reads what it came to
-            if not locked and (trouble.is_stale(error) or trouble.collision(error) is not None):
+            if not locked and (errors.is_stale(error) or errors.collision(error) is not None):
                 raise _Again from None
-            if not trouble.is_gone(error) and not trouble.is_waiting(error):
+            if not errors.is_gone(error) and not errors.is_waiting(error):
                 raise error
             if loop.time() + pause >= end:
-                if not self._sent or trouble.is_waiting(error):
-                    raise trouble.told(error, self.pool.address.place) from None
+                if not self._sent or errors.is_waiting(error):
+                    raise errors.told(error, self.pool.address.place) from None
                 for job in group:  # not to be tried again under another number
                     job.fail(job.unknown(self.pool.address.place))
                 return
@@ -161,7 +263,7 @@ class Lane:
         except TimeoutError:
             raise ConnectionError("no answer") from None
         except (asyncpg.PostgresError, ValueError, DgentError, _Again) as error:
-            broken = trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
+            broken = errors.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
             whole = not broken
             raise
         except AttributeError:
@@ -186,9 +288,9 @@ class Lane:
             await run(lambda: self._work_out(connection, group, sure, False))
         if not self.proposal.changes:
             return None
-        if len(self.proposal.changes.fresh) > bulk.MANY:
+        if len(self.proposal.changes.fresh) > MANY:
             self._sent = True
-            return await bulk.send(connection, self.texts, self.proposal, self._name, self._count)
+            return await send(connection, self.texts, self.proposal, self._name, self._count)
         return await self._send(connection)
 
     async def _locked(self, connection: asyncpg.Connection, group: list[Job]) -> tuple[int, int] | None:
@@ -224,7 +326,7 @@ class Lane:
             job.result = job.failed = None
             try:
                 job.result = self.ledger.commit(job.prepared, job.view)
-            except trouble.FAILURES:
+            except errors.FAILURES:
                 raise  # it is about the connection, not about this commit
             except Exception as error:
                 if proposal.needs_lock:

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from dgent.errors import Unavailable
-from dgent.store.postgres import trouble
+from dgent.store.postgres import errors
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.format import channel
 from dgent.store.postgres.pool import Pool
@@ -75,7 +75,7 @@ class Listener:
                 raise
             self._connection = connection
             self._wake()
-        except trouble.FAILURES:
+        except errors.FAILURES:
             pass  # looking now and then is enough
         finally:
             self._connecting = None

@@ -13,12 +13,14 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from dgent.errors import Busy, Closed
-from dgent.store.postgres import trouble
+from dgent.errors import Busy, Closed, StorageError
+from dgent.store.postgres import errors
 from dgent.store.postgres.address import Address, one_by_one
+from dgent.store.postgres.sql import Texts
 
 R = TypeVar("R")
 
@@ -54,14 +56,14 @@ class Pool:
         for dsn in tuple(self._hosts):
             try:
                 connection = await self._connect(dsn)
-            except trouble.FAILURES as error:
+            except errors.FAILURES as error:
                 failed.append(error)
             else:
                 if dsn != self._hosts[0]:
                     self._hosts.sort(key=dsn.__ne__)
                 return connection
         # A server that is away tells less than one that refuses.
-        raise next((error for error in failed if not trouble.is_gone(error)), failed[0])
+        raise next((error for error in failed if not errors.is_gone(error)), failed[0])
 
     async def _connect(self, dsn: str) -> asyncpg.Connection:
         several = len(self._hosts) > 1
@@ -218,13 +220,13 @@ class Pool:
         while True:
             try:
                 return await self._once(work, end, self.address.timeout / ATTEMPTS if quick else None)
-            except trouble.FAILURES as error:
+            except errors.FAILURES as error:
                 left = end - loop.time()
                 absent = not patient and isinstance(error, OSError)
                 # Where only reads go, somebody else can be asked at once.
                 absent = absent or not self._writes
-                if absent or not trouble.is_gone(error) or left <= pause:
-                    raise trouble.told(error, self.address.place) from None
+                if absent or not errors.is_gone(error) or left <= pause:
+                    raise errors.told(error, self.address.place) from None
                 self.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
@@ -244,7 +246,7 @@ class Pool:
                     f"all {self.address.pool} connections were in use for {self.address.timeout:g} s",
                     hint="raise `pool=` in the URL, or do less at once",
                 ) from None
-            raise trouble.told(TimeoutError(), self.address.place) from None
+            raise errors.told(TimeoutError(), self.address.place) from None
         limit = end if attempt is None else min(end, loop.time() + attempt)
         # Leaving a transaction, the driver waits to be heard, maybe forever; not on what is closed.
         closing = loop.call_at(limit, connection.terminate)
@@ -256,12 +258,12 @@ class Pool:
             if limit < end:
                 raise ConnectionError("no answer") from None
             self.drop_idle()  # the others are likely silent, too
-            raise trouble.told(TimeoutError(), self.address.place) from None
+            raise errors.told(TimeoutError(), self.address.place) from None
         except asyncio.CancelledError:
             self.drop(connection)  # it may be in the middle of an answer; a new one costs little
             raise
         except BaseException as error:
-            if trouble.is_gone(error) or connection.is_closed() or connection.is_in_transaction():
+            if errors.is_gone(error) or connection.is_closed() or connection.is_in_transaction():
                 self.drop(connection)
             else:
                 self.give(connection)
@@ -277,5 +279,66 @@ class Pool:
 async def _part_with(connection: asyncpg.Connection) -> None:
     try:
         await asyncio.wait_for(connection.close(), 2)
-    except trouble.FAILURES:
+    except errors.FAILURES:
         connection.terminate()
+
+
+PATIENCE_S = 0.2  # so long a read waits for the replica to catch up before it goes to the primary
+PAUSE_S = 0.01
+REACH_S = 1.0  # so long it may take to get a connection that has caught up
+LEAVE_S = 5.0  # a replica that failed is left alone for so long
+
+
+class _Behind(Exception):
+    """The replica cannot answer this now; ask the primary."""
+
+
+class Replica:
+    """Reads go here when it has what the reader already knows of."""
+
+    def __init__(self, pool: Pool, texts: Texts) -> None:
+        self.pool, self._texts = pool, texts
+        # By connection: behind one name there may be several servers, each with a past of its own.
+        self._seqs: WeakKeyDictionary[asyncpg.Connection, int] = WeakKeyDictionary()
+        self._leave_until = 0.0
+
+    async def ask(
+        self,
+        seq: int,
+        work: Callable[[asyncpg.Connection], Awaitable[R]],
+        instead: Callable[[], Awaitable[R]],
+    ) -> R:
+        """Read here if this seq is known here, now or very soon; else do it `instead`."""
+        try:
+            return await self._ask(seq, work)
+        except _Behind:
+            return await instead()
+
+    async def _ask(self, seq: int, work: Callable[[asyncpg.Connection], Awaitable[R]]) -> R:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._leave_until:
+            raise _Behind
+
+        async def caught_up(connection: asyncpg.Connection) -> R:
+            await self._catch_up(connection, seq)
+            limit.reschedule(loop.time() + self.pool.address.timeout / ATTEMPTS)
+            return await work(connection)
+
+        try:
+            async with asyncio.timeout(REACH_S) as limit:
+                return await self.pool.call(caught_up)
+        except (StorageError, TimeoutError):
+            self._leave_until = loop.time() + LEAVE_S
+            raise _Behind from None
+
+    async def _catch_up(self, connection: asyncpg.Connection, seq: int) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE_S
+        while self._seqs.get(connection, -1) < seq:
+            found = self._seqs[connection] = await connection.fetchval(
+                f"SELECT seq FROM {self._texts.u}.clock"
+            )
+            if found < seq:
+                if loop.time() >= end:
+                    raise _Behind
+                await asyncio.sleep(PAUSE_S)

@@ -16,15 +16,15 @@ import asyncpg
 
 from dgent import clock
 from dgent.store.backend import NEW, Op, Put
-from dgent.store.catalog import Entry, SchemaState
-from dgent.store.kernel import Logged, Tip
-from dgent.store.ledger import Prepared
-from dgent.store.postgres.changes import Changes, with_ids
+from dgent.store.engine.catalog import Entry, SchemaState
+from dgent.store.engine.commit import Prepared
+from dgent.store.engine.kernel import Logged, Tip
+from dgent.store.engine.row import Row
+from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.format import FRESH
 from dgent.store.postgres.kernel import PostgresKernel
-from dgent.store.postgres.reading import Catalogs, PostgresReading, logged_of, own_generation
+from dgent.store.postgres.read import Catalogs, PostgresReading, logged_of, own_generation
 from dgent.store.postgres.sql import Texts
-from dgent.store.row import Row
 
 NEW_S = 60.0  # an id is taken for new when it was made so recently
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dgent.store.body import ANCHOR
+from dgent.store.engine.row import Brief, Row
+from dgent.store.engine.versions import ANCHOR
 from dgent.store.postgres.format import checked_name
-from dgent.store.row import Brief, Row
 
 COLUMNS = ", ".join(Row._fields)
 _PREFIXED = ", ".join("d." + column for column in Row._fields[:-1])

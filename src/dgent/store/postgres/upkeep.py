@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
 from dgent.errors import Unsupported
-from dgent.store.catalog import Entry, StreamName
-from dgent.store.kernel import Reading
-from dgent.store.ledger import Ledger
+from dgent.store.engine.catalog import Entry, StreamName
+from dgent.store.engine.commit import Ledger
+from dgent.store.engine.kernel import Reading, Wrap
+from dgent.store.engine.row import Row, datum_of
 from dgent.store.postgres import format as storage
+from dgent.store.postgres.bridge import run
 from dgent.store.postgres.format import PARTITIONS
-from dgent.store.postgres.reading import LAST_ID
+from dgent.store.postgres.kernel import PostgresKernel
+from dgent.store.postgres.pool import Pool
+from dgent.store.postgres.read import LAST_ID
 from dgent.store.postgres.sql import Texts
-from dgent.store.row import Row, datum_of
-from dgent.store.upkeep import Duplicate, Finding, Pace, Progress
+from dgent.store.upkeep import Duplicate, Finding
+from dgent.system.progress import Pace, Progress
 
 if TYPE_CHECKING:
     from dgent.store.postgres.backend import PostgresBackend
+
+
+R = TypeVar("R")
+
+
+async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R]) -> R:
+    """Run work over a kernel that holds the clock; its result once all of it is committed."""
+    writer = os.urandom(16)
+    done: list[R] = []
+
+    async def attempt(connection: asyncpg.Connection) -> R:
+        async with connection.transaction():
+            kernel = PostgresKernel(connection, texts)
+
+            def do() -> R:
+                kernel.begin()
+                if done and kernel.happened(writer):
+                    return done[0]  # the last attempt was committed; only the word of it was lost
+                result = work(Ledger(wrap(kernel)))
+                kernel.end(writer)
+                return result
+
+            result = await run(do)
+            done[:] = [result]
+        return result
+
+    return await pool.call(attempt)
+
 
 PAGE = 500
 LONG_S = 300  # a transaction open for so long keeps the server from tidying up

@@ -6,12 +6,11 @@ import asyncio
 
 from dgent.errors import Closed
 from dgent.store.backend import Committed, View
-from dgent.store.kernel import Wrap
-from dgent.store.ledger import Prepared
-from dgent.store.postgres.job import Job
-from dgent.store.postgres.lane import Lane
+from dgent.store.engine.commit import Prepared
+from dgent.store.engine.kernel import Wrap
+from dgent.store.postgres.lane import Job, Lane
 from dgent.store.postgres.pool import Pool
-from dgent.store.postgres.reading import Catalogs
+from dgent.store.postgres.read import Catalogs
 from dgent.store.postgres.seen import Seen
 from dgent.store.postgres.sql import Texts
 

@@ -11,15 +11,15 @@ import apsw
 
 from dgent.errors import Busy, Closed, InputError, StorageError
 from dgent.model.datum import Datum
-from dgent.store import file
 from dgent.store.backend import Committed, View
-from dgent.store.check import check_seq
-from dgent.store.embedded import EmbeddedBackend, wait_by_polling
-from dgent.store.kernel import Reading, Wrap, unwrapped
-from dgent.store.ledger import Ledger, Prepared
+from dgent.store.engine.check import check_seq
+from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
+from dgent.store.engine.kernel import Reading, Wrap, unwrapped
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
+from dgent.system import files
 
 if TYPE_CHECKING:
     from dgent.store.upkeep import Upkeep
@@ -222,13 +222,13 @@ class SQLiteBackend(EmbeddedBackend):
         return self.path
 
     def _size_bytes(self) -> int:
-        return sum(file.size(self.path + suffix) for suffix in ("", "-wal"))
+        return sum(files.size(self.path + suffix) for suffix in ("", "-wal"))
 
     def _details(self) -> dict[str, Any]:
         return {
             "sqlite": apsw.sqlite_lib_version(),
             "durability": self.durability,
-            "wal_bytes": file.size(self.path + "-wal"),
+            "wal_bytes": files.size(self.path + "-wal"),
             "format": storage.FORMAT,
         }
 

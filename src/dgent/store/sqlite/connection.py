@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import apsw
 
-from dgent import private
 from dgent.errors import (
     Busy,
     Closed,
@@ -24,7 +23,7 @@ from dgent.errors import (
     Unavailable,
     Unsupported,
 )
-from dgent.store import file
+from dgent.system import files
 
 WAIT_S = 30.0
 FLOOR = (3, 51, 3)  # with older ones, several writers at once have damaged a file
@@ -49,7 +48,7 @@ def connect(path: str, durability: str, *, wait: bool) -> apsw.Connection:
     """A connection to the store's file; with `wait` it lets other processes finish, up to 30 s."""
     check_library()
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
-    private.make_file(path)
+    files.make_file(path)
     connection = apsw.Connection(path, flags=flags, statementcachesize=128)
     try:
         connection.set_busy_handler(Patience() if wait else None)
@@ -106,7 +105,7 @@ class Patience:
 
 def lock_holder(path: str) -> int | None:
     """The pid of the process that holds the store's write lock, where the system tells."""
-    for lock in file.locks_on(path + "-shm"):
+    for lock in files.locks_on(path + "-shm"):
         past = lock.last is not None and lock.last < _WRITE_LOCK_BYTE
         if lock.mode == "WRITE" and lock.first <= _WRITE_LOCK_BYTE and not past:
             return lock.pid
@@ -143,7 +142,7 @@ def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 
         return Corrupt(text)
     if isinstance(error, apsw.IOError):
         # A quota that is used up, and no room for the index of the log, are not called "full" by SQLite.
-        if getattr(error, "extendedresult", 0) in _WRITES and (number in _FULL or file.is_full(place)):
+        if getattr(error, "extendedresult", 0) in _WRITES and (number in _FULL or files.is_full(place)):
             return StorageFull(f"there is no room left for {place}")
         reason = f"{error}, {os.strerror(number)}" if number else str(error)
         return Unavailable(f"the disk failed: {place}: {reason}")

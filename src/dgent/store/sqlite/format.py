@@ -14,7 +14,7 @@ import apsw
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew
-from dgent.store import file
+from dgent.system import files
 
 FORMAT = 1
 APPLICATION_ID = 0x6467656E  # "dgen"
@@ -80,7 +80,7 @@ It leaves the texts of tables and indexes as they are above: whoever opens the s
 def refuse_foreign(path: str) -> None:
     """Refuse what is plainly not a store, before SQLite itself would fold its log or change its mode."""
     # The log first: whoever makes a store writes to the file before there is a log.
-    log, size = file.size(path + "-wal"), file.size(path)
+    log, size = files.size(path + "-wal"), files.size(path)
     if log and not size:
         raise Corrupt(
             f"{path} is empty or missing, and its log is not", hint="put the file back; nothing was changed"

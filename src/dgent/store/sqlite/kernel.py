@@ -10,10 +10,19 @@ import apsw
 import msgspec
 
 from dgent.errors import Corrupt
-from dgent.store.body import ANCHOR
-from dgent.store.catalog import Catalog, Entry, SchemaState, StreamName, after_text, high, low, state_of
-from dgent.store.kernel import Logged, Scan, Tip, Wrap, Writing, ops_of, start_at
-from dgent.store.row import Brief, Row
+from dgent.store.engine.catalog import (
+    Catalog,
+    Entry,
+    SchemaState,
+    StreamName,
+    after_text,
+    high,
+    low,
+    state_of,
+)
+from dgent.store.engine.kernel import Logged, Scan, Tip, Wrap, Writing, ops_of, start_at
+from dgent.store.engine.row import Brief, Row
+from dgent.store.engine.versions import ANCHOR
 
 _MAX_CACHED = 100_000
 _ABOVE_TEXT = b""  # in SQLite's order any blob is above any text

@@ -24,12 +24,12 @@ import apsw
 
 from dgent.errors import Closed, DgentError, NoBackendAvailable
 from dgent.model.datum import Datum
-from dgent.store import select
-from dgent.store.kernel import Reading, Wrap
+from dgent.store.engine import read as select
+from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.bad_row import explain
 from dgent.store.sqlite.connection import connect, translate, translated, use_wal
+from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
 from dgent.store.sqlite.writer import Writer
 

@@ -6,8 +6,6 @@ transaction: it stops nobody from writing, and only the log cannot start over me
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -21,15 +19,15 @@ import apsw
 from dgent.errors import (
     Conflict,
     Corrupt,
-    DgentError,
-    NoBackendAvailable,
-    StorageFull,
     Unavailable,
 )
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared as sharing
 from dgent.store.sqlite.connection import Patience, translated
-from dgent.store.upkeep import Contents, Duplicate, Finding, Pace, Progress
+from dgent.store.upkeep import Contents, Duplicate, Finding
+from dgent.system.files import disk_errors, sync
+from dgent.system.progress import Pace, Progress
+from dgent.system.threads import Stopped, in_thread
 
 if TYPE_CHECKING:
     from dgent.store.sqlite.backend import SQLiteBackend
@@ -55,7 +53,7 @@ class SQLiteUpkeep:
         self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
     ) -> list[Finding]:
         """Look for what is wrong; `deep` looks at every record, `fix` mends what is safe to mend."""
-        from dgent.store.sqlite.health import inspect  # loads when it is used
+        from dgent.store.sqlite.inspect import inspect  # loads when it is used
 
         return await inspect(self._backend, deep, fix, Pace(progress))
 
@@ -72,29 +70,6 @@ class SQLiteUpkeep:
 
 
 # -- threads and connections --------------------------------------------------------------
-
-
-class Stopped:
-    """Whether the caller of a long piece of work is still there."""
-
-    def __init__(self) -> None:
-        self.now = False
-
-    def __call__(self) -> bool:
-        return self.now
-
-
-async def in_thread(work: Callable[[Stopped], R]) -> R:
-    """Run work on a thread; a cancelled caller waits until it noticed and tidied up."""
-    stopped = Stopped()
-    future = asyncio.get_running_loop().run_in_executor(None, work, stopped)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        stopped.now = True
-        with suppress(BaseException):
-            await asyncio.shield(future)
-        raise
 
 
 class _Inside:
@@ -235,7 +210,7 @@ def check_copy(path: str) -> Contents:
 
 def read_copy(path: str, limit: int, stopped: Stopped) -> tuple[Contents, tuple[str, ...]]:
     """What a checked copy holds, and the first ids of the records in it that cannot be read."""
-    from dgent.store.sqlite.deep import unreadable  # loads when it is used
+    from dgent.store.sqlite.verify import unreadable  # loads when it is used
 
     with translated(path), _still(path) as peek:
         peek.set_progress_handler(stopped, INTERRUPT_STEPS)
@@ -254,33 +229,3 @@ def contents(connection: apsw.Connection) -> Contents:
     return Contents(
         str(meta["universe_id"]), meta["format"], one(connection, _SEQ), one(connection, _RECORDS)
     )
-
-
-def sync(path: str) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    with disk_errors(path):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-@contextmanager
-def disk_errors(place: str) -> Iterator[None]:
-    """Turn errors of the file system into ours, as the driver's are."""
-    try:
-        yield
-    except OSError as error:
-        raise _our(error, place) from error
-
-
-def _our(error: OSError, place: str) -> DgentError:
-    text = f"{place}: {error.strerror or error}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull(f"there is no room left for {place}")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR):
-        return NoBackendAvailable(text, hint="does the folder exist, and may you read and write there?")
-    if error.errno in (errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE):
-        return Unavailable(text)
-    return NoBackendAvailable(text)

@@ -14,11 +14,11 @@ import apsw
 
 from dgent.errors import Busy, Closed, DgentError, OutcomeUnknown
 from dgent.store.backend import View
-from dgent.store.kernel import Wrap
-from dgent.store.ledger import Ledger, Prepared
-from dgent.store.sqlite.bad_row import explain
+from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.kernel import Wrap
 from dgent.store.sqlite.checkpoint import Checkpointer, fold
 from dgent.store.sqlite.connection import Patience, connect, translate, translated
+from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel
 
 GROUP_COMMITS = 256

@@ -3,8 +3,61 @@
 from __future__ import annotations
 
 from dgent.doors.cli.draw.history import compared
-from dgent.doors.cli.paint import Paint, ago, cut, many, table
-from dgent.verbs import memory
+from dgent.doors.cli.style import Paint, ago, cut, many, table
+from dgent.verbs.block import answer
+from dgent.verbs.block.answer import FolderSynced
+
+COLORS = {"taken": "green", "written": "cyan", "deleted": "yellow", "conflicts": "red", "refused": "red"}
+WORDS = {"taken": "taken in", "conflicts": "at odds"}
+
+
+def synced(found: FolderSynced, paint: Paint) -> Lines:
+    """A line for each file that something was done to."""
+    lines = []
+    for kind, color in COLORS.items():
+        for each in getattr(found, kind):
+            word = paint(f"{WORDS.get(kind, kind):9}", fg=color)
+            number = "" if each.version is None else paint.dim(f"  version {each.version}")
+            lines.append(f"{word} {paint(each.file, bold=True)}{number}  {paint(each.why)}")
+    if not lines:
+        return [paint.dim("nothing to do")]
+    return [*lines, paint.dim("a trial: nothing was changed")] if found.dry_run else lines
+
+
+STATUSES = {"active": "green", "hibernated": "blue", "archived": "red"}
+
+
+def agents(found: answer.Agents, paint: Paint) -> Lines:
+    """Agents, a line each."""
+    rows = [
+        [
+            paint(each.name, fg="cyan"),
+            paint(each.status, fg=STATUSES.get(each.status, "white")),
+            paint(cut(each.description, 200)),
+        ]
+        for each in found.items
+    ]
+    return table(paint, ("agent", "status", "what it is there for"), rows) or [paint.dim("no agents")]
+
+
+def agent(found: answer.Agent, paint: Paint) -> Lines:
+    """One agent."""
+    return agents(answer.Agents([found]), paint)
+
+
+def group(found: answer.Group, paint: Paint) -> Lines:
+    """A group and its members."""
+    lines = [f"{paint(found.name, fg='yellow', bold=True)}  {paint(found.description)}".rstrip()]
+    for each in found.members:
+        able = paint.dim(f"  {', '.join(each.capabilities)}" if each.capabilities else "")
+        lines.append(f"  {paint(each.agent, fg='cyan')}  {paint(each.role)}{able}")
+    return lines if found.members else [*lines, paint.dim("  no members")]
+
+
+def groups(found: answer.Groups, paint: Paint) -> Lines:
+    """Groups, each with its members."""
+    return [line for each in found.items for line in group(each, paint)] or [paint.dim("no groups")]
+
 
 Lines = list[str]
 
@@ -38,7 +91,7 @@ def name_of(owner: str, label: str, paint: Paint) -> str:
     return f"{paint.dim(owner + '/')}{paint(label, fg='yellow', bold=True)}"
 
 
-def card(found: memory.BlockCard, paint: Paint) -> Lines:
+def card(found: answer.BlockCard, paint: Paint) -> Lines:
     """What a block is."""
     head = f"{name_of(found.owner, found.label, paint)}  {kind(found.kind, paint)} {paint(found.document)}"
     about = [f"limit {found.limit:,}", found.permission]
@@ -56,7 +109,7 @@ def kind(word: str, paint: Paint) -> str:
     return paint(word, fg=KINDS.get(word, "white"))
 
 
-def cards(found: memory.Blocks, paint: Paint) -> Lines:
+def cards(found: answer.Blocks, paint: Paint) -> Lines:
     """Blocks, a line each; whose they are where there are those of others."""
     if not found.items and not found.deleted:
         return [paint.dim(f"{found.agent} has no blocks")]
@@ -77,21 +130,21 @@ def cards(found: memory.Blocks, paint: Paint) -> Lines:
     return lines
 
 
-def _marks(found: memory.BlockCard, paint: Paint) -> str:
+def _marks(found: answer.BlockCard, paint: Paint) -> str:
     pinned = paint.dim(" pinned") if found.pinned else ""
     return pinned + (paint(" over its limit", fg="red") if found.over_limit else "")
 
 
-def _foreign(found: memory.BlockCard, paint: Paint) -> str:
+def _foreign(found: answer.BlockCard, paint: Paint) -> str:
     return f"{paint.dim(found.owner + '/')}{paint(found.label, fg='yellow')}"
 
 
-def text(found: memory.BlockText, paint: Paint) -> Lines:
+def text(found: answer.BlockText, paint: Paint) -> Lines:
     """What a block says, alone: a script may want it."""
     return prose(found.text, paint) if found.text else [paint.dim("it is empty")]
 
 
-def info(found: memory.BlockInfo, paint: Paint) -> Lines:
+def info(found: answer.BlockInfo, paint: Paint) -> Lines:
     """What a block is, how full, and who has it."""
     lines = card(found.card, paint)
     full = found.size / found.card.limit
@@ -102,10 +155,10 @@ def info(found: memory.BlockInfo, paint: Paint) -> Lines:
         lines += [f"  {paint.dim(title)} {paint(', '.join(names))}"] if names else []
     for name, number in found.checkpoints.items():
         lines.append(f"  {paint.dim('checkpoint')} {paint(name, fg='cyan')} is version {number}")
-    return lines + (["", *shares(memory.BlockShares(found.shares), paint)] if found.shares else [])
+    return lines + (["", *shares(answer.BlockShares(found.shares), paint)] if found.shares else [])
 
 
-def shares(found: memory.BlockShares, paint: Paint) -> Lines:
+def shares(found: answer.BlockShares, paint: Paint) -> Lines:
     """Who was given what, a line each."""
     rows = [
         [
@@ -119,7 +172,7 @@ def shares(found: memory.BlockShares, paint: Paint) -> Lines:
     return table(paint, ("block", "shared with", "permission", "when"), rows) or [paint.dim("not shared")]
 
 
-def notices(found: memory.BlockNotices, paint: Paint) -> Lines:
+def notices(found: answer.BlockNotices, paint: Paint) -> Lines:
     """What others did, with the differences."""
     lines: Lines = []
     for each in found.items:
@@ -130,7 +183,7 @@ def notices(found: memory.BlockNotices, paint: Paint) -> Lines:
     return lines[:-1] or [paint.dim("nobody else changed anything")]
 
 
-def activities(found: memory.BlockActivities, paint: Paint) -> Lines:
+def activities(found: answer.BlockActivities, paint: Paint) -> Lines:
     """What was done, a line each."""
     rows = [
         [
@@ -148,7 +201,7 @@ def activities(found: memory.BlockActivities, paint: Paint) -> Lines:
     return table(paint, heads, rows) or [paint.dim("nothing was done")]
 
 
-def _target(each: memory.BlockActivity, paint: Paint) -> str:
+def _target(each: answer.BlockActivity, paint: Paint) -> str:
     if each.kind == "entry":
         return paint.dim("the archive")
     if each.kind == "block":
@@ -156,7 +209,7 @@ def _target(each: memory.BlockActivity, paint: Paint) -> str:
     return f"{paint.dim(each.kind)} {paint(cut(each.label, 60))}"
 
 
-def refusals(found: memory.Refusals, paint: Paint) -> Lines:
+def refusals(found: answer.Refusals, paint: Paint) -> Lines:
     """What was not done, a line each."""
     rows = [
         [
@@ -171,7 +224,7 @@ def refusals(found: memory.Refusals, paint: Paint) -> Lines:
     return table(paint, ("when", "who", "wanted", "block", "why not"), rows) or [paint.dim("nothing refused")]
 
 
-def context(found: memory.MemoryContext, paint: Paint) -> Lines:
+def context(found: answer.MemoryContext, paint: Paint) -> Lines:
     """The memory part of a prompt, and what is in it."""
     lines = prose(found.text, paint) if found.text else [paint.dim("nothing is in the context")]
     told = [many(found.tokens, "token"), f"{len(found.shown)} whole"]
@@ -180,7 +233,7 @@ def context(found: memory.MemoryContext, paint: Paint) -> Lines:
     return [*lines, "", paint.dim(", ".join(told))]
 
 
-def hits(found: memory.Hits, paint: Paint) -> Lines:
+def hits(found: answer.Hits, paint: Paint) -> Lines:
     """What was found, its words marked."""
     lines: Lines = []
     for each in found.items:
@@ -199,8 +252,131 @@ def marked(snippet: str, marks: list[tuple[int, int]], paint: Paint) -> str:
     return "".join([*parts, paint(snippet[end:])])
 
 
-def entry(found: memory.ArchiveEntry, paint: Paint) -> Lines:
+def entry(found: answer.ArchiveEntry, paint: Paint) -> Lines:
     """An archival entry."""
     tags = " ".join(f"#{tag}" for tag in found.tags)
     head = f"{paint(found.id, fg='yellow', bold=True)}  {paint.dim(f'{found.agent}, {ago(found.at)}')}"
     return [f"{head}  {paint(tags, fg='cyan')}".rstrip(), *prose(found.text, paint)]
+
+
+MOVES = ("undo", "redo", "visit")
+_BAR = 12
+
+
+def versions(found: answer.BlockVersions, paint: Paint) -> Lines:
+    """The versions of a block, a line each: the lengths of the bars are what came and went."""
+    most = max((each.added + each.removed for each in found.items), default=0)
+    rows = [
+        [
+            paint(each.version, fg="yellow"),
+            paint.dim(ago(each.at)),
+            paint(each.by, fg="cyan"),
+            _op(each, paint),
+            f"{each.size:,}",
+            _change(each, most, paint),
+            paint(cut(each.message, 200)),
+        ]
+        for each in found.items
+    ]
+    lines = table(paint, ("version", "when", "by", "what", "size", "change", "why"), rows)
+    left = found.total - len(found.items)
+    return [*lines, *([paint.dim(f"and {many(left, 'older version')}")] if left else [])]
+
+
+def _op(found: answer.BlockVersion, paint: Paint) -> str:
+    if found.lost:
+        return paint(f"{found.op}, {found.lost}", fg="red")
+    if found.op in MOVES:
+        return paint(f"{found.op} to {found.node}", fg="magenta")
+    return paint(found.op, fg="magenta" if found.op == "rollback" else None)
+
+
+def _change(found: answer.BlockVersion, most: int, paint: Paint) -> str:
+    """How much came and went, in numbers and as a bar."""
+    share = (found.added + found.removed) / most if most else 0
+    cells = max(round(share * _BAR), 1 if found.added or found.removed else 0)
+    came = round(cells * found.added / (found.added + found.removed)) if cells else 0
+    numbers = f"{paint(f'+{found.added}', fg='green')} {paint(f'-{found.removed}', fg='red')}"
+    bar = paint("+" * came, fg="green") + paint("-" * (cells - came), fg="red")
+    return f"{numbers} {bar}".rstrip()
+
+
+def edited(found: answer.Edited, paint: Paint) -> Lines:
+    """What an edit came to."""
+    made = found.version
+    head = f"{name_of(found.owner, found.label, paint)}  version {paint(made.version, fg='yellow')}"
+    numbers = f"{paint(f'+{made.added}', fg='green')} {paint(f'-{made.removed}', fg='red')}"
+    size = paint.dim(f"{made.size:,} of {found.limit:,} characters")
+    node = f"  node {paint(found.node, fg='yellow')}" if found.node else ""
+    return [f"{head}  {_op(made, paint)}  {numbers}  {size}{node}"]
+
+
+def diff(found: answer.BlockDiff, paint: Paint) -> Lines:
+    """How two versions differ."""
+    numbers = paint.dim(f"version {found.before} -> {found.after}")
+    head = f"{name_of(found.owner, found.label, paint)}  {numbers}"
+    if not found.text:
+        return [head, paint.dim("no difference")]
+    return [head, *difference(found.text, paint)]
+
+
+def branches(found: answer.BlockBranches, paint: Paint) -> Lines:
+    """The tree of edits: each piece below the one it came from, and where the block is now."""
+    if not found.tree:
+        return [paint.dim("no versions")]
+    children: dict[int, list[answer.Stretch]] = {}
+    ends = {each.last for each in found.tree}
+    for each in found.tree:
+        children.setdefault(each.parent if each.parent in ends else 0, []).append(each)
+    lines = [name_of(found.owner, found.label, paint)]
+    # Without recursion: a tree of a thousand forks is deep.
+    waiting = [("", each, each is children[0][-1]) for each in reversed(children.get(0, []))]
+    while waiting:
+        indent, each, last = waiting.pop()
+        lines.append(f"{indent}{'`- ' if last else '|- '}{_stretch(each, found.node, paint)}")
+        below = children.get(each.last, [])
+        deeper = indent + ("   " if last else "|  ")
+        waiting += [(deeper, child, child is below[-1]) for child in reversed(below)]
+    return lines
+
+
+def _stretch(found: answer.Stretch, here: int, paint: Paint) -> str:
+    numbers = f"{found.first}" if found.first == found.last else f"{found.first}-{found.last}"
+    by, edits = cut(", ".join(found.by), 40), many(found.edits, "edit")
+    told = f"{paint(numbers, fg='yellow')}  {paint.dim(edits + ' by')} "
+    told += f"{paint(by, fg='cyan')}  {paint.dim(ago(found.at))}"
+    mark = "<- here" if found.last == here else f"<- here, at {here}"
+    return told + ("  " + paint(mark, fg="green", bold=True) if found.here else "")
+
+
+def redacted(found: answer.Redacted, paint: Paint) -> Lines:
+    """What is gone, and where some of it still is."""
+    numbers = ", ".join(map(str, found.versions))
+    lines = [f"{name_of(found.owner, found.label, paint)}  redacted version {paint(numbers, fg='red')}"]
+    if found.elsewhere:
+        others = ", ".join(map(str, found.elsewhere))
+        lines.append(paint(f"  some of the same text came with version {others} too", fg="yellow"))
+    if found.messages:
+        kept = ", ".join(map(str, found.messages))
+        lines.append(
+            paint(f"  the message of version {kept} is kept: --clear-messages clears it", fg="yellow")
+        )
+    return (
+        lines if found.erased else [*lines, paint("  not yet gone from the disk: say it again", fg="yellow")]
+    )
+
+
+def compacted(found: answer.BlockCompacted, paint: Paint) -> Lines:
+    """How many versions were let go."""
+    return [f"{name_of(found.owner, found.label, paint)}  let go of {many(found.versions, 'old version')}"]
+
+
+def checkpoint(found: answer.Checkpoint, paint: Paint) -> Lines:
+    """A version that got a name."""
+    return [f"version {paint(found.version, fg='yellow')} is called {paint(found.name, fg='cyan')}"]
+
+
+def checkpoints(found: answer.Checkpoints, paint: Paint) -> Lines:
+    """The versions that have names."""
+    rows = [[paint(each.name, fg="cyan"), paint(each.version, fg="yellow")] for each in found.items]
+    return table(paint, ("checkpoint", "version"), rows) or [paint.dim("no checkpoints")]

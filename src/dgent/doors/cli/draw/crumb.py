@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from dgent import clock
-from dgent.doors.cli.draw.beside import said
-from dgent.doors.cli.paint import Paint, ago, cut, fitted, many, table, until, width
+from dgent.doors.cli.draw.cupboard import said, stash_table
+from dgent.doors.cli.style import Paint, ago, cut, fitted, many, table, until, width
 from dgent.doors.cli.wire import as_text
-from dgent.verbs import entity
+from dgent.verbs.cupboard import answer
 
 Lines = list[str]
 
@@ -63,7 +64,7 @@ def _value(value: Any) -> str:
     return f"{value:%Y-%m-%d %H:%M} UTC" if isinstance(value, datetime) else as_text(value)
 
 
-def crumb(found: entity.Crumb, paint: Paint) -> Lines:
+def crumb(found: answer.Crumb, paint: Paint) -> Lines:
     """One crumb."""
     lines = [f"{paint(found.id, fg='yellow', bold=True)}  {state(found.state, paint)}"]
     lines[0] += f"  {paint.bold(found.name)}"
@@ -77,7 +78,7 @@ def crumb(found: entity.Crumb, paint: Paint) -> Lines:
     return lines
 
 
-def dropped(found: entity.Dropped, paint: Paint) -> Lines:
+def dropped(found: answer.Dropped, paint: Paint) -> Lines:
     """A crumb that was given up, and what waits for it for ever if nobody looks."""
     lines = crumb(found, paint)
     for other in found.waiting:
@@ -93,7 +94,7 @@ def properties(properties: dict[str, Any], paint: Paint) -> Lines:
     return [f"  {paint.dim(name)}{' ' * (most - len(name))}  {paint(text)}" for name, text in texts.items()]
 
 
-def whole_crumb(found: entity.WholeCrumb, paint: Paint) -> Lines:
+def whole_crumb(found: answer.WholeCrumb, paint: Paint) -> Lines:
     """One crumb with all that hangs on it."""
     lines = crumb(found, paint)
     made = f"  made {ago(found.created_at)}" if found.created_at else ""
@@ -116,7 +117,7 @@ def whole_crumb(found: entity.WholeCrumb, paint: Paint) -> Lines:
     return lines
 
 
-def neighbour(found: entity.Neighbour, paint: Paint) -> str:
+def neighbour(found: answer.Neighbour, paint: Paint) -> str:
     return f"{paint(found.id, fg='yellow')} {state(found.state, paint)} {paint(found.name)}"
 
 
@@ -142,7 +143,7 @@ def _crumb_table(items: list[Any], paint: Paint) -> Lines:
     return table(paint, ("id", "state", "priority", "type", "made", "name"), rows)
 
 
-def queue(found: entity.Queue, paint: Paint) -> Lines:
+def queue(found: answer.Queue, paint: Paint) -> Lines:
     """Crumbs in the order in which they are taken, and why."""
     if not found.items:
         lead = "nothing waits" if found.explain == "nothing waits for anything" else "nothing is ready"
@@ -156,7 +157,7 @@ def queue(found: entity.Queue, paint: Paint) -> Lines:
     return lines
 
 
-def versions(found: entity.CrumbVersions, paint: Paint) -> Lines:
+def versions(found: answer.CrumbVersions, paint: Paint) -> Lines:
     """The versions of a crumb, a line each."""
     rows = []
     for each in found.items:
@@ -176,7 +177,7 @@ def versions(found: entity.CrumbVersions, paint: Paint) -> Lines:
     return table(paint, ("rev", "commit", "when", "by", "state", "holder", "crumb"), rows)
 
 
-def board(found: entity.Board, paint: Paint) -> Lines:
+def board(found: answer.Board, paint: Paint) -> Lines:
     """Crumbs in columns by state; the columns that are empty give their room to the others."""
     columns = [column for column in found.columns if column.count]
     if not columns:
@@ -191,7 +192,7 @@ def board(found: entity.Board, paint: Paint) -> Lines:
     return lines
 
 
-def _cards(column: entity.Column, names: dict[str, str], room: int, paint: Paint) -> Lines:
+def _cards(column: answer.Column, names: dict[str, str], room: int, paint: Paint) -> Lines:
     color = COLORS[column.state]
     lines = [paint(fitted(f"{column.state} ({column.count})", room), fg=color, bold=True), "-" * room]
     for each in column.crumbs:
@@ -203,7 +204,7 @@ def _cards(column: entity.Column, names: dict[str, str], room: int, paint: Paint
     return lines
 
 
-def work(found: entity.Work | None, paint: Paint) -> Lines:
+def work(found: answer.Work | None, paint: Paint) -> Lines:
     """What is going on, in a few lines; nothing where there is no cupboard."""
     if found is None or not (found.trails or found.ready):
         return []
@@ -218,3 +219,108 @@ def work(found: entity.Work | None, paint: Paint) -> Lines:
         names = ", ".join(each.name for each in found.ready)
         lines.append(f"{paint(number, fg='green')}  {paint(cut(names, max(paint.width - 20, 40)))}")
     return lines
+
+
+def trail(found: answer.Trail, paint: Paint) -> Lines:
+    """One trail."""
+    head = f"{paint(found.id, fg='yellow', bold=True)}  {state(found.state, paint)}"
+    lines = [f"{head}  {paint.bold(found.name)}"]
+    for label in ("goal", "reason", "lesson"):
+        if said := getattr(found, label):
+            lines += [f"  {paint.dim(label)}  {paint(line)}" for line in said.splitlines()]
+    return lines + properties(found.properties, paint)
+
+
+def trails(found: answer.Trails, paint: Paint) -> Lines:
+    """Trails, a line each; what was learned where they were given up."""
+    if not found.items:
+        return [paint.dim("no trails")]
+    rows = [
+        [
+            paint(each.id, fg="yellow"),
+            state(each.state, paint),
+            paint.dim(ago(each.created_at) if each.created_at else ""),
+            paint(cut(each.name, 60)),
+            paint(cut(each.lesson or each.reason or each.goal, 200)),
+        ]
+        for each in found.items
+    ]
+    return table(paint, ("id", "state", "made", "name", "goal or lesson"), rows)
+
+
+def whole_trail(found: answer.WholeTrail, paint: Paint) -> Lines:
+    """One trail with its crumbs as a tree."""
+    lines = trail(found, paint)
+    if found.branches_from:
+        lines.append(f"  {paint.dim('branches from')} {neighbour(found.branches_from, paint)}")
+    if found.crumbs or found.kept:
+        lines += ["", *tree(found.crumbs or found.kept, paint)]
+    if found.removed:
+        lines.append(paint.dim(f"  {many(found.removed, 'crumb')} of it removed since"))
+    if not (found.crumbs or found.kept or found.removed):
+        lines.append(paint.dim("  no crumbs"))
+    return lines + (["", *stash_table(found.stashes, paint)] if found.stashes else [])
+
+
+def tree(members: list[answer.Member], paint: Paint) -> Lines:
+    """Crumbs below what they come after; one that comes after several is below the first."""
+    names = short_ids([each.id for each in members])
+    above = {each.id: next((id for id in each.parents if id in names), "") for each in members}
+    for each in members:
+        _untie(each.id, above)
+    children: dict[str, list[answer.Member]] = {}
+    for each in members:
+        children.setdefault(above[each.id], []).append(each)
+    lines: Lines = []
+    # Without recursion: a chain of a thousand crumbs is deep.
+    waiting = [("", each, each is children[""][-1]) for each in reversed(children.get("", []))]
+    while waiting:
+        indent, each, last = waiting.pop()
+        also = [names.get(id, id) for id in each.parents if id != above[each.id]]
+        line = f"{indent}{'`- ' if last else '|- '}{state(each.state, paint)} {paint(each.name)}"
+        line += paint.dim(f"  {names[each.id]}" + (f"  {each.holder}" if each.holder else ""))
+        lines.append(line + (paint.dim(f"  also after {', '.join(also)}") if also else ""))
+        below = children.get(each.id, [])
+        deeper = indent + ("   " if last else "|  ")
+        waiting += [(deeper, child, child is below[-1]) for child in reversed(below)]
+    return lines
+
+
+def _untie(id: str, above: dict[str, str]) -> None:
+    """Begin at a crumb that is on its own way up, as only a broken import leaves one."""
+    step, seen = above[id], {id}
+    while step and step not in seen:
+        seen.add(step)
+        step = above[step]
+    if step == id:
+        above[id] = ""
+
+
+def ended(found: answer.Ended, paint: Paint) -> Lines:
+    """How a trail ended, and how to have it back."""
+    number = many(len(found.crumbs), "crumb")
+    told = f"{number} kept" if found.trail.state == "completed" else f"{number} removed"
+    lines = [*trail(found.trail, paint), f"  {told}"]
+    if found.freed:
+        lines.append(f"  {paint(', '.join(found.freed), fg='yellow')} no longer waits for them")
+    if found.seq is not None:
+        lines.append(paint.dim(f"  `dgent undo {found.seq}` takes it back"))
+    return lines
+
+
+def compared(found: Any, paint: Paint) -> Lines:
+    """Two trails side by side."""
+    room = max((paint.width - 3) // 2, 20)
+    sides = []
+    for each in (found.a, found.b):
+        counts = ", ".join(f"{count} {name}" for name, count in each.counts.items() if count)
+        lines = [line for line in trail(each.trail, Paint(False, room)) if line]
+        lines.append(counts or ("no crumbs" if each.known else "what it had is no longer kept"))
+        sides.append(lines + [f"  {crumb.state}  {crumb.name}" for crumb in each.crumbs])
+    out = []
+    for left, right in zip_longest(*sides, fillvalue=""):
+        out.append(f"{paint(fitted(left, room))} | {paint(fitted(right, room))}".rstrip(" |"))
+    for name, (one, other) in {**found.properties, **found.stashes}.items():
+        color = "white" if one == other else "yellow"
+        out.append(f"{paint(name, fg=color)}  {paint(as_text(one))} | {paint(as_text(other))}")
+    return out

@@ -7,7 +7,7 @@ from typing import Any
 
 from dgent.doors.cli.draw.crumb import work
 from dgent.doors.cli.draw.record import record, summary
-from dgent.doors.cli.paint import Paint, ago, cut, fitted, table, width
+from dgent.doors.cli.style import Paint, ago, cut, fitted, table, width
 from dgent.verbs import answer
 
 Lines = list[str]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dgent.doors.cli.paint import Paint, ago, cut, size, table
+from dgent.doors.cli.style import Paint, ago, cut, size, table
 from dgent.doors.cli.wire import as_text
 from dgent.verbs import answer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dgent.doors.cli.draw.crumb import work
 from dgent.doors.cli.draw.history import entry
-from dgent.doors.cli.paint import Paint, ago, many, size, table
+from dgent.doors.cli.style import Paint, ago, many, size, table
 from dgent.doors.cli.wire import as_text
 from dgent.store.upkeep import Finding
 

@@ -1,0 +1,72 @@
+"""Who may read the records of blocks and archives, whichever way they are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgent.blocks.access.standing import places_of_groups
+from dgent.blocks.kind import CONSTELLATION
+from dgent.blocks.record import (
+    AUDIT,
+    BLOCK,
+    ENTRY,
+    MEMBER,
+    ROOM,
+    SEEN,
+    SHARE,
+    agent_id,
+)
+from dgent.model import reserved
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.universe.gate import Principal, Scope
+from dgent.universe.universe import Universe
+
+
+class BlockScope:
+    """What an agent may see: blocks of its own, of all and shared with it, and its own archive.
+
+    `blocks` are the ids of those blocks, `recipients` those that a share may name to be for this agent.
+    """
+
+    def __init__(self, agent: str, blocks: frozenset[str], recipients: frozenset[str]) -> None:
+        self._agent, self._blocks, self._recipients = agent, blocks, recipients
+
+    def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
+        """Judge a record: by the block it is of, or by whom it names."""
+        said: Any = {} if datum is None else datum.data
+        if schema == ENTRY.name:
+            return bool(said.get("agent") == self._agent)
+        if schema == AUDIT.name:
+            return self._agent in (said.get("agent"), said.get("owner"))
+        if schema == SHARE.name:
+            return said.get("owner") == self._agent or said.get("to") in self._recipients
+        if schema == BLOCK.name and said.get("owner") == self._agent:
+            return True
+        mine = schema != SEEN.name or said.get("agent") == self._agent
+        return mine and id.partition("/")[0] in self._blocks
+
+
+class BlockRule:
+    """The rule of this room."""
+
+    schemas = reserved.PRIVATE[ROOM]
+
+    async def scope(self, universe: Universe, principal: Principal) -> Scope:
+        """What an agent may see now; records are read as they are, which declares no schema."""
+        agent = principal.name
+        members = await self._find(universe, MEMBER.name, {"agent": agent})
+        groups = await places_of_groups(universe, (each.data["group"] for each in members))
+        recipients = [agent_id(agent), *groups.values()]
+        shares = await self._find(universe, SHARE.name, {"to": {"$in": recipients}})
+        cards = await self._find(universe, BLOCK.name, {"owner": {"$in": [agent, CONSTELLATION]}})
+        given = await universe.get_many([each.data["block"] for each in shares], raw=True)
+        cards += [card for card in given if card is not None and card.schema == BLOCK.name]
+        seen = {card.id for card in cards if card.data.get("active") or card.data.get("owner") == agent}
+        return BlockScope(agent, frozenset(seen), frozenset(recipients))
+
+    async def _find(self, universe: Universe, schema: str, where: dict[str, Any]) -> list[Datum]:
+        return await universe.query(Query(schema=schema, where=where, limit=None, content=False), raw=True)
+
+
+RULE = BlockRule()

@@ -1,0 +1,189 @@
+"""What a block holds as the bytes of a file, and back.
+
+The same content always gives the same bytes: a text as it is, everything else as JSON with its keys in order,
+so that tools which compare files show what changed and no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Collection
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from dgent.blocks.document import render
+from dgent.blocks.document.document import Document
+from dgent.blocks.document.shape import BODY, Shape
+from dgent.errors import InputError
+
+MAX_NAME_BYTES = 160  # of a stem: there must be room for a suffix, and for that of a file kept aside
+_UNSAFE = re.compile(r'[<>:"/\\|?*%]')
+_RESERVED = re.compile(
+    r"(con|prn|aux|nul|clock\$|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(\.|$)", re.IGNORECASE
+)
+
+
+def stem_of(label: str, taken: Collection[str] = ()) -> str:
+    """The file name of a label, without a suffix; `taken` are those in use, folded."""
+    stem = "".join(_written(letter) for letter in label)
+    if unicodedata.normalize("NFC", stem) != stem:  # some systems would give the name back in another form
+        stem = "".join(letter if letter.isascii() else _escaped(letter) for letter in stem)
+    if stem[0] in ". ~#-" or _RESERVED.match(stem):
+        stem = _escaped(stem[0]) + stem[1:]
+    if stem[-1] in ". ":
+        stem = stem[:-1] + _escaped(stem[-1])
+    if len(stem.encode()) <= MAX_NAME_BYTES and folded(stem) not in taken:
+        return stem
+    digest = hashlib.sha256(label.encode()).hexdigest()
+    cut = _cut(stem, MAX_NAME_BYTES - 9)
+    for size in range(8, len(digest)):
+        if folded(f"{cut}~{digest[:size]}") not in taken:
+            return f"{cut}~{digest[:size]}"
+    return f"{cut}~{digest}"
+
+
+def label_of(stem: str) -> str:
+    """The label that a file of this name is for, when nothing else says so."""
+    try:
+        return unicodedata.normalize("NFC", unquote_to_bytes(stem).decode())
+    except UnicodeDecodeError:
+        return unicodedata.normalize("NFC", stem)
+
+
+def folded(name: str) -> str:
+    """What two names have in common that are one and the same on some system."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _written(letter: str) -> str:
+    """A letter as it stands in a file name: nothing that is invisible, and nothing that has a meaning."""
+    plain = letter == " " or unicodedata.category(letter)[0] not in "CZ"
+    return letter if plain and not _UNSAFE.match(letter) else _escaped(letter)
+
+
+def _escaped(letter: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in letter.encode())
+
+
+def _cut(stem: str, most: int) -> str:
+    """The beginning of a name that is not longer; never half a letter, and never half a %XX."""
+    text = stem.encode()[:most].decode(errors="ignore")
+    return re.sub(r"%[0-9A-F]?\Z", "", text).rstrip(". ")
+
+
+MAX_BYTES = 16 * 2**20
+TEXT, LINES, JSON = ".md", ".jsonl", ".json"
+SUFFIXES = (TEXT, LINES, JSON)
+
+
+def suffix_of(document: str) -> str:
+    """What the file of a kind of document ends with."""
+    return {"text": TEXT, "log": LINES}.get(document, JSON)
+
+
+def is_known(shape: Shape) -> bool:
+    """Whether this version of dgent knows what such a document holds."""
+    return shape.document == "composite" or shape.document in BODY
+
+
+def value_of(shape: Shape, document: Document) -> Any:
+    """What a document holds: a text, the fields of a map, the items of a list, a composite's sections."""
+    return _bare(shape, render.contents(shape, document))
+
+
+def _bare(shape: Shape, contents: dict[str, Any]) -> Any:
+    if shape.document == "composite":
+        return {each.name: _bare(each.shape, contents[each.name]) for each in shape.sections}
+    return contents if shape.document == "map" else next(iter(contents.values()))
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def encoded(suffix: str, value: Any) -> bytes:
+    """The bytes of a file."""
+    if suffix == TEXT:
+        return _ended(value).encode()
+    if suffix == LINES:
+        return "".join(json.dumps(each, ensure_ascii=False, sort_keys=True) + "\n" for each in value).encode()
+    return (json.dumps(value, ensure_ascii=False, sort_keys=True, indent=2) + "\n").encode()
+
+
+def _ended(text: str) -> str:
+    return text + "\n" if text and not text.endswith("\n") else text
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def decoded(suffix: str, given: bytes) -> Any:
+    """What a file says; InputError names the line where it says nothing."""
+    text = text_of(given)
+    if suffix == TEXT:
+        return text
+    if suffix == JSON:
+        return _json(text, 1)
+    return [_json(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
+def text_of(given: bytes) -> str:
+    """The text of a file, however its lines end and whatever mark it begins with."""
+    try:
+        return given.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = given.count(b"\n", 0, error.start) + 1
+        raise InputError(f"line {line} is not UTF-8", hint="save it as UTF-8", line=line) from None
+
+
+def adopted(before: str, text: str) -> str:
+    """The text of a file for a block: whether its last line ends is as it was before, and no change."""
+    if before.endswith("\n"):
+        return _ended(text)
+    return text[:-1] if text.endswith("\n") else text
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are one: 3 and 3.0 are, which tools write as they like; 1 and true are not."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    return bool(a == b)
+
+
+def same_text(before: str, text: str) -> bool:
+    """Whether a file has a block's text, but for how lines end."""
+    return _ended(before.replace("\r\n", "\n")) == _ended(text)
+
+
+def _json(text: str, line: int) -> Any:
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is a ValueError
+        return value
+    except json.JSONDecodeError as error:
+        at = line + error.lineno - 1
+        raise InputError(f"line {at} is no JSON: {error.msg} at column {error.colno}", line=at) from None
+    except InputError as error:
+        raise InputError(f"{error.message}, in line {line}" if line > 1 else error.message) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"line {line} is no JSON that can be kept: {error}"[:200], line=line) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{twice!r:.80} is there twice in one object")
+    return made
+
+
+def _constant(name: str) -> Any:
+    raise InputError(f"{name} is no number that can be kept")

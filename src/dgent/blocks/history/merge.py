@@ -1,0 +1,472 @@
+"""Merge blocks that two copies of a store edited apart.
+
+The versions of both sides survive. Those that only one side has are numbered anew after the last that
+both have: in the order of their own numbers, so that no version comes before one that it builds on. The
+document is what all their updates come to, whoever merges. What was redacted on one side stays so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dgent import clock
+from dgent.blocks.document import shape as shapes
+from dgent.blocks.document.document import Document
+from dgent.blocks.document.render import rendered
+from dgent.blocks.errors import DocumentCorrupt
+from dgent.blocks.history import log
+from dgent.blocks.history.join import OVER_LIMIT
+from dgent.blocks.history.pack import Page, pack, unpack
+from dgent.blocks.history.version import REWRITES, Version
+from dgent.blocks.record import (
+    BLOCK,
+    CHECKPOINT,
+    ERASURE,
+    MEMBER,
+    PAGE,
+    REDACTION,
+    SEEN,
+    SHARE,
+    SNAPSHOT,
+    VERSION,
+    erasure_id,
+    page_id,
+    snapshot_id,
+    version_id,
+)
+from dgent.errors import DgentError
+from dgent.model.datum import Datum
+from dgent.store.engine.merge import (
+    DELETED,
+    MISSING,
+    Merged,
+    Rules,
+    Settlement,
+    merge_lists,
+    merge_records,
+    says_the_same,
+)
+
+_PART = re.compile(r"(.+)/(?:u/(\d{10})|p/\d{10}(?:/[^/]+)?|s(?:/[^/]+)?|t|redacted)")
+_PACKED = frozenset((PAGE.name, SNAPSHOT.name))
+_DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, REDACTION.name))
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A version of a copy under its number there, with its update; empty where that is gone."""
+
+    version: Version
+    update: bytes
+
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """What a version is known by, whatever its number."""
+        return clock.to_us(self.version.at), self.version.by, self.version.op
+
+    @property
+    def worth(self) -> tuple[bool, bool]:
+        """Which of two records of a version counts: one that was redacted, else one with its update."""
+        return self.version.redacted, bool(self.update)
+
+    @property
+    def is_lost(self) -> bool:
+        """Check whether what it brought is not kept any more."""
+        version = self.version
+        brought = bool(version.lost or version.added or version.removed)
+        return brought and not self.update and version.op not in REWRITES
+
+
+def _settle(settlement: Settlement) -> None:
+    """Merge every block whose versions diverged, or that holds versions of two copies beside each other."""
+    diverged = _blocks(settlement.diverged)
+    touched = _blocks(id for schema in _DOCUMENT for id in settlement.touched.get(schema, ())) - diverged
+    torn = {block for block in touched if _is_torn(settlement, block)}
+    for block in sorted(diverged | torn):
+        with suppress(DgentError, ValueError, TypeError, KeyError):  # then the later version counts
+            _Merging(settlement, block).run()
+
+
+def _blocks(ids: Iterable[str]) -> set[str]:
+    """The blocks that some records are parts of."""
+    return {match[1] for id in ids if (match := _PART.fullmatch(id)) is not None}
+
+
+def _parts(settlement: Settlement, block: str) -> list[str]:
+    """The ids of the records that hold a block's versions, also of deleted ones."""
+    found = ((id, _PART.fullmatch(id)) for id in settlement.ids(f"{block}/"))
+    return [id for id, match in found if match is not None and match[1] == block]
+
+
+def _is_torn(settlement: Settlement, block: str) -> bool:
+    """Check whether a version is there twice: one copy packed those of its own under a number of another."""
+    live = [each for each in map(settlement.get, _parts(settlement, block)) if each is not None]
+    pages = [each.data for each in live if each.schema == PAGE.name]
+    numbers = [number for page in pages for number in range(page["first"], page["last"] + 1)]
+    numbers += [int(each.id.rpartition("/")[2]) for each in live if each.schema == VERSION.name]
+    return len(numbers) != len(set(numbers)) or sum(each.schema == SNAPSHOT.name for each in live) > 1
+
+
+class _Merging:
+    """One block while it is merged."""
+
+    def __init__(self, settlement: Settlement, block: str) -> None:
+        self._settlement, self._block = settlement, block
+        self._tips = {id: self._versions_of(id) for id in _parts(settlement, block)}
+        self._kept: dict[tuple[int, str, str], bytes] = {}  # states of versions that were compacted
+        self._start, self._entries, self._left_out = self._find_start(self._find_entries())
+        self._old: dict[int, list[_Entry]] = {}
+        for entry in self._entries:
+            self._old.setdefault(entry.version.number, []).append(entry)
+        numbers = enumerate(self._entries, 1)
+        self._common = next(
+            (n - 1 for n, each in numbers if len(self._old.get(n, ())) != 1), len(self._entries)
+        )
+
+    def _versions_of(self, id: str) -> list[Datum]:
+        tips = self._settlement.diverged.get(id)
+        versions = [self._settlement.get(id)] if tips is None else [tip.version for tip in tips]
+        return [each for each in versions if each is not None]
+
+    def _of(self, schema: str) -> Iterator[Datum]:
+        return (each for some in self._tips.values() for each in some if each.schema == schema)
+
+    # -- the versions of both sides --------------------------------------------------------
+
+    def _find_entries(self) -> list[_Entry]:
+        """Every version once, in the order in which it shall be numbered."""
+        found: dict[tuple[int, str, str], _Entry] = {}
+        for entry in self._each_entry():
+            known = found.get(entry.key)
+            if known is None:
+                found[entry.key] = entry
+                continue
+            best = max(known, entry, key=lambda each: each.worth)
+            number = min(known.version.number, entry.version.number)
+            found[entry.key] = best if best.version.number == number else _known_as(best, number)
+        return sorted(found.values(), key=lambda each: (each.version.number, each.key))
+
+    def _each_entry(self) -> Iterator[_Entry]:
+        for page in self._of(PAGE.name):
+            packed = unpack(self._block, page.data["first"], page.data["last"], page.content)
+            for entry in map(_Entry, packed.versions, packed.updates):
+                if entry.version.number in packed.kept:
+                    self._kept[entry.key] = packed.kept[entry.version.number]
+                yield entry
+        for each in self._of(VERSION.name):
+            number = int(each.id.rpartition("/")[2])
+            version = Version(number, each.created_at, each.author or "", **_version_fields(each.data))
+            yield _Entry(version, each.content)
+
+    # -- the document ----------------------------------------------------------------------
+
+    def _find_start(self, entries: list[_Entry]) -> tuple[bytes, list[_Entry], list[_Entry]]:
+        """What the document begins with, the versions that fit to that, and those that do not.
+
+        That is nothing, unless a history was ended: then a snapshot, and what was written elsewhere on top
+        of what is not kept any more cannot be merged.
+        """
+        if not any(entry.is_lost for entry in entries):
+            return b"", entries, []
+        lost = max(entry.version.number for entry in entries if entry.is_lost)
+        snapshots = [each for each in self._of(SNAPSHOT.name) if each.data.get("version", 0) >= lost]
+        redactions = max((each.data.get("redactions", 0) for each in snapshots), default=0)
+        found = [
+            (each.content, *_fitting(each.content, entries))
+            for each in sorted(snapshots, key=lambda each: -each.data.get("version", 0))
+            if each.data.get("redactions", 0) == redactions
+        ]
+        if not found:
+            raise DocumentCorrupt(f"the block {self._block!r} has no snapshot")
+        return max(found, key=lambda each: len(each[1]))
+
+    def run(self) -> None:
+        """Number the versions, and write the records that hold them."""
+        made, document = self._number_again()
+        self._write(made, document)
+
+    def _number_again(self) -> tuple[list[_Entry], Document]:
+        document = Document.load(self._start)
+        whole = Document.load(self._start, (entry.update for entry in self._entries))
+        measure = self._measure()
+        numbers: dict[tuple[int, str, str], int] = {}
+        made: list[_Entry] = []
+        for number, entry in enumerate(self._entries, 1):
+            numbers[entry.key] = number
+            old = entry.version
+            document.merge(entry.update)
+            if number <= self._common:
+                made.append(entry)
+                continue
+            node, parent = (self._renumbered(each, entry, whole, numbers) for each in (old.node, old.parent))
+            version = replace(
+                old,
+                number=number,
+                node=number if old.node == old.number else node,
+                parent=parent,
+                size=measure(document, old.size),
+                frontiers=document.frontiers if old.frontiers else "",
+            )
+            made.append(_Entry(version, entry.update))
+        return made, document
+
+    def _renumbered(self, old: int, entry: _Entry, whole: Document, numbers: Mapping[Any, int]) -> int:
+        """The number that a version has now which another one calls by its old number."""
+        candidates = [each for each in self._old.get(old, ()) if each.key in numbers]
+        if len(candidates) > 1:
+            states = [each.version.frontiers for each in candidates]
+            before = [whole.is_before(state, entry.version.frontiers) for state in states]
+            # Of several that it follows, the one that has the others in it.
+            last = [sum(whole.is_before(other, state) for other in states) for state in states]
+            best = max(range(len(states)), key=lambda place: (before[place], last[place]))
+            return numbers[candidates[best].key]
+        return numbers[candidates[0].key] if candidates else old
+
+    def _measure(self) -> Any:
+        """Return what measures a document as its block shows it."""
+        card = self._settlement.get(self._block)
+
+        def measure(document: Document, instead: int) -> int:
+            if card is None:
+                return instead
+            with suppress(DgentError):
+                shape = shapes.load(card.data.get("document", "text"), card.data.get("shape") or {})
+                return len(rendered(shape, document, card.data.get("limit")))
+            return instead
+
+        return measure
+
+    # -- the records -----------------------------------------------------------------------
+
+    def _write(self, made: Sequence[_Entry], document: Document) -> None:
+        folded = self._folded_alike()
+        wanted: dict[str, Datum | None] = {}
+        if folded is None:
+            # Only a page says of a version that it was redacted or compacted.
+            lost = max((each.version.number for each in made if each.version.lost), default=0)
+            folded = max(len(made) - log.KEEP, min(lost, len(made) - 1), 0)
+            wanted |= self._packed(made[:folded])
+        else:
+            # The later of two snapshots that hold the same, and pages as they are.
+            wanted |= {
+                id: some[-1] for id, some in self._tips.items() if some and some[-1].schema != VERSION.name
+            }
+        for entry in made[folded:]:
+            wanted[version_id(self._block, entry.version.number)] = self._version_datum(entry)
+        for id in self._tips:
+            wanted.setdefault(id, None)
+        wanted |= self._depending(made, document)
+        changed = {
+            id: version
+            for id, version in wanted.items()
+            if id in self._settlement.diverged or not says_the_same(version, self._settlement.get(id))
+        }
+        disputed = {version_id(self._block, entry.version.number) for entry in self._left_out}
+        self._settlement.put(changed, disputed & changed.keys())
+
+    def _folded_alike(self) -> int | None:
+        """How many versions are folded, if pages and snapshot can stay as they are; else None."""
+        snapshots = [int(each.data["version"]) for each in self._of(SNAPSHOT.name)]
+        folded = snapshots[0] if snapshots else 0
+        if any(number != folded for number in snapshots) or folded > self._common:
+            return None
+        if len({id for id, some in self._tips.items() for each in some if each.schema == SNAPSHOT.name}) > 1:
+            return None
+        redactions = [some for id, some in self._tips.items() if id.endswith("/redacted")]
+        if any(len(some) > 1 for some in redactions):
+            return None
+        last = 0
+        for first, end in sorted((each.data["first"], each.data["last"]) for each in self._of(PAGE.name)):
+            if first != last + 1:
+                return None
+            last = end
+        return folded if last == folded else None
+
+    def _packed(self, entries: Sequence[_Entry]) -> dict[str, Datum | None]:
+        """Pages and a snapshot with some versions, under ids that no record had before."""
+        redaction = max(self._of(REDACTION.name), key=_redaction_order, default=None)
+        seed = repr([(entry.key, entry.version.lost) for entry in self._entries])
+        fresh = "m" + hashlib.sha256(seed.encode()).hexdigest()[:12]
+        wanted: dict[str, Datum | None] = {}
+        document = Document.load(self._start)
+        for start in range(0, len(entries), log.FOLD):
+            some = entries[start : start + log.FOLD]
+            document.merge_all(entry.update for entry in some)
+            state = document.state() if start // log.FOLD % log.STATE_EVERY == log.STATE_EVERY - 1 else b""
+            kept = {each.version.number: self._kept[each.key] for each in some if each.key in self._kept}
+            page = Page([each.version for each in some], [each.update for each in some], state, kept)
+            first, last = page.versions[0].number, page.versions[-1].number
+            data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
+            id = page_id(self._block, last, fresh)
+            wanted[id] = self._datum(id, PAGE, data, pack(page), some[-1])
+        if entries:
+            redactions = max((each.data.get("redactions", 0) for each in self._of(SNAPSHOT.name)), default=0)
+            place = "" if redaction is None else str(redaction.data.get("snapshot", ""))
+            id = snapshot_id(self._block, place)
+            data = {"version": len(entries), "redactions": redactions}
+            wanted[id] = self._datum(id, SNAPSHOT, data, document.snapshot(), entries[-1])
+        if redaction is not None:
+            numbers = {clock.text(entry.version.at): entry.version.number for entry in entries}
+            wanted[redaction.id] = _united_redactions(redaction, self._of(REDACTION.name), numbers)
+            # What the other side packed may still hold what was redacted.
+            stale = [
+                id
+                for id, some in self._tips.items()
+                if some and id not in wanted and some[-1].schema in _PACKED
+            ]
+            wanted[erasure_id(self._block)] = self._erasure(stale, redaction)
+        return wanted
+
+    def _erasure(self, ids: Sequence[str], redaction: Datum) -> Datum:
+        known = self._settlement.get(erasure_id(self._block))
+        listed = [] if known is None else list(known.data.get("ids") or ())
+        data = {"block": self._block, "ids": [*listed, *(id for id in ids if id not in listed)]}
+        if known is not None:
+            return known.replace(data=data)
+        return redaction.replace(
+            id=erasure_id(self._block), data=data, schema=ERASURE.name, schema_version=ERASURE.version
+        )
+
+    def _version_datum(self, entry: _Entry) -> Datum:
+        data = {name: value for name, value in vars(entry.version).items() if name in _VERSION_FIELDS}
+        id = version_id(self._block, entry.version.number)
+        return self._datum(id, VERSION, data, entry.update, entry)
+
+    def _datum(self, id: str, schema: Any, data: dict[str, Any], content: bytes, entry: _Entry) -> Datum:
+        return Datum(
+            id,
+            entry.version.at,
+            data,
+            content,
+            author=entry.version.by or None,
+            schema=schema.name,
+            schema_version=schema.version,
+        )
+
+    # -- what speaks of versions by their numbers --------------------------------------------
+
+    def _depending(self, made: Sequence[_Entry], document: Document) -> dict[str, Datum | None]:
+        """Checkpoints, what agents have seen, and whether the document is too long now."""
+        wanted: dict[str, Datum | None] = {}
+        numbers = {entry.key: entry.version.number for entry in made}
+        for each in self._settlement.records(CHECKPOINT.name):
+            number = int(each.data.get("version", 0))
+            old = self._old.get(number, []) if each.data.get("block") == self._block else []
+            if old and number > self._common:
+                own = _meant(old, each)
+                wanted[each.id] = each.replace(data={**each.data, "version": numbers[own.key]})
+        for each in self._settlement.records(SEEN.name):
+            if each.data.get("block") == self._block and each.data.get("version", 0) > self._common:
+                wanted[each.id] = each.replace(data={**each.data, "version": self._common})
+        card = self._settlement.get(self._block)
+        if card is not None and card.schema == BLOCK.name and made:
+            size = self._measure()(document, made[-1].version.size)
+            extra = {k: v for k, v in (card.data.get("extra") or {}).items() if k != OVER_LIMIT}
+            extra |= {OVER_LIMIT: size} if size > card.data.get("limit", size) else {}
+            if extra != (card.data.get("extra") or {}):
+                wanted[card.id] = card.replace(data={**card.data, "extra": extra})
+        return wanted
+
+
+def _meant(entries: Iterable[_Entry], checkpoint: Datum) -> _Entry:
+    """Choose of several versions of one number that a checkpoint names: its author's, the last before it."""
+
+    def order(entry: _Entry) -> tuple[bool, bool, Any]:
+        version = entry.version
+        return version.by == checkpoint.author, version.at <= checkpoint.created_at, entry.key
+
+    return max(entries, key=order)
+
+
+_VERSION_FIELDS = ("op", "node", "parent", "size", "added", "removed", "frontiers", "message")
+
+
+def _version_fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: data[name] for name in _VERSION_FIELDS if name in data}
+
+
+def _fitting(snapshot: bytes, entries: Iterable[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
+    """Split versions into those whose updates fit to a snapshot and others."""
+    document = Document.load(snapshot)
+    fit: list[_Entry] = []
+    left_out: list[_Entry] = []
+    for entry in entries:
+        try:
+            document.merge(entry.update)
+            fit.append(entry)
+        except DocumentCorrupt:
+            left_out.append(entry)
+            document = Document.load(snapshot, (each.update for each in fit))
+    return fit, left_out
+
+
+def _known_as(entry: _Entry, number: int) -> _Entry:
+    """A version under the number that another copy gave it."""
+    version = entry.version
+    node = number if version.node == version.number else version.node
+    return _Entry(replace(version, number=number, node=node), entry.update)
+
+
+def _redaction_order(each: Datum) -> tuple[int, str]:
+    return len(each.data.get("redacted") or ()), str(each.data.get("snapshot"))
+
+
+def _united_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str, int]) -> Datum:
+    """What either side redacted, by the numbers that the versions have now."""
+    united: dict[tuple[Any, str], dict[str, Any]] = {}
+    for each in all:
+        for one in each.data.get("redacted") or ():
+            at = str(one.get("at"))
+            number = numbers.get(at, one.get("version"))
+            cleared = bool(one.get("cleared")) or bool(united.get((number, at), {}).get("cleared"))
+            united[number, at] = {**one, "version": number, "cleared": cleared}
+    return chosen.replace(data={**chosen.data, "redacted": [united[key] for key in sorted(united)]})
+
+
+# -- records of one kind --------------------------------------------------------------------------
+
+
+def _merge_seen(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    """Merge what an agent has seen: the older version, so that nothing new is passed over."""
+    if left is None or right is None:
+        return Merged(left or right)
+    return Merged(min(left, right, key=lambda each: each.data.get("version", 0)))
+
+
+def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    """Merge what is still to be erased: all of it."""
+
+    def resolve(path: str, base: Any, one: Any, other: Any) -> Any:
+        if path == "ids" and isinstance(one, list) and isinstance(other, list):
+            return merge_lists((), one, other)
+        return MISSING
+
+    if left is None or right is None:
+        return Merged(left or right)
+    return Merged(merge_records(base, left, right, resolve).version)
+
+
+def _merge_grant(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    """Merge a permission: what one side took back stays so."""
+    if (left is None or right is None) and base is not None:
+        kept = left or right
+        return Merged(None, () if kept is None or says_the_same(kept, base) else (DELETED,))
+    return merge_records(base, left, right)
+
+
+RULES = Rules(
+    {
+        SEEN.name: _merge_seen,
+        ERASURE.name: _merge_erasure,
+        MEMBER.name: _merge_grant,
+        SHARE.name: _merge_grant,
+    },
+    joint=_DOCUMENT,
+    internal=_DOCUMENT | {SEEN.name, ERASURE.name},
+    settle=_settle,
+)

@@ -1,0 +1,237 @@
+"""Rules for merging records of the cupboard that two copies of a store changed apart.
+
+A finished crumb stays finished whatever else was changed of it, a counter has the increments of both
+sides, and what is kept about readiness is worked out anew from states and links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dgent.cupboard.builtin import CATEGORIES, PROPERTIES
+from dgent.cupboard.definition import Definitions
+from dgent.cupboard.kind import ENDED, FINISHED
+from dgent.cupboard.record import (
+    CATALOG,
+    CATEGORY,
+    CRUMB,
+    LEASE,
+    LINK,
+    PROPERTY,
+    STASH,
+    TRAIL,
+    CategoryRecord,
+    PropertyRecord,
+)
+from dgent.model.datum import Datum
+from dgent.model.order import same
+from dgent.store.engine.merge import MISSING, Merged, Resolve, Rules, Settlement, merge_lists, merge_records
+
+_DERIVED = ("open_parents", "queue", "updated_at")
+_CLAIM = ("state", "holder", "lease_until")
+_END = ("state", "completed_at", "reason", "lesson")
+
+
+def _merge_crumb(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    return _merge_staged(base, left, right, _CLAIM, FINISHED)
+
+
+def _merge_trail(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    return _merge_staged(base, left, right, _END, ENDED)
+
+
+def _merge_staged(
+    base: Datum | None, left: Datum | None, right: Datum | None, group: Sequence[str], final: Sequence[str]
+) -> Merged:
+    """Merge what has a state: the fields of `group` come from one side, and a final state is not undone."""
+    merged = merge_records(base, left, right, _resolve_common, _DERIVED)
+    if left is None or right is None or merged.version is None:
+        return merged
+    one, other, was = (_part(each, group) for each in (left, right, base))
+    disputed = [field for field in merged.disputed if field not in group]
+    chosen = other
+    if base is not None and same(other, was):
+        chosen = one
+    elif not same(one, other) and not (base is not None and same(one, was)):
+        ended = [each.get("state") in final for each in (one, other)]
+        chosen = one if ended == [True, False] else other
+        unsettled = ended == [True, True] or ended == [False, False]
+        if unsettled and one.get("state") != other.get("state"):
+            disputed.append("state")
+        elif ended == [False, False] and one.get("holder") != other.get("holder"):
+            disputed.append("holder")
+    data = {name: value for name, value in merged.version.data.items() if name not in group} | chosen
+    return Merged(merged.version.replace(data=data), tuple(disputed))
+
+
+def _part(datum: Datum | None, names: Sequence[str]) -> dict[str, Any]:
+    return {} if datum is None else {name: datum.data[name] for name in names if name in datum.data}
+
+
+def _resolve_common(path: str, base: Any, left: Any, right: Any) -> Any:
+    """Decide what every entity has: times and tokens only grow, lists of values merge as sets."""
+    if path in ("updated_at", "token") and type(left) is type(right):
+        return max(left, right)
+    if path in ("open_parents", "queue"):
+        return right  # worked out anew at the end
+    lists = isinstance(left, list) and isinstance(right, list)
+    if lists and (path == "crumbs" or path.startswith("properties.")):
+        return merge_lists(base, left, right)
+    return MISSING
+
+
+# -- stashes ------------------------------------------------------------------------------------
+
+_TOLD = ("operation", "changed_by", "history_id")  # about the last change, of whichever side was later
+
+
+def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    """Merge a stash: its version is above both, and a counter has what both sides added."""
+    kinds = {each.data.get("stash_type") for each in (base, left, right) if each is not None}
+    is_counter = kinds == {"counter"}
+    resolve: Resolve = _resolve_counter if is_counter else _resolve_stash
+    merged = merge_records(base, left, right, resolve, ("updated_at",))
+    if left is None or right is None or merged.version is None:
+        return merged
+    changed = [
+        base is None or not same(each.data.get("version"), base.data.get("version")) for each in (left, right)
+    ]
+    if not all(changed):
+        return merged
+    versions = [each.data.get("version") for each in (left, right)]
+    numbers = [number for number in versions if type(number) is int]
+    data = {**merged.version.data, "version": max(numbers, default=0) + 1}
+    if is_counter:  # counted also where both sides hold the same number: each of them added something
+        counts = [0 if each is None else _count(each.data.get("value")) for each in (base, left, right)]
+        data["value"] = {"value": _within(counts[1] + counts[2] - counts[0])}
+    return Merged(merged.version.replace(data=data), merged.disputed)
+
+
+def _resolve_stash(path: str, base: Any, left: Any, right: Any) -> Any:
+    if path in _TOLD or path == "version":
+        return right
+    return _resolve_common(path, base, left, right)
+
+
+def _resolve_counter(path: str, base: Any, left: Any, right: Any) -> Any:
+    return right if path == "value" else _resolve_stash(path, base, left, right)  # counted afterwards
+
+
+def _count(value: Any) -> int:
+    """What a counter stands at; a value that is missing or odd counts as 0."""
+    found = value.get("value") if isinstance(value, dict) else value
+    return found if type(found) is int else 0
+
+
+def _within(total: int) -> int:
+    return max(-(2**63), min(2**63 - 1, total))
+
+
+# -- what is not a user's ----------------------------------------------------------------------
+
+
+def _merge_catalog(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    """Merge the count of changed definitions: it only must be another one than on either side."""
+    if left is None or right is None:
+        return Merged(left or right)
+    counts = [_count({"value": each.data.get("changes")}) for each in (left, right)]
+    return Merged(right.replace(data={**right.data, "changes": sum(counts)}))
+
+
+def _merge_lease(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    """Merge signs of life: that of the newest holder counts, and of one holder the longest."""
+    if left is None or right is None:
+        return Merged(None)
+    return Merged(max(left, right, key=lambda each: (each.data.get("token", 0), str(each.data.get("until")))))
+
+
+# -- what depends on other records ---------------------------------------------------------------
+
+
+def _settle(settlement: Settlement) -> None:
+    """Drop links that two copies made useless, and work out anew which crumbs wait and which are ready."""
+    touched = settlement.touched
+    crumbs, links = touched.get(CRUMB.name, set()), touched.get(LINK.name, set())
+    ranked = touched.get(CATEGORY.name) or touched.get(PROPERTY.name)
+    if not crumbs and not links and not ranked and TRAIL.name not in touched:
+        return
+    kept = [link for link in settlement.records(LINK.name) if not _is_useless(settlement, link)]
+    waits: dict[str, list[str]] = {}
+    wanted = set(crumbs)
+    for link in _without_doubles(settlement, kept):
+        if link.data.get("link_type") == "child_of":
+            child, parent = str(link.data.get("from_id")), str(link.data.get("to_id"))
+            waits.setdefault(child, []).append(parent)
+            if link.id in links or parent in crumbs:
+                wanted.add(child)
+    definitions = _definitions(settlement)
+    if ranked:
+        wanted.update(each.id for each in settlement.records(CRUMB.name) if each.data.get("state") == "ready")
+    for id in sorted(wanted):
+        _recount(settlement, id, waits.get(id, ()), definitions)
+
+
+def _is_useless(settlement: Settlement, link: Datum) -> bool:
+    """Take a crumb off a trail that ended in the other copy; it stays as a crumb of no trail."""
+    if link.data.get("link_type") != "belongs_to":
+        return False
+    trail = settlement.get(str(link.data.get("to_id")))
+    ended = trail is not None and trail.schema == TRAIL.name and trail.data.get("state") in ENDED
+    if ended:
+        settlement.put({link.id: None})
+    return ended
+
+
+def _without_doubles(settlement: Settlement, links: Iterable[Datum]) -> list[Datum]:
+    """Keep of links that say the same the first one: both copies may have made it."""
+    first: dict[tuple[str, ...], Datum] = {}
+    for link in sorted(links, key=lambda each: (each.created_at, each.id)):
+        key = tuple(str(link.data.get(name)) for name in ("link_type", "from_id", "to_id"))
+        if first.setdefault(key, link) is not link:
+            settlement.put({link.id: None})
+    return list(first.values())
+
+
+def _recount(settlement: Settlement, id: str, parents: Iterable[str], definitions: Definitions) -> None:
+    crumb = settlement.get(id)
+    if crumb is None or crumb.schema != CRUMB.name:
+        return
+    found = [settlement.get(parent) for parent in parents]
+    count = sum(_is_open(parent) for parent in found)
+    free = crumb.data.get("state") == "ready" and not count
+    queue = definitions.rank(crumb.data.get("properties") or {}) if free else None
+    if (crumb.data.get("open_parents", 0), crumb.data.get("queue")) != (count, queue):
+        data = {**crumb.data, "open_parents": count, "queue": queue}
+        settlement.put({id: crumb.replace(data=data)})
+
+
+def _is_open(parent: Datum | None) -> bool:
+    return parent is not None and parent.schema == CRUMB.name and parent.data.get("state") != "pebble"
+
+
+def _definitions(settlement: Settlement) -> Definitions:
+    """The definitions as they are merged; what is built in is there before anything was written."""
+    properties = {each.id: each.data for each in settlement.records(PROPERTY.name)}
+    categories = {each.id: each.data for each in settlement.records(CATEGORY.name)}
+    return Definitions(
+        {id: PropertyRecord(**_known(data, PropertyRecord)) for id, data in properties.items()} or PROPERTIES,
+        {id: CategoryRecord(**_known(data, CategoryRecord)) for id, data in categories.items()} or CATEGORIES,
+    )
+
+
+def _known(data: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name in kind.__dataclass_fields__}
+
+
+RULES = Rules(
+    {
+        CRUMB.name: _merge_crumb,
+        TRAIL.name: _merge_trail,
+        STASH.name: _merge_stash,
+        CATALOG.name: _merge_catalog,
+        LEASE.name: _merge_lease,
+    },
+    internal=frozenset((CATALOG.name, LEASE.name)),
+    settle=_settle,
+)

@@ -1,0 +1,233 @@
+"""The crumb: one piece of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from dgent import clock
+from dgent.cupboard import errors, lease
+from dgent.cupboard.change import Draft
+from dgent.cupboard.kind import CRUMB_STATES
+from dgent.cupboard.record import CRUMB, LINK, METADATA, CrumbRecord
+from dgent.cupboard.tables.entity import Propertied, moment
+from dgent.cupboard.tables.filter import Filter, page, read
+from dgent.cupboard.tables.table import Table
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+
+
+@dataclass
+class Crumb(Propertied):
+    """A work item: draft, pending, ready, taken, and in the end pebble (done) or dust (dropped).
+
+    `holder`, `lease_until` and `token` say who has taken it, until when, and for which time; they are set by
+    `cupboard.take`. Without a lease, `lease_until` is None: it is held until it is released or finished. An
+    empty state means draft when it is new.
+    """
+
+    name: str = ""
+    state: str = ""
+    defer_until: datetime | None = None
+    updated_at: datetime | None = field(default=None, kw_only=True)
+    holder: str | None = field(default=None, init=False)
+    lease_until: datetime | None = field(default=None, init=False)
+    token: int = field(default=0, init=False)
+    _taken_by: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    SCOPE: ClassVar[str] = "crumb"
+    OWN: ClassVar[tuple[str, ...]] = ("name", "state", "defer_until", "properties", "extra")
+
+    @property
+    def crumb_id(self) -> str:
+        """Its id."""
+        return self.id
+
+    def set_state(self, state: str) -> None:
+        """Any state may follow any other."""
+        self.state = check_state(state)
+        self._touched()
+
+    def pebble(self) -> None:
+        """It is done; only what was taken can be."""
+        if self.state != "taken":
+            raise errors.InvalidTransition(
+                f"a crumb that is {self.state or 'new'} cannot become a pebble",
+                hint="take it first, or use set_state",
+            )
+        self.set_state("pebble")
+
+    def dust(self) -> None:
+        """It failed, or nobody wants it any more."""
+        self.set_state("dust")
+
+    def defer(self, until: datetime | None) -> None:
+        """Keep it out of the ready work until a time; None ends that."""
+        self.defer_until = None if until is None else clock.from_us(clock.to_us(until))
+        self._touched()
+
+    def _touched(self) -> None:
+        self.updated_at = clock.now()
+
+
+def check_state(state: object) -> str:
+    """The state itself, or InvalidState with the ones there are."""
+    if not isinstance(state, str) or state not in CRUMB_STATES:
+        raise errors.InvalidState(
+            f"{state!r} is no state of a crumb", hint=f"use one of {', '.join(CRUMB_STATES)}"
+        )
+    return state
+
+
+class Crumbs(Table[Crumb]):
+    """The work items, newest first."""
+
+    name = "crumbs"
+    noun = "crumb"
+    alias = "crumb_id"
+    entity = Crumb
+    schema = CRUMB
+    newest_first = True
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": "texts",
+        "crumb_id": "texts",
+        "name": "texts",
+        "state": "texts",
+        "states": "list",
+        "trail_id": "text",
+        "parent_id": "text",
+        "properties": "map",
+        "owner": "text",
+        "holder": "text",
+        "created_at": "time",
+        "updated_at": "time",
+    }
+
+    async def _write(self, draft: Draft, id: str, entity: Crumb, old: CrumbRecord | None) -> None:
+        fields = self._merged(draft, id, entity, old)
+        if not isinstance(fields["name"], str) or not fields["name"]:
+            raise errors.InvalidName("a crumb needs a name", field="name")
+        was = "" if old is None else old.state
+        if fields["defer_until"] is not None:
+            fields["defer_until"] = moment("defer_until", fields["defer_until"])
+        fields["state"] = check_state(fields["state"] or was or "draft")
+        fields["properties"] = draft.definitions.stored("crumb", fields["properties"])
+        if old is None:
+            made_at = entity._moment(draft.now)
+            touched = made_at if entity.updated_at is None else moment("updated_at", entity.updated_at)
+            made = CrumbRecord(**fields, updated_at=max(touched, made_at))
+            draft.put(id, made, created_at=made_at)
+            draft.place(id, made)
+            return
+        if fields["state"] != was and entity.token != old.token and self._base(draft, id, entity) is not None:
+            raise errors.NotLockHolder(
+                f"{id!r} was taken by {old.holder!r} since it was read; its token is {old.token}", id=id
+            )
+        crumb = replace(old, **fields, updated_at=max(draft.now, old.updated_at))
+        if fields["state"] != "taken" and was == "taken":
+            crumb = replace(crumb, holder=None, lease_until=None)
+        draft.place(id, crumb)
+        await moved(draft, id, was, crumb.state)
+
+    async def _remove(self, draft: Draft, id: str) -> None:
+        await remove_crumbs(draft, [id])
+
+    async def _where(self, wanted: Filter) -> dict[Any, Any]:
+        values = dict(wanted.values)
+        where: dict[Any, Any] = {}
+        states = set(values.pop("states", ())), set(values.pop("state", ()))
+        if any(states):
+            chosen = states[0] & states[1] if all(states) else states[0] | states[1]
+            where["state"] = {"$in": sorted(chosen)}
+        if "owner" in values:
+            values["properties"] = {"owner": values.pop("owner"), **values.get("properties", {})}
+        for gone in ("trail_id", "parent_id"):
+            values.pop(gone, None)
+        rest = await super()._where(Filter(values, None, 0))
+        return {"$and": [where, rest]} if where and rest else where or rest
+
+    async def _select(self, universe: Any, wanted: Filter) -> list[Crystal[Any]]:
+        narrowed = await self._by_links(universe, wanted)
+        if narrowed is None:
+            return await super()._select(universe, wanted)
+        test = await self._query(wanted)
+        found = [each for each in await loaded(universe, narrowed) if test.matches(each.datum)]
+        return page(self._sorted(found), wanted)
+
+    async def _condition(self, universe: Any, filters: dict[str, Any]) -> Callable[[Crystal[Any]], bool]:
+        """Whether a crumb passes a filter, as a function."""
+        if not filters:
+            return lambda _found: True
+        wanted = read(None, filters, self.columns)
+        narrowed = await self._by_links(universe, wanted)
+        query = await self._query(wanted)
+        return lambda found: (narrowed is None or found.id in narrowed) and query.matches(found.datum)
+
+    async def _by_links(self, universe: Any, wanted: Filter) -> set[str] | None:
+        """The ids that the filter names, directly or by a link; None when it names none."""
+        named: list[set[str]] = []
+        if "id" in wanted.values:
+            named.append(set(wanted.values["id"]))
+        for column, link_type in (("trail_id", "belongs_to"), ("parent_id", "child_of")):
+            if column in wanted.values:
+                where = {"to_id": wanted.values[column]}
+                query = Query(schema=LINK.name, tags={link_type}, where=where, limit=None)
+                named.append({link.value.from_id for link in await universe.recall(query)})
+        return set.intersection(*named) if named else None
+
+
+def check_claim(id: str, crumb: CrumbRecord, token: int | None, agent: str) -> None:
+    """Raise NotLockHolder unless a crumb is held with this token, by this agent, or by nobody."""
+    if token is not None and (crumb.token != token or crumb.state != "taken"):
+        raise errors.NotLockHolder(
+            f"{id!r} is {crumb.state} with token {crumb.token}, not taken with {token}", id=id
+        )
+    if token is None and crumb.state == "taken" and crumb.holder not in (None, agent):
+        raise errors.NotLockHolder(
+            f"{id!r} is taken by {crumb.holder!r}, not by {agent!r}",
+            hint="give the token of the claim, or the holder as the agent; force overrides",
+            id=id,
+            holder=crumb.holder,
+        )
+
+
+async def loaded(universe: Any, wanted: Iterable[str]) -> list[Crystal[Any]]:
+    """The crumbs among some ids."""
+    found = await universe.get_many(list(wanted))
+    return [each for each in found if isinstance(each, Crystal) and each.schema_name == CRUMB.name]
+
+
+async def moved(draft: Draft, id: str, was: str, now: str) -> None:
+    """A crumb has gone to another state: what waits for it waits less, or again."""
+    by = (now != "pebble") - (was != "pebble")
+    if by:
+        children = await draft.children(id)
+        await draft.load(children)
+        for child in children:
+            await draft.shift(child, by)
+
+
+async def remove_crumbs(draft: Draft, wanted: list[str]) -> list[str]:
+    """Take crumbs out with their metadata and links; returns the crumbs that no longer wait for them."""
+    await draft.load(wanted)
+    await draft.load_links("from_id", wanted)
+    await draft.load_links("to_id", wanted)
+    for entry in await draft.select(METADATA.name, "crumb_id", wanted):
+        draft.hold(entry)
+        draft.drop(entry.id)
+    freed = []
+    going = set(wanted)
+    await lease.forget(draft, [id for id in wanted if getattr(draft.record(id), "token", 0)])
+    for id in wanted:
+        crumb = draft.record(id)
+        open_until_now = crumb is not None and crumb.state != "pebble"
+        for link_id, link in draft.touching(id).items():
+            waits = link.link_type == "child_of" and link.to_id == id and open_until_now
+            if waits and link.from_id not in going:
+                freed.append(link.from_id)
+                await draft.shift(link.from_id, -1)
+            draft.drop(link_id)
+        draft.drop(id)
+    return list(dict.fromkeys(freed))

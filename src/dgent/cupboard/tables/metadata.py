@@ -1,0 +1,161 @@
+"""Metadata: comments, attachments and other entries beside a crumb."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dgent.cupboard import errors
+from dgent.cupboard.builtin import METADATA_SCHEMAS, schema_id
+from dgent.cupboard.change import Draft
+from dgent.cupboard.kind import CONTENT_TYPES
+from dgent.cupboard.record import METADATA, SCHEMA, CrumbRecord, MetadataRecord, PropertyRecord, SchemaRecord
+from dgent.cupboard.tables.entity import Entity
+from dgent.cupboard.tables.filter import Filter, page
+from dgent.cupboard.tables.table import Table
+from dgent.model.crystal import Crystal
+
+
+@dataclass
+class Metadata(Entity):
+    """An entry beside a crumb; `table_name` is the schema it is of."""
+
+    crumb_id: str = ""
+    table_name: str = ""
+    content: str = ""
+    property_id: str | None = None
+
+    OWN: ClassVar[tuple[str, ...]] = ("crumb_id", "table_name", "content", "property_id", "extra")
+
+    @property
+    def metadata_id(self) -> str:
+        """Its id."""
+        return self.id
+
+
+@dataclass
+class MetadataSchema(Entity):
+    """A kind of metadata: its name, and whether the content is text or JSON."""
+
+    name: str = ""
+    description: str = ""
+    content_type: str = "text"
+
+    OWN: ClassVar[tuple[str, ...]] = ("name", "description", "content_type", "extra")
+
+    @property
+    def schema_name(self) -> str:
+        """Its name."""
+        return self.name
+
+
+MAX_NAME = 256
+_NAME = re.compile(r"[a-z0-9_]+")
+
+
+class Metadatas(Table[Metadata]):
+    """Comments, attachments and other entries beside crumbs, oldest first."""
+
+    name = "metadata"
+    noun = "metadata entry"
+    alias = "metadata_id"
+    entity = Metadata
+    schema = METADATA
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": "texts",
+        "metadata_id": "texts",
+        "schema": "texts",
+        "table_name": "texts",
+        "crumb_id": "texts",
+        "property_id": "texts",
+        "content": "text",
+        "content_contains": "text",
+        "created_at": "time",
+    }
+
+    async def _write(self, draft: Draft, id: str, entity: Metadata, old: MetadataRecord | None) -> None:
+        record = MetadataRecord(**self._merged(draft, id, entity, old))
+        if await draft.find(SchemaRecord, schema_id(str(record.table_name) or "-")) is None:
+            raise errors.SchemaNotFound(
+                f"no metadata schema {record.table_name!r} is registered",
+                hint="register it with cupboard.register_schema",
+            )
+        if not isinstance(record.content, str) or not record.content:
+            raise errors.InvalidContent("a metadata entry needs content", field="content")
+        if old is not None and old.crumb_id != record.crumb_id:
+            raise errors.InvalidData("a metadata entry stays with its crumb", field="crumb_id")
+        await draft.get(CrumbRecord, record.crumb_id or "-", "crumb")
+        if record.property_id is not None and await draft.find(PropertyRecord, record.property_id) is None:
+            raise errors.PropertyNotFound(f"there is no property {record.property_id!r}")
+        if old != record:
+            draft.put(id, record, created_at=entity._moment(draft.now))
+
+    async def _where(self, wanted: Filter) -> dict[str, Any]:
+        values = dict(wanted.values)
+        values.pop("content_contains", None)
+        schemas = [set(values.pop(column)) for column in ("schema", "table_name") if column in values]
+        where = await super()._where(wanted._replace(values=values))
+        if schemas:
+            where["table_name"] = {"$in": sorted(set.intersection(*schemas))}
+        return where
+
+    async def _select(self, universe: Any, wanted: Filter) -> list[Crystal[Any]]:
+        part = wanted.values.get("content_contains")
+        if part is None:
+            return await super()._select(universe, wanted)
+        found = await super()._select(universe, wanted._replace(limit=None, offset=0))
+        folded = part.casefold()
+        return page([each for each in found if folded in each.value.content.casefold()], wanted)
+
+
+class Schemas(Table[MetadataSchema]):
+    """The kinds of metadata, oldest first; they are registered and never unregistered."""
+
+    name = "schemas"
+    noun = "metadata schema"
+    alias = "schema_name"
+    entity = MetadataSchema
+    schema = SCHEMA
+    built_in = METADATA_SCHEMAS
+    columns: ClassVar[Mapping[str, str]] = {"id": "texts", "name": "texts", "content_type": "texts"}
+
+    async def _set(self, draft: Draft, id: str | None, entity: Any, expected: int | None) -> str:
+        if not is_schema_name(entity.name):
+            raise errors.InvalidName(
+                f"{entity.name!r:.80} is no name for a metadata schema",
+                hint="use small letters, digits and _",
+                field="name",
+            )
+        wanted = schema_id(entity.name)
+        if id is None and await draft.find(SchemaRecord, wanted) is not None:
+            raise errors.DuplicateName(f"there is a metadata schema {entity.name!r} already")
+        if id is not None and id != wanted:
+            raise errors.InvalidData("a metadata schema keeps its name", field="name")
+        old = await draft.find(SchemaRecord, wanted)
+        if expected is not None:
+            self._check_version(draft, wanted, old, expected)
+        await self._write(draft, wanted, entity, old)
+        return wanted
+
+    async def _write(self, draft: Draft, id: str, entity: MetadataSchema, old: SchemaRecord | None) -> None:
+        record = SchemaRecord(**self._merged(draft, id, entity, old))
+        if record.content_type not in CONTENT_TYPES:
+            raise errors.InvalidData(
+                f"{record.content_type!r} is no type of content",
+                hint=f"use one of {', '.join(CONTENT_TYPES)}",
+                field="content_type",
+            )
+        if id in METADATA_SCHEMAS and record != METADATA_SCHEMAS[id]:
+            raise errors.InvalidData(f"{record.name} is built in, and stays as it is", id=id)
+        if old != record:
+            draft.put(id, record, created_at=entity._moment(draft.now))
+
+    async def _remove(self, draft: Draft, id: str) -> None:
+        raise errors.InvalidData("a metadata schema cannot be unregistered", id=id)
+
+
+def is_schema_name(name: object) -> bool:
+    """Whether a metadata schema can be called this."""
+    return isinstance(name, str) and len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None

@@ -1,0 +1,466 @@
+"""The stash: state that several crumbs share, with a version and a history."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from dgent import clock, codec, ids
+from dgent.cupboard import errors, lease
+from dgent.cupboard.change import Draft, alike, check_entity_id
+from dgent.cupboard.kind import STASH_TYPES
+from dgent.cupboard.lease import LEASE_S, check_lease
+from dgent.cupboard.record import STASH, LinkRecord, StashRecord
+from dgent.cupboard.tables.entity import Propertied
+from dgent.cupboard.tables.link import add_link
+from dgent.cupboard.tables.scope import check_stash_name, scope_of
+from dgent.cupboard.tables.table import Table
+from dgent.errors import VersionConflict
+
+
+@dataclass
+class Stash(Propertied):
+    """A resource, an artifact, a context, a counter or a lock.
+
+    The methods change it in memory, and `stashes.set` stores it if nobody was faster. What must be exact
+    between programs in one step is done by the methods of the table: `stashes.increment`, `acquire`, …
+    """
+
+    name: str = ""
+    stash_type: str = ""
+    value: Any = None
+    changed_by: str | None = None
+    version: int = field(default=1, kw_only=True)
+    updated_at: datetime | None = field(default=None, kw_only=True)
+    last_operation: str = field(default="", kw_only=True)
+
+    SCOPE: ClassVar[str] = "stash"
+    OWN: ClassVar[tuple[str, ...]] = (
+        "name",
+        "stash_type",
+        "value",
+        "changed_by",
+        "version",
+        "properties",
+        "extra",
+    )
+
+    @property
+    def stash_id(self) -> str:
+        """Its id."""
+        return self.id
+
+    def get_value(self) -> Any:
+        """Its value; None for a lock that is free."""
+        return self.value
+
+    def set_value(self, value: Any) -> None:
+        """Give it another value; a lock is acquired and released instead."""
+        if self.stash_type == "lock":
+            raise errors.InvalidStashType("a lock has no value to set", hint="acquire or release it")
+        self.value = copy.deepcopy(value)
+        self._operated("set")
+
+    def increment(self, delta: int = 1) -> int:
+        """Add to a counter, and return what it is then."""
+        self.value = {"value": incremented(self, delta)}
+        self._operated("increment")
+        found: int = self.value["value"]
+        return found
+
+    def acquire(self, holder: str, *, lease_s: float | None = None) -> None:
+        """Hold a lock; the holder may do so again, and changes nothing by it."""
+        value = acquired(self, holder, lease_s)
+        if value is not None:
+            self.value = value
+            self._operated("acquire")
+
+    def release(self, holder: str) -> None:
+        """Let go of a lock."""
+        check_holder(self, holder)
+        self.value = None
+        self._operated("release")
+
+    def _operated(self, operation: str) -> None:
+        self.version += 1
+        self.last_operation = operation
+        self.updated_at = clock.now()
+
+
+@dataclass(frozen=True)
+class StashHistoryEntry:
+    """One version of a stash: its value after the operation that made it."""
+
+    history_id: str
+    stash_id: str
+    version: int
+    value: Any
+    operation: str
+    changed_by: str | None
+    created_at: datetime
+
+
+def check_type(stash: Any, wanted: str, operation: str) -> None:
+    """Refuse an operation that this type of stash does not have."""
+    if stash.stash_type != wanted:
+        raise errors.InvalidStashType(
+            f"{operation} is for a {wanted}, and {stash.name!r} is a {stash.stash_type}"
+        )
+
+
+def incremented(stash: Any, delta: int) -> int:
+    """What a counter will be; a value that is missing or odd counts as 0."""
+    check_type(stash, "counter", "increment")
+    if type(delta) is not int:
+        raise errors.TypeMismatch(f"a counter grows by a whole number, not {delta!r}")
+    now = stash.value.get("value") if isinstance(stash.value, dict) else stash.value
+    total = (now if type(now) is int else 0) + delta
+    if not -(2**63) <= total < 2**63:
+        raise errors.InvalidData(f"the counter {stash.name!r} would leave 64 bits")
+    return total
+
+
+def acquired(stash: Any, holder: str, lease_s: float | None, ended: bool | None = None) -> Any:
+    """The value of a lock for a new holder; None when that is who holds it. Refused while another does.
+
+    `ended` says whether the present lease has ended, where the caller knows of signs of life.
+    """
+    check_type(stash, "lock", "acquire")
+    if not isinstance(holder, str) or not holder:
+        raise errors.InvalidHolder("a lock needs the name of its holder", field="holder")
+    length = None if lease_s is None else check_lease(lease_s)
+    now = clock.now()
+    held = stash.value if isinstance(stash.value, dict) else {}
+    until = lease_end(held)
+    if ended is None:
+        ended = until is not None and until <= now
+    if held.get("holder") and not ended:
+        if held["holder"] == holder:
+            return None
+        raise errors.LockHeld(
+            f"{stash.name!r} is held by {held['holder']!r}"
+            + ("" if until is None else f" until {clock.text(until)}"),
+            holder=held["holder"],
+        )
+    value = {"holder": holder, "acquired_at": clock.text(now), "token": stash.version + 1}
+    if length is not None:
+        value["lease_until"] = clock.text(now + length)
+    return value
+
+
+def check_holder(stash: Any, holder: str) -> None:
+    """Refuse whoever does not hold the lock."""
+    check_type(stash, "lock", "release")
+    held = stash.value.get("holder") if isinstance(stash.value, dict) else None
+    if held is None or held != holder:
+        who = f"held by {held!r}" if held else "free"
+        raise errors.NotLockHolder(f"{holder!r} does not hold {stash.name!r}, which is {who}")
+
+
+def lease_end(held: dict[str, Any]) -> datetime | None:
+    """When a lock's first lease ends; None when it has none."""
+    text = held.get("lease_until")
+    return datetime.fromisoformat(text) if isinstance(text, str) else None
+
+
+Step = Callable[[Draft, StashRecord], Awaitable[StashRecord]]
+
+
+class Stashes(Table[Stash]):
+    """Shared state, oldest first."""
+
+    name = "stashes"
+    noun = "stash"
+    alias = "stash_id"
+    entity = Stash
+    schema = STASH
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": "texts",
+        "stash_id": "texts",
+        "name": "texts",
+        "stash_type": "texts",
+        "version": "whole",
+        "value": "any",
+        "changed_by": "text",
+        "properties": "map",
+        "created_at": "time",
+        "updated_at": "time",
+    }
+
+    async def create(
+        self,
+        name: str,
+        stash_type: str,
+        value: Any = None,
+        *,
+        trail: str | None = None,
+        changed_by: str | None = None,
+    ) -> Stash:
+        """Make a stash, of a trail if one is named, in one commit."""
+        made = Stash(name, stash_type, value, changed_by)
+        id = ids.new_id()
+
+        async def work(draft: Draft) -> None:
+            await self._judge(draft, id, made, None)
+            if trail is None:
+                await check_stash_name(draft, id, None)
+            else:
+                await add_link(draft, ids.new_id(), LinkRecord("scoped_to", id, check_entity_id(trail)))
+
+        _, draft = await self._cupboard._change(work, f"stash {name}"[:200])
+        self._write_back(made, id, draft)
+        return made
+
+    # -- one step, whoever else is at it ------------------------------------------------------
+
+    async def set_value(
+        self, id: str, value: Any, *, changed_by: str | None = None, expected_version: int | None = None
+    ) -> Stash:
+        """Give a stash another value."""
+
+        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
+            if stash.stash_type == "lock":
+                raise errors.InvalidStashType("a lock has no value to set", hint="acquire or release it")
+            return replace(stash, value=codec.plain(value))
+
+        return await self._operate(id, "set", step, changed_by, expected_version)
+
+    async def increment(
+        self,
+        id: str,
+        delta: int = 1,
+        *,
+        changed_by: str | None = None,
+        expected_version: int | None = None,
+    ) -> int:
+        """Add to a counter and return what it is then; no two calls are lost, in however many programs."""
+
+        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
+            return replace(stash, value={"value": incremented(stash, delta)})
+
+        done = await self._operate(id, "increment", step, changed_by, expected_version)
+        total: int = done.value["value"]
+        return total
+
+    async def acquire(
+        self,
+        id: str,
+        holder: str,
+        *,
+        lease_s: float | None = LEASE_S,
+        changed_by: str | None = None,
+        expected_version: int | None = None,
+    ) -> int:
+        """Hold a lock for as long as a lease, and return the fencing token.
+
+        The token grows with every new holder: whatever the lock guards can refuse a smaller one. While it
+        is held by somebody else: LockHeld. `heartbeat` makes the lease longer; None has no end.
+        """
+
+        async def step(draft: Draft, stash: StashRecord) -> StashRecord:
+            value = acquired(stash, holder, lease_s, await _has_ended(draft, id, stash))
+            return stash if value is None else replace(stash, value=value)
+
+        done = await self._operate(id, "acquire", step, changed_by, expected_version)
+        return _token(done)
+
+    async def heartbeat(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> datetime:
+        """Hold a lock for another lease from now on; NotLockHolder when it was lost. Returns its end."""
+        wanted, length = check_entity_id(id), lease.check_lease(lease_s)
+
+        async def work(draft: Draft) -> datetime:
+            stash = await draft.get(StashRecord, wanted, self.noun)
+            check_holder(stash, holder)
+            if await _has_ended(draft, wanted, stash):
+                raise errors.NotLockHolder(f"the lease of {holder!r} on {stash.name!r} has ended")
+            return await lease.extend(draft, wanted, holder, _token(stash), length)
+
+        until, _ = await self._cupboard._change(work, None)
+        return until
+
+    async def release(
+        self, id: str, holder: str, *, changed_by: str | None = None, expected_version: int | None = None
+    ) -> None:
+        """Let go of a lock."""
+
+        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
+            check_holder(stash, holder)
+            return replace(stash, value=None)
+
+        await self._operate(id, "release", step, changed_by, expected_version)
+
+    @asynccontextmanager
+    async def held(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> AsyncIterator[int]:
+        """Hold a lock for a block of code, with heartbeats: `async with stashes.held(id, "me") as token`."""
+        token = await self.acquire(id, holder, lease_s=lease_s)
+        beating = lease.beating(lambda: self.heartbeat(id, holder, lease_s=lease_s), lease_s)
+        async with beating:
+            try:
+                yield token
+            except BaseException:
+                with suppress(errors.NotLockHolder, errors.EntityNotFound):  # what went wrong says more
+                    await self.release(id, holder)
+                raise
+            await self.release(id, holder)
+
+    async def history(self, id: str) -> list[StashHistoryEntry]:
+        """The versions of a stash, oldest first; none when there is no such stash."""
+        return [_entry(id, record) for record in await self.records(id)]
+
+    async def records(self, id: str) -> list[StashRecord]:
+        """The records of a stash, one for each version, oldest first."""
+        universe = await self._cupboard._ready()
+        wanted = check_entity_id(id)
+        if not await universe.exists(wanted):
+            return []
+        entries: dict[int, StashRecord] = {}
+        for version in reversed(await universe.history(wanted)):
+            crystal = None if version.datum is None else universe.contracts.lenient(version.datum)
+            record = getattr(crystal, "value", None)
+            if record is None:
+                entries.clear()  # it was deleted, and is another one since
+            elif isinstance(record, StashRecord):
+                entries.pop(record.version, None)
+                entries[record.version] = record
+        return list(entries.values())
+
+    # -- storing ------------------------------------------------------------------------------
+
+    def _fill(self, entity: Stash, record: StashRecord) -> None:
+        super()._fill(entity, record)
+        entity.last_operation = record.operation
+
+    async def _operate(
+        self, id: str, operation: str, step: Step, changed_by: str | None, expected: int | None
+    ) -> Stash:
+        wanted = check_entity_id(id)
+
+        async def work(draft: Draft) -> None:
+            stash = await draft.get(StashRecord, wanted, self.noun)
+            self._check_version(draft, wanted, stash, expected)
+            changed = await step(draft, stash)
+            if changed is not stash:
+                await self._put(draft, wanted, changed, operation, changed_by, stash.version + 1)
+
+        _, draft = await self._cupboard._change(work, f"{operation} stash {wanted}")
+        stash = self.entity()
+        self._write_back(stash, wanted, draft)
+        return stash
+
+    async def _put(
+        self, draft: Draft, id: str, stash: StashRecord, operation: str, changed_by: str | None, version: int
+    ) -> None:
+        done = replace(
+            stash,
+            version=version,
+            operation=operation,
+            changed_by=changed_by,
+            updated_at=draft.now,
+            history_id=ids.new_id(),
+        )
+        draft.put(id, done)
+        held = _held(done)
+        if operation == "acquire" and (until := lease_end(held)) is not None:
+            length = max(until - draft.now, lease.SHORTEST)
+            await lease.extend(draft, id, held["holder"], _token(done), length)
+
+    async def _write(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> None:
+        if await self._judge(draft, id, entity, old):
+            await check_stash_name(draft, id, await scope_of(draft, id))
+
+    async def _judge(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> bool:
+        """Put a stash into a draft if nothing is wrong with it; whether its name is new there."""
+        base = self._base(draft, id, entity)
+        if old is not None and base is not None:
+            self._check_version(draft, id, old, base["version"])
+        fields = self._merged(draft, id, entity, old)
+        if not isinstance(fields["name"], str) or not fields["name"]:
+            raise errors.InvalidName("a stash needs a name", field="name")
+        if fields["stash_type"] not in STASH_TYPES:
+            raise errors.InvalidStashType(
+                f"{fields['stash_type']!r} is no type of stash", hint=f"use one of {', '.join(STASH_TYPES)}"
+            )
+        fields["properties"] = draft.definitions.stored("stash", fields["properties"])
+        fields["value"] = codec.plain(fields["value"])  # as it will be read again
+        version = fields.pop("version")
+        if type(version) is not int or version < 1:
+            raise errors.InvalidData(f"a version is a whole number from 1, not {version!r}", field="version")
+        if old is None:
+            fields["value"] = (
+                {"value": 0}
+                if fields["value"] is None and fields["stash_type"] == "counter"
+                else fields["value"]
+            )
+            made_at = entity._moment(draft.now)
+            made = StashRecord(**fields, updated_at=made_at, history_id=ids.new_id())
+            draft.put(id, made, created_at=made_at)
+            return True
+        if old.stash_type != fields["stash_type"]:
+            raise errors.InvalidStashType(f"{old.name!r} stays a {old.stash_type}", hint="make another stash")
+        changed = replace(old, **fields)
+        operated = base is not None and version > base["version"]  # also when the value is the same again
+        if alike(changed, old) and not operated:
+            return False
+        await _check_lock(draft, id, old, changed)
+        operation = entity.last_operation if operated and entity.last_operation else "set"
+        await self._put(draft, id, changed, operation, fields["changed_by"], max(version, old.version + 1))
+        return bool(changed.name != old.name)
+
+    def _check_version(self, draft: Draft, id: str, old: Any, expected: int | None) -> None:
+        version = 0 if old is None else old.version
+        if expected is not None and version != expected:
+            raise VersionConflict(
+                f"the stash {id!r} is at version {version}, not {expected}",
+                hint="get it again, and decide",
+                id=id,
+                version=version,
+            )
+
+    async def _remove(self, draft: Draft, id: str) -> None:
+        """Refused while it is a lock that somebody holds."""
+        stash = draft.record(id)
+        held = _held(stash)
+        if stash.stash_type == "lock" and held.get("holder") and not await _has_ended(draft, id, stash):
+            raise errors.LockHeld(f"{stash.name!r} is held by {held['holder']!r}", holder=held["holder"])
+        for link_id in await draft.links("from_id", id):
+            draft.drop(link_id)
+        await lease.forget(draft, [id] if _token(stash) else [])
+        draft.drop(id)
+
+
+async def _check_lock(draft: Draft, id: str, old: StashRecord, new: StashRecord) -> None:
+    """Refuse another holder for a lock whose holder was heard of, which who read it could not see."""
+    holder = _held(old).get("holder") if old.stash_type == "lock" else None
+    if not holder or _held(new).get("holder") in (None, holder):
+        return
+    if not await _has_ended(draft, id, old):
+        raise errors.LockHeld(f"{old.name!r} is held by {holder!r}", holder=holder)
+
+
+async def _has_ended(draft: Draft, id: str, lock: Any) -> bool:
+    return await lease.has_ended(draft, id, _token(lock), lease_end(_held(lock)))
+
+
+def _held(stash: Any) -> dict[str, Any]:
+    return stash.value if isinstance(stash.value, dict) else {}
+
+
+def _token(stash: Any) -> int:
+    token = _held(stash).get("token")
+    return token if type(token) is int else 0
+
+
+def _entry(id: str, record: StashRecord) -> StashHistoryEntry:
+    return StashHistoryEntry(
+        record.history_id,
+        id,
+        record.version,
+        record.value,
+        record.operation,
+        record.changed_by,
+        record.updated_at,
+    )

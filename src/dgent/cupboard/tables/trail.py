@@ -1,0 +1,201 @@
+"""The trail: an exploration that is kept as a whole or given up as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from dgent import clock
+from dgent.cupboard import errors, lease
+from dgent.cupboard.change import Draft
+from dgent.cupboard.kind import ENDED, TRAIL_STATES
+from dgent.cupboard.record import TRAIL, TrailRecord
+from dgent.cupboard.tables.crumb import remove_crumbs
+from dgent.cupboard.tables.entity import Propertied, moment
+from dgent.cupboard.tables.scope import check_stash_name
+from dgent.cupboard.tables.table import Table
+from dgent.model.ref import Ref
+
+FOLLOWS: dict[str, tuple[str, ...]] = {
+    "": TRAIL_STATES,
+    "draft": ("draft", "pending", "active"),
+    "pending": ("pending", "active"),
+    "active": ("active", "completed", "abandoned"),
+    "completed": (),
+    "abandoned": (),
+}
+
+
+@dataclass
+class Trail(Propertied):
+    """Work that is tried out: draft, pending, active, and in the end completed or abandoned.
+
+    `reason` and `lesson` say why it was given up and what was learned; `crumbs` are the ids of those that it
+    had when it ended.
+    """
+
+    name: str = ""
+    goal: str = ""
+    state: str = ""
+    reason: str | None = field(default=None, kw_only=True)
+    lesson: str | None = field(default=None, kw_only=True)
+    completed_at: datetime | None = field(default=None, kw_only=True)
+    updated_at: datetime | None = field(default=None, kw_only=True)
+    crumbs: tuple[str, ...] = field(default=(), init=False, repr=False)
+
+    SCOPE: ClassVar[str] = "trail"
+    OWN: ClassVar[tuple[str, ...]] = (
+        "name",
+        "goal",
+        "state",
+        "reason",
+        "lesson",
+        "completed_at",
+        "properties",
+        "extra",
+    )
+
+    @property
+    def trail_id(self) -> str:
+        """Its id."""
+        return self.id
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was completed or abandoned."""
+        return self.state in ENDED
+
+    def set_state(self, state: str) -> None:
+        """Go on to another state, as the life of a trail allows."""
+        check_state(state)
+        follows = FOLLOWS.get(self.state, ())
+        if state not in follows:
+            allowed = ", ".join(follows) or "nothing"
+            raise errors.InvalidState(
+                f"a trail that is {self.state} cannot become {state}", hint=f"{allowed} can follow"
+            )
+        self.state = state
+        if state in ENDED and self.completed_at is None:
+            self.completed_at = clock.now()
+
+    def complete(self) -> None:
+        """It worked: when it is stored, its crumbs become permanent."""
+        self._end("completed")
+
+    def abandon(self, reason: str | None = None, lesson: str | None = None) -> None:
+        """It did not: when it is stored, its crumbs go, and the lesson stays."""
+        self._end("abandoned")
+        self.reason = reason if reason is not None else self.reason
+        self.lesson = lesson if lesson is not None else self.lesson
+
+    def _end(self, state: str) -> None:
+        if self.state != "active":
+            raise errors.InvalidState(
+                f"a trail that is {self.state or 'new'} cannot become {state}",
+                hint="only an active trail can end",
+            )
+        self.state, self.completed_at = state, clock.now()
+
+
+def check_state(state: object) -> str:
+    """The state itself, or InvalidState with the ones there are."""
+    if not isinstance(state, str) or state not in TRAIL_STATES:
+        raise errors.InvalidState(
+            f"{state!r} is no state of a trail", hint=f"use one of {', '.join(TRAIL_STATES)}"
+        )
+    return state
+
+
+class Trails(Table[Trail]):
+    """The explorations, newest first."""
+
+    name = "trails"
+    noun = "trail"
+    alias = "trail_id"
+    entity = Trail
+    schema = TRAIL
+    newest_first = True
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": "texts",
+        "trail_id": "texts",
+        "name": "texts",
+        "state": "texts",
+        "states": "list",
+        "properties": "map",
+        "created_at": "time",
+        "updated_at": "time",
+        "completed_at": "time",
+    }
+
+    async def _write(self, draft: Draft, id: str, entity: Trail, old: TrailRecord | None) -> None:
+        fields = self._merged(draft, id, entity, old)
+        if old is not None and self._base(draft, id, entity) is None:
+            fields["name"] = fields["name"] or old.name
+        was = "" if old is None else old.state
+        fields["state"] = check_state(fields["state"] or was or "draft")
+        fields["properties"] = draft.definitions.stored("trail", fields["properties"])
+        ended = fields["completed_at"]
+        if fields["state"] in ENDED:
+            fields["completed_at"] = draft.now if ended is None else moment("completed_at", ended)
+        else:
+            fields["completed_at"] = None
+        if old is None:
+            made_at = entity._moment(draft.now)
+            touched = made_at if entity.updated_at is None else moment("updated_at", entity.updated_at)
+            made = TrailRecord(**fields, updated_at=max(touched, made_at))
+            draft.put(id, made, created_at=made_at)
+            return
+        trail = replace(old, **fields, updated_at=max(draft.now, old.updated_at))
+        if trail.state != was and trail.state in ENDED:
+            trail = await end_trail(draft, id, trail)
+        draft.put(id, trail)
+
+    def _fill(self, entity: Trail, record: TrailRecord) -> None:
+        super()._fill(entity, record)
+        entity.crumbs = tuple(ref.id for ref in record.crumbs)
+
+    async def _remove(self, draft: Draft, id: str) -> None:
+        """A trail's crumbs and stashes stay; every link to it goes.
+
+        Its stashes are then of no trail: refused where another of those has the name.
+        """
+        stashes = [link.from_id for link in (await draft.links("to_id", id, "scoped_to")).values()]
+        for end in ("from_id", "to_id"):
+            for link_id in await draft.links(end, id):
+                draft.drop(link_id)
+        for stash in stashes:
+            await check_stash_name(draft, stash, None)
+        draft.drop(id)
+
+    async def _where(self, wanted: Any) -> dict[str, Any]:
+        values = dict(wanted.values)
+        chosen = [set(values.pop(column)) for column in ("state", "states") if column in values]
+        where = await super()._where(wanted._replace(values=values))
+        states = {"state": {"$in": sorted(set.intersection(*chosen))}} if chosen else {}
+        return {"$and": [states, where]} if states and where else states or where
+
+
+async def end_trail(draft: Draft, id: str, trail: TrailRecord) -> TrailRecord:
+    """Do what ending a trail does to its crumbs: keep them all, or remove them all."""
+    members = await draft.links("to_id", id, "belongs_to")
+    crumbs = [link.from_id for link in members.values()]
+    if trail.state == "completed":
+        for link_id in members:
+            draft.drop(link_id)
+    else:
+        draft.freed += await remove_crumbs(draft, crumbs)
+        await _remove_stashes(draft, id)
+    # One that was opened again and ends once more still tells what it had the first time.
+    known = dict.fromkeys([*(ref.id for ref in trail.crumbs), *crumbs])
+    return replace(trail, crumbs=tuple(Ref(crumb) for crumb in known))
+
+
+async def _remove_stashes(draft: Draft, id: str) -> None:
+    """The stashes of an abandoned trail go with it, locks that are held too: nobody needs them now."""
+    for link_id, link in (await draft.links("to_id", id, "scoped_to")).items():
+        draft.drop(link_id)
+        await draft.load([link.from_id])
+        await lease.forget(draft, [link.from_id])
+        draft.drop(link.from_id)

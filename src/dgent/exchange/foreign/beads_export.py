@@ -1,0 +1,146 @@
+"""Writing the crumbs of a cupboard as a file of issues of the beads tracker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dgent.cupboard.cupboard import Cupboard
+from dgent.cupboard.record import CRUMB, LINE, LINK, METADATA, MetadataRecord
+from dgent.errors import Conflict, Corrupt
+from dgent.exchange import folders
+from dgent.exchange.foreign import beads_issue, files
+from dgent.exchange.foreign.beads_import import FILE, LISTS
+from dgent.exchange.foreign.beads_issue import DEPENDENCIES, NOTE, TEXTS
+from dgent.exchange.foreign.incoming import line_bytes
+from dgent.exchange.foreign.origin import as_written, note_of
+from dgent.exchange.foreign.report import WrittenOut
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+from dgent.model.schema import Schema
+from dgent.system.progress import Pace, Progress
+from dgent.system.threads import in_thread
+
+LAST = 2**62  # where what was made here stands: behind all that came from a file
+
+_ESCAPED = {sign.encode(): b"\\u%04x" % ord(sign) for sign in "<>&\u2028\u2029"}
+_encode = msgspec.json.Encoder().encode
+
+
+async def export_beads(
+    cupboard: Cupboard,
+    path: Path,
+    *,
+    imported: bool = False,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> WrittenOut:
+    """Write all crumbs as issues, or only those that were `imported`, as of one moment.
+
+    Issues that were imported come out as they came in, in the same order, but for what was changed here. A
+    file that is there is refused, unless `replace` says to write over it.
+    """
+    universe = await cupboard._ready()
+    folders.usable(path, "path")
+    if path.exists() and not replace:
+        raise Conflict(f"{path} exists already", hint="name a new file, or say that it may be replaced")
+    seq = await universe.seq()
+    out = _Out(cupboard, seq, Pace(progress))
+    lines = await out.lines(imported)
+    size = await in_thread(lambda _: files.write(path, lines))
+    out.pace.end()
+    return WrittenOut(str(path), {path.name: len(lines)}, seq, size)
+
+
+def line_of(issue: dict[str, Any]) -> bytes:
+    """A line as beads writes it, which escapes what HTML would take for its own."""
+    text = _encode(issue)
+    for sign, escaped in _ESCAPED.items():
+        text = text.replace(sign, escaped)
+    return text
+
+
+class _Out:
+    """The records of a cupboard as issues."""
+
+    def __init__(self, cupboard: Cupboard, seq: int, pace: Pace) -> None:
+        self.cupboard, self.seq, self.pace = cupboard, seq, pace
+
+    async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:
+        """All records of a schema, oldest first, those of one moment by their ids."""
+        found: list[Crystal[Any]] = []
+        query = Query(schema=schema.name, descending=False, limit=None)
+        async for each in self.cupboard._universe.iterate(query, as_of=self.seq):
+            if not isinstance(each, Crystal):
+                raise Corrupt(f"{each.id!r} cannot be read: {each.problem}", id=each.id)
+            found.append(each)
+            self.pace.add(1)
+        return sorted(found, key=lambda each: (each.created_at, each.id))
+
+    async def lines(self, imported: bool) -> list[bytes]:
+        """The lines of the file."""
+        links: dict[str, list[Crystal[Any]]] = {}
+        for link in await self.all(LINK):
+            if link.value.link_type == "child_of":
+                links.setdefault(link.value.from_id, []).append(link)
+        entries: dict[str, list[Crystal[Any]]] = {}
+        for entry in await self.all(METADATA):
+            entries.setdefault(entry.value.crumb_id, []).append(entry)
+        found: list[tuple[int, int, bytes]] = []
+        for number, crumb in enumerate(await self.all(CRUMB)):
+            note = note_of(crumb.value.extra, NOTE)
+            if note or not imported:
+                issue = self._issue(crumb, links.get(crumb.id, []), entries.get(crumb.id, []))
+                found.append((note.get("line", LAST), number, line_of(issue)))
+        for kept in await self.all(LINE):
+            if kept.value.file == FILE:
+                found.append((kept.value.place, -1, line_bytes(kept.value)))
+        return [line for _, _, line in sorted(found)]
+
+    def _issue(
+        self, crumb: Crystal[Any], links: list[Crystal[Any]], entries: list[Crystal[Any]]
+    ) -> dict[str, Any]:
+        note = note_of(crumb.value.extra, NOTE)
+        made = beads_issue.issue_of(crumb.id, crumb.value, crumb.created_at, self.cupboard._definitions)
+        written = as_written(dict(made), note.get("written"))
+        lists: dict[str, list[tuple[int, Any]]] = {name: _others(note, name) for name in LISTS}
+        for link in links:
+            mine = note_of(link.value.extra, NOTE)
+            line = beads_issue.restored(beads_issue.dependency_of(link.value, link.created_at), mine)
+            lists["dependencies"].append((mine.get("place", LAST), line))
+        for entry in entries:
+            self._add_entry(written, lists, entry)
+        for name, values in lists.items():
+            if values:
+                written[name] = [value for _, value in sorted(values, key=lambda each: each[0])]
+        return beads_issue.refreshed(beads_issue.restored(written, {**note, "written": {}}), crumb.value)
+
+    def _add_entry(
+        self, issue: dict[str, Any], lists: dict[str, list[tuple[int, Any]]], entry: Crystal[Any]
+    ) -> None:
+        record: MetadataRecord = entry.value
+        note = note_of(record.extra, NOTE)
+        where = note.get("place", LAST)
+        if record.table_name == "comments":
+            # One that came from a file without an author goes back without one.
+            made = beads_issue.comment_of(record, entry.created_at, None if note else entry.author)
+            lists["comments"].append((where, beads_issue.restored(made, note)))
+        elif record.table_name == DEPENDENCIES:
+            lists["dependencies"].append((where, _decoded(record.content)))
+        elif record.table_name in TEXTS and (note or record.table_name not in issue):
+            issue[record.table_name] = record.content
+
+
+def _others(note: Any, field: str) -> list[tuple[int, Any]]:
+    """The entries of a list that became no records, by their places."""
+    others = note.get("others", {}).get(field, {})
+    return [(int(where), value) for where, value in others.items()]
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return text

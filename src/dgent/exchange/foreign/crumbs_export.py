@@ -1,0 +1,209 @@
+"""Writing a cupboard as a folder of the original program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dgent.cupboard.builtin import METADATA_SCHEMAS
+from dgent.cupboard.cupboard import Cupboard
+from dgent.cupboard.definition import Defined, Definitions
+from dgent.cupboard.record import (
+    CATEGORY,
+    CRUMB,
+    LINE,
+    LINK,
+    METADATA,
+    PROPERTY,
+    SCHEMA,
+    STASH,
+    TRAIL,
+    StashRecord,
+)
+from dgent.errors import Conflict, Corrupt
+from dgent.exchange import folders
+from dgent.exchange.foreign import files
+from dgent.exchange.foreign.definitions import BUILT_IN, outside, value_out
+from dgent.exchange.foreign.fields import DEFINITIONS, FILES, NOTE, fields_out, unknown_out, uuid_moment
+from dgent.exchange.foreign.incoming import line_bytes
+from dgent.exchange.foreign.origin import note_of
+from dgent.exchange.foreign.report import WrittenOut
+from dgent.exchange.foreign.stash_history import history_extra
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+from dgent.model.schema import Schema
+from dgent.system.progress import Pace, Progress
+from dgent.system.threads import in_thread
+from dgent.universe.universe import Universe
+
+ORIGINAL = tuple(name for name in FILES if name != "schemas")
+
+Lines = list[dict[str, Any]]
+
+
+async def export_folder(
+    cupboard: Cupboard, path: Path, *, replace: bool = False, progress: Progress | None = None
+) -> WrittenOut:
+    """Write everything as of one moment; each file takes the place of an older one in one step.
+
+    A folder that has such files with something in them is refused, unless `replace` says to write over them.
+    """
+    universe = await cupboard._ready()
+    await in_thread(lambda _: _check(path, replace))
+    seq = await universe.seq()
+    out = _Out(cupboard, universe, seq, Pace(progress))
+    wanted = {name: [files.line_of(line) for line in lines] async for name, lines in out.lines()}
+    kept: dict[str, list[bytes]] = {}
+    for found in await out.all(LINE):
+        kept.setdefault(found.value.file, []).append(line_bytes(found.value))
+    for name, lines in wanted.items():
+        # Should one have the id of a record, then the record's line counts: it comes where that one does.
+        wanted[name] = lines + kept.get(name, []) if name in DEFINITIONS else kept.get(name, []) + lines
+    if not wanted["schemas"] and not (path / "schemas.jsonl").exists():
+        del wanted["schemas"]  # the original has no such file
+    size = await in_thread(lambda _: _write(path, wanted))
+    out.pace.end()
+    return WrittenOut(str(path), {name: len(lines) for name, lines in wanted.items()}, seq, size)
+
+
+def _check(path: Path, replace: bool) -> None:
+    folders.usable(path, "path")
+    with folders.translated(path):
+        full = [name for name in FILES if _holds(path / f"{name}.jsonl")]
+    if full and not replace:
+        raise Conflict(
+            f"{path} has a cupboard already, in {full[0]}.jsonl",
+            hint="name another folder, or say that it may be replaced",
+            path=str(path),
+        )
+
+
+def _holds(path: Path) -> bool:
+    return os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
+
+
+def _write(path: Path, wanted: dict[str, list[bytes]]) -> int:
+    folders.make_folders(path)
+    return sum(files.write(path / f"{name}.jsonl", lines) for name, lines in wanted.items())
+
+
+class _Out:
+    """The records of a cupboard as lines."""
+
+    def __init__(self, cupboard: Cupboard, universe: Universe, seq: int, pace: Pace) -> None:
+        self.cupboard, self.universe, self.seq, self.pace = cupboard, universe, seq, pace
+        self.names: dict[str, str] = {}  # definitions that are written under other ids
+        self.definitions = Definitions({}, {})
+
+    async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:
+        """All records of a schema, oldest first, those of one moment by their ids."""
+        found: list[Crystal[Any]] = []
+        query = Query(schema=schema.name, descending=False, limit=None)
+        async for each in self.universe.iterate(query, as_of=self.seq):
+            if not isinstance(each, Crystal):
+                raise Corrupt(f"{each.id!r} cannot be read: {each.problem}", id=each.id)
+            found.append(each)
+            self.pace.add(1)
+        if schema is LINE:
+            return sorted(found, key=lambda each: (each.value.place, each.value.text, each.id))
+        return sorted(found, key=lambda each: (each.created_at, each.id))
+
+    async def lines(self) -> AsyncIterator[tuple[str, Lines]]:
+        """The lines of each file."""
+        properties, categories = await self.all(PROPERTY), await self.all(CATEGORY)
+        self.definitions = Definitions(
+            {each.id: each.value for each in properties}, {each.id: each.value for each in categories}
+        )
+        self.names = {each.id: outside(each.value, each.id) for each in (*properties, *categories)}
+        yield "properties", self._definitions("properties", "property_id", properties)
+        yield "categories", self._definitions("categories", "category_id", categories)
+        crumbs = await self.all(CRUMB)
+        yield "crumbs", [self._line("crumbs", "crumb_id", each, properties={}) for each in crumbs]
+        yield "crumb_properties", [line for each in crumbs for line in self._values(each)]
+        yield "trails", [self._trail(each) for each in await self.all(TRAIL)]
+        yield "links", [self._line("links", "link_id", each) for each in await self.all(LINK)]
+        yield "metadata", [self._metadata(each) for each in await self.all(METADATA)]
+        schemas = [each for each in await self.all(SCHEMA) if each.id not in METADATA_SCHEMAS]
+        yield (
+            "schemas",
+            [
+                self._line("schemas", "schema_name", each) | {"schema_name": each.value.name}
+                for each in schemas
+            ],
+        )
+        stashes = await self.all(STASH)
+        yield "stashes", [self._stash(each) for each in stashes]
+        yield "stash_history", [line for each in stashes async for line in self._history(each)]
+
+    def _line(
+        self, file: str, id: str, found: Crystal[Any], implied: tuple[str, ...] = (), **fields: Any
+    ) -> dict[str, Any]:
+        own = {**vars(found.value), id: found.id, "created_at": found.created_at, **fields}
+        return fields_out(file, own, found.value.extra, implied)
+
+    def _definitions(self, file: str, id: str, found: list[Crystal[Any]]) -> Lines:
+        lines = []
+        for each in sorted(found, key=lambda each: (each.created_at, self.names[each.id])):
+            fields: dict[str, Any] = {id: self.names[each.id]}
+            implied: tuple[str, ...] = ()
+            if file == "categories":
+                owner = each.value.property_id
+                fields["property_id"] = self.names.get(owner, owner)
+                if each.id in BUILT_IN or each.created_at == uuid_moment(each.id):
+                    implied = ("created_at",)  # the original's categories have no time
+            lines.append(self._line(file, id, each, implied, **fields))
+        return lines
+
+    def _trail(self, found: Crystal[Any]) -> dict[str, Any]:
+        trail = found.value
+        usual = trail.completed_at or found.created_at
+        return self._line(
+            "trails",
+            "trail_id",
+            found,
+            ("updated_at",) if trail.updated_at == usual else (),
+            crumbs=[ref.id for ref in trail.crumbs],
+            properties=self._map("trail", trail.properties),
+        )
+
+    def _map(self, scope: str, stored: dict[str, Any]) -> dict[str, Any]:
+        """The values of a trail or stash in its own line; the original has no file for them."""
+        return {
+            self.names[defined.id]: value_out(defined, value, self.names)
+            for defined, value in self._filled(scope, stored)
+        }
+
+    def _filled(self, scope: str, stored: dict[str, Any]) -> Iterator[tuple[Defined, Any]]:
+        for defined in sorted(self.definitions.of(scope), key=lambda each: self.names[each.id]):
+            yield defined, stored.get(defined.id, defined.default())
+
+    def _values(self, found: Crystal[Any]) -> Iterable[dict[str, Any]]:
+        beside = note_of(found.value.extra, NOTE).get("values", {})
+        for defined, value in self._filled("crumb", found.value.properties):
+            yield {
+                "crumb_id": found.id,
+                "property_id": self.names[defined.id],
+                "value_type": defined.value_type,
+                "value": value_out(defined, value, self.names),
+            } | unknown_out("crumb_properties", beside.get(defined.id, {}))
+
+    def _metadata(self, found: Crystal[Any]) -> dict[str, Any]:
+        owner = found.value.property_id
+        return self._line("metadata", "metadata_id", found, property_id=self.names.get(owner, owner))
+
+    def _stash(self, found: Crystal[Any]) -> dict[str, Any]:
+        stash: StashRecord = found.value
+        fields: dict[str, Any] = {"properties": self._map("stash", stash.properties), "changed_by": None}
+        if not stash.history_id:  # else the last line of its history says it
+            usual = "create" if stash.version == 1 else "set"
+            fields["changed_by"] = stash.changed_by
+            fields["last_operation"] = None if stash.operation == usual else stash.operation
+        return self._line("stashes", "stash_id", found, **fields)
+
+    async def _history(self, found: Crystal[Any]) -> AsyncIterator[dict[str, Any]]:
+        for version in await self.cupboard.stashes.records(found.id):
+            if version.history_id and version.version <= found.value.version:
+                fields = {**vars(version), "stash_id": found.id, "created_at": version.updated_at}
+                yield fields_out("stash_history", fields, history_extra(version))

@@ -1,0 +1,415 @@
+"""The files of a folder of the original program: their fields, and how each is read and written.
+
+Keys are read in any spelling (`crumb_id`, `CrumbID`), and written as in the original's own files. Fields that
+the original does not know are written only when they say something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from dgent import clock, ids
+from dgent.cupboard.kind import (
+    CONTENT_TYPES,
+    CRUMB_STATES,
+    LINK_TYPES,
+    SCOPES,
+    STASH_TYPES,
+    TRAIL_STATES,
+    VALUE_TYPES,
+)
+from dgent.cupboard.tables.metadata import is_schema_name
+from dgent.errors import InputError
+from dgent.exchange.foreign.files import Line
+from dgent.exchange.foreign.origin import Written, as_written, extra_of, note_of
+
+NOTE = "dgent:file"
+"""Where a record notes how its line was written; in a line, what would be mistaken for a field of it."""
+
+STATES = {"open": "ready", "in_progress": "taken", "closed": "pebble"}
+"""Other words for the states of a crumb."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+REQUIRED: Any = object()
+"""Stands for the default of a field that must be there."""
+
+
+class _Unknown(InputError):
+    """A word that nobody knows where a line needs one that somebody does."""
+
+
+class Kind(NamedTuple):
+    """How a field is read, which raises ValueError if it cannot be, and written."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] = lambda value: value
+
+
+class Field(NamedTuple):
+    """A field of a file. One that need not be there has a default; `always` writes that too."""
+
+    name: str
+    kind: Kind
+    default: Any = REQUIRED
+    always: bool = True
+
+
+# -- kinds of values ----------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _name(value: Any) -> str:
+    if not _text(value):
+        raise ValueError
+    return str(value)
+
+
+def _id(value: Any) -> str:
+    try:
+        return ids.check_id(value)
+    except InputError:
+        raise ValueError from None
+
+
+def _optional_id(value: Any) -> str | None:
+    return None if value is None or value == "" else _id(value)
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None or value == "" else _text(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    if type(value) is not int:
+        raise ValueError
+    return value
+
+
+def _map(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ValueError
+    return tuple(value)
+
+
+def _one_of(words: tuple[str, ...], others: Mapping[str, str] = {}) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        word = others.get(value, value) if isinstance(value, str) else None
+        if word not in words:
+            raise ValueError
+        return str(word)
+
+    return read
+
+
+def _known(words: tuple[str, ...], noun: str) -> Kind:
+    """One of some words; a line with any other cannot be taken in."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise _Unknown(f"{value!r:.60} is no {noun}")
+        return value
+
+    return Kind(read)
+
+
+def _schema_name(value: Any) -> str:
+    if not is_schema_name(value):
+        raise _Unknown(f"{value!r:.60} is no name of a kind of metadata")
+    return str(value)
+
+
+def moment(value: Any) -> datetime:
+    """A time in RFC 3339; without a zone it is UTC. The year 1 is what the original writes for none."""
+    found = datetime.fromisoformat(_text(value))
+    if found.year <= 1:
+        raise ValueError
+    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return clock.from_us(clock.to_us(aware))
+
+
+def stamp(value: datetime | None) -> str | None:
+    """A time as it is written: UTC, and no more digits than it needs."""
+    if value is None:
+        return None
+    whole, _, fraction = clock.text(value)[:-1].partition(".")
+    fraction = fraction.rstrip("0")
+    return f"{whole}.{fraction}Z" if fraction else f"{whole}Z"
+
+
+def _optional_moment(value: Any) -> datetime | None:
+    return None if value is None or value == "" else moment(value)
+
+
+def value_in(value: Any) -> Any:
+    """The value of a stash, which one release of the original writes as text that holds JSON."""
+    if isinstance(value, str):
+        try:
+            inner = _decode(value)
+        except (msgspec.MsgspecError, RecursionError):
+            return value
+        return inner if inner is None or isinstance(inner, str | dict) else value
+    return value
+
+
+def value_out(value: Any) -> Any:
+    """A value that is read as what it is: text that would be taken for JSON is written as JSON in a text."""
+    if isinstance(value, str) and value_in(value) != value:
+        return msgspec.json.encode(value).decode()
+    return value
+
+
+TEXT = Kind(_text)
+NAME = Kind(_name)
+ID = Kind(_id)
+OPTIONAL_ID = Kind(_optional_id)
+OPTIONAL_TEXT = Kind(_optional_text)
+WHOLE = Kind(_whole)
+MAP = Kind(_map)
+TEXTS = Kind(_texts, list)
+TIME = Kind(moment, stamp)
+OPTIONAL_TIME = Kind(_optional_moment, stamp)
+VALUE = Kind(value_in, value_out)
+ANY = Kind(lambda value: value)
+
+DERIVED = datetime(1, 1, 1, tzinfo=UTC)
+"""Stands for a time that the line does not say, until it is worked out."""
+
+FILES: dict[str, tuple[Field, ...]] = {
+    "crumbs": (
+        Field("crumb_id", ID),
+        Field("name", NAME),
+        Field("state", Kind(_one_of(CRUMB_STATES, STATES)), "draft"),
+        Field("created_at", TIME, DERIVED),
+        Field("updated_at", TIME, DERIVED),
+        Field("properties", MAP, {}, False),
+        Field("defer_until", OPTIONAL_TIME, None, False),
+        Field("holder", OPTIONAL_TEXT, None, False),
+        Field("lease_until", OPTIONAL_TIME, None, False),
+        Field("token", WHOLE, 0, False),
+    ),
+    "trails": (
+        Field("trail_id", ID),
+        Field("name", TEXT, "", False),
+        Field("goal", TEXT, "", False),
+        Field("state", Kind(_one_of(TRAIL_STATES)), "draft"),
+        Field("created_at", TIME, DERIVED),
+        Field("updated_at", TIME, DERIVED, False),
+        Field("completed_at", OPTIONAL_TIME, None),
+        Field("reason", OPTIONAL_TEXT, None, False),
+        Field("lesson", OPTIONAL_TEXT, None, False),
+        Field("properties", MAP, {}, False),
+        Field("crumbs", TEXTS, (), False),
+    ),
+    "properties": (
+        Field("property_id", ID),
+        Field("name", NAME),
+        Field("description", TEXT, ""),
+        Field("value_type", _known(VALUE_TYPES, "type of value")),
+        Field("scope", _known(SCOPES, "scope"), "crumb", False),
+        Field("created_at", TIME, DERIVED),
+    ),
+    "categories": (
+        Field("category_id", ID),
+        Field("property_id", ID),
+        Field("name", NAME),
+        Field("ordinal", WHOLE, 0),
+        Field("created_at", TIME, DERIVED, False),
+    ),
+    "crumb_properties": (
+        Field("crumb_id", ID),
+        Field("property_id", ID),
+        Field("value_type", OPTIONAL_TEXT, None),
+        Field("value", ANY, None),
+    ),
+    "links": (
+        Field("link_id", ID),
+        Field("link_type", _known(LINK_TYPES, "type of link")),
+        Field("from_id", ID),
+        Field("to_id", ID),
+        Field("created_at", TIME, DERIVED),
+    ),
+    "schemas": (
+        Field("schema_name", Kind(_schema_name)),
+        Field("description", TEXT, ""),
+        Field("content_type", _known(CONTENT_TYPES, "type of content"), "text"),
+        Field("created_at", TIME, DERIVED),
+    ),
+    "metadata": (
+        Field("metadata_id", ID),
+        Field("table_name", NAME),
+        Field("crumb_id", ID),
+        Field("property_id", OPTIONAL_ID, None),
+        Field("content", ANY, ""),
+        Field("created_at", TIME, DERIVED),
+    ),
+    "stashes": (
+        Field("stash_id", ID),
+        Field("name", NAME),
+        Field("stash_type", _known(STASH_TYPES, "type of stash")),
+        Field("value", VALUE, None),
+        Field("version", WHOLE, 0),
+        Field("created_at", TIME, DERIVED),
+        Field("updated_at", TIME, DERIVED),
+        Field("changed_by", OPTIONAL_TEXT, None, False),
+        Field("last_operation", OPTIONAL_TEXT, None, False),
+        Field("properties", MAP, {}, False),
+    ),
+    "stash_history": (
+        Field("history_id", ID),
+        Field("stash_id", ID),
+        Field("version", WHOLE),
+        Field("value", VALUE, None),
+        Field("operation", NAME, "set"),
+        Field("changed_by", OPTIONAL_TEXT, None),
+        Field("created_at", TIME, DERIVED),
+    ),
+}
+"""The files in the order in which they are read: what others refer to comes first."""
+
+DEFINITIONS = ("properties", "categories")
+"""In these the first line of an id or a name counts, because values rely on it; in all others the last."""
+
+
+def _folded(key: str) -> str:
+    return key.replace("_", "").casefold()
+
+
+class Row(NamedTuple):
+    """A line that was understood: its fields, those that are unknown, and how fields were written."""
+
+    file: str
+    line: Line
+    fields: dict[str, Any]
+    unknown: dict[str, Any]
+    written: Written
+
+    def extra(self, **note: Any) -> dict[str, Any]:
+        """What its record keeps of it beside its fields."""
+        return extra_of(self.unknown, NOTE, {"written": self.written, **note})
+
+
+def row_of(file: str, line: Line) -> Row:
+    """A line as a row of its file; InputError when it lacks what it needs."""
+    assert line.given is not None
+    known = FILES[file]
+    unknown = dict(line.given)
+    hidden = unknown.pop(NOTE, None)
+    fields: dict[str, Any] = {}
+    written: Written = {}
+    for field in known:
+        key = _key(unknown, field.name)
+        given = None if key is None else unknown.pop(key)
+        try:
+            if key is None or (given is None and field.default is not REQUIRED):
+                raise ValueError
+            fields[field.name] = field.kind.read(given)
+        except _Unknown:
+            raise
+        except (ValueError, OverflowError):
+            if field.default is REQUIRED:
+                what = "has none" if given is None else f"has {given!r:.60}"
+                raise InputError(f"it needs a {field.name}, and {what}") from None
+            fields[field.name] = field.default
+            if field.default is DERIVED and isinstance(given, str) and not given.startswith("0001-"):
+                unknown[field.name] = given  # it stays beside the time that is worked out instead
+            if given is None or field.default is DERIVED:
+                continue
+        made = field.kind.write(fields[field.name])
+        if made != given and field.kind not in (VALUE, ANY):
+            written[field.name] = [made, given]
+    if isinstance(hidden, dict):
+        unknown |= hidden
+    elif hidden is not None:
+        unknown[NOTE] = hidden
+    return Row(file, line, fields, unknown, written)
+
+
+def _key(given: Mapping[str, Any], name: str) -> str | None:
+    """The key of a field as this line spells it."""
+    if name in given:
+        return name
+    wanted = _folded(name)
+    return next((key for key in given if _folded(key) == wanted), None)
+
+
+class Times(NamedTuple):
+    """When a row's record was made and changed, and whether the line says the latter."""
+
+    created_at: datetime
+    updated_at: datetime
+    told: bool
+
+
+def times(row: Row, changed_at: datetime) -> Times:
+    """The times of a row; what it does not say, its id says if that is a UUIDv7, or else its file."""
+    fields = row.fields
+    created = fields["created_at"]
+    if created is DERIVED:
+        created = uuid_moment(next(iter(fields.values()))) or changed_at
+    updated = fields.get("updated_at", DERIVED)
+    told = updated is not DERIVED
+    return Times(created, updated if told else fields.get("completed_at") or created, told)
+
+
+def uuid_moment(id: str) -> datetime | None:
+    """The time in a UUIDv7; None of any other id."""
+    try:
+        found = UUID(id)
+        return clock.from_us((found.int >> 80) * 1000) if found.version == 7 else None
+    except (ValueError, InputError):
+        return None
+
+
+def fields_out(
+    file: str, fields: Mapping[str, Any], extra: Mapping[str, Any], implied: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The line of a record: its fields, as they were written where they were, and what else it keeps.
+
+    Of the fields that need not be there, those are left out that have the default or are `implied` by others.
+    """
+    written = note_of(extra, NOTE).get("written", {})
+    line: dict[str, Any] = {}
+    for name, kind, default, always in FILES[file]:
+        value = kind.write(fields.get(name, default))
+        dispensable = name in implied or (not always and value == kind.write(default))
+        if not dispensable or (name in as_written({name: value}, written) and name in written):
+            line[name] = value
+    return as_written(line, written) | unknown_out(file, extra)
+
+
+def unknown_out(file: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a record keeps beside its own; those that look like its own are set apart."""
+    own = {_folded(field.name) for field in FILES[file]}
+    out, hidden = {}, dict(note_of(extra, NOTE).get("hidden", {}))
+    for name, value in sorted(extra.items()):
+        if name == NOTE:
+            continue
+        if _folded(name) in own:
+            hidden[name] = value
+        else:
+            out[name] = value
+    return out | ({NOTE: hidden} if hidden else {})

@@ -1,0 +1,162 @@
+"""What is wrong with the links of a folder, and where the links of a file go round in a circle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dgent.cupboard import batch
+from dgent.cupboard.kind import ENDED
+from dgent.cupboard.record import CrumbRecord, StashRecord, TrailRecord
+from dgent.cupboard.tables.link import ENDS
+from dgent.exchange.foreign.fields import Row
+from dgent.exchange.foreign.incoming import Incoming
+
+_RECORDS: dict[str, type[Any]] = {"crumb": CrumbRecord, "trail": TrailRecord, "stash": StashRecord}
+
+
+async def judge(incoming: Incoming, rows: Iterable[Row]) -> None:
+    """Report the links that break a rule; they are there all the same, for `audit` to tell."""
+    mine = list(rows)
+    if not mine:
+        return
+    links = (await batch.all_links(incoming.draft)).values()
+    starts = Counter((link.link_type, link.from_id) for link in links)
+    triples = Counter((link.link_type, link.from_id, link.to_id) for link in links)
+    knots = knotted((link.from_id, link.to_id) for link in links if link.link_type == "child_of")
+    for row in mine:
+        link_type, start, end = (row.fields[name] for name in ("link_type", "from_id", "to_id"))
+        for message in (
+            *_ends(incoming, link_type, start, end),
+            *_numbers(starts, triples, link_type, start, end),
+        ):
+            incoming.tell(row.file, row.line, message)
+        if link_type == "child_of" and start in knots and knots[start] == knots.get(end):
+            incoming.tell(row.file, row.line, f"{start!r} and {end!r} wait for each other, in a circle")
+
+
+def _ends(incoming: Incoming, link_type: str, start: str, end: str) -> Iterable[str]:
+    for id, noun in ((start, ENDS[link_type].start), (end, ENDS[link_type].end)):
+        record = incoming.draft.record(id)
+        if not isinstance(record, _RECORDS[noun]):
+            yield f"there is no {noun} {id!r} for this {link_type} link"
+        elif link_type == "belongs_to" and isinstance(record, TrailRecord) and record.state in ENDED:
+            yield f"the trail {id!r} is {record.state}, and still has the crumb {start!r}"
+
+
+def _numbers(starts: Any, triples: Any, link_type: str, start: str, end: str) -> Iterable[str]:
+    if triples[link_type, start, end] > 1:
+        yield f"{start!r} {link_type} {end!r} is there more than once"
+    elif ENDS[link_type].single and starts[link_type, start] > 1:
+        yield f"cardinality: {start!r} has more than one {link_type} link"
+
+
+def knotted(edges: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """The nodes that lie on some circle, each with the number of its knot; in linear time."""
+    above: dict[str, list[str]] = {}
+    alone: set[str] = set()
+    for start, end in edges:
+        above.setdefault(start, []).append(end)
+        if start == end:
+            alone.add(start)
+    found: dict[str, int] = {}
+    for number, knot in enumerate(_components(above)):
+        if len(knot) > 1 or knot[0] in alone:
+            found |= dict.fromkeys(knot, number)
+    return found
+
+
+def _components(above: Mapping[str, list[str]]) -> Iterable[list[str]]:
+    """The strongly connected parts of a graph (Tarjan's way, without recursion)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    for root in above:
+        if root in index:
+            continue
+        work = [(root, iter(above[root]))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            node, ends = work[-1]
+            for end in ends:
+                if end not in index:
+                    index[end] = low[end] = len(index)
+                    stack.append(end)
+                    on_stack.add(end)
+                    work.append((end, iter(above.get(end, ()))))
+                    break
+                if end in on_stack:
+                    low[node] = min(low[node], index[end])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    part: list[str] = []
+                    while not part or part[-1] != node:
+                        part.append(stack.pop())
+                    on_stack.difference_update(part)
+                    yield part
+
+
+def acyclic(
+    edges: Iterable[tuple[str, str]], fixed: Iterable[tuple[str, str]]
+) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """Those of some edges that close no circle, and those that do; `fixed` edges are there already.
+
+    Edges outside of knots are all right together. Inside of one they are tried in their order.
+    """
+    wanted, there = list(dict.fromkeys(edges)), set(fixed)
+    knots = knotted([*wanted, *there])
+    right: set[tuple[str, str]] = set()
+    wrong: set[tuple[str, str]] = set()
+    order = _Order(edge for edge in there if knots.get(edge[0], -1) == knots.get(edge[1], -2))
+    for edge in wanted:
+        start, end = edge
+        inside = start in knots and knots[start] == knots.get(end)
+        if edge in there or not inside or order.add(start, end):
+            right.add(edge)
+        else:
+            wrong.add(edge)
+    return right, wrong
+
+
+class _Order:
+    """Nodes in an order in which every edge goes up, mended as edges come (the way of Pearce and Kelly)."""
+
+    def __init__(self, edges: Iterable[tuple[str, str]]) -> None:
+        self._place: dict[str, int] = {}
+        self._up: dict[str, set[str]] = {}
+        self._down: dict[str, set[str]] = {}
+        for start, end in edges:
+            self.add(start, end)
+
+    def add(self, start: str, end: str) -> bool:
+        """Add an edge, unless it closes a circle."""
+        for node in (end, start):
+            self._place.setdefault(node, len(self._place))
+        low, high = self._place[start], self._place[end]
+        if low >= high:  # the wrong way round: everything between the two is looked at
+            above = self._reach(end, self._up, lambda place: place <= low)
+            if start in above:
+                return False
+            below = self._reach(start, self._down, lambda place: place >= high)
+            moved = [*sorted(below, key=self._place.__getitem__), *sorted(above, key=self._place.__getitem__)]
+            places = sorted(self._place[node] for node in moved)
+            self._place.update(zip(moved, places, strict=True))
+        self._up.setdefault(start, set()).add(end)
+        self._down.setdefault(end, set()).add(start)
+        return True
+
+    def _reach(self, node: str, edges: Mapping[str, set[str]], within: Any) -> set[str]:
+        seen, todo = {node}, [node]
+        while todo:
+            for other in edges.get(todo.pop(), ()):
+                if other not in seen and within(self._place[other]):
+                    seen.add(other)
+                    todo.append(other)
+        return seen

@@ -1,0 +1,276 @@
+"""Compiling a contract's type hints into nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import msgspec
+
+from dgent.errors import SchemaError
+from dgent.model import ref
+from dgent.model.contract.node import (
+    Field,
+    Fixed,
+    Leaf,
+    Link,
+    Many,
+    Moment,
+    Node,
+    OneOf,
+    Record,
+    Table,
+    Tagged,
+    reach,
+    spell,
+)
+
+_SCALARS = (str, int, float, bool, NoneType, bytes, datetime, date, time, timedelta, UUID, Decimal)
+
+
+class Compiler:
+    """Makes nodes from type hints; each record once, so that a contract may contain itself."""
+
+    def __init__(self) -> None:
+        self.records: dict[Any, Record] = {}
+        self.hints: dict[Any, dict[str, Any]] = {}
+
+    def root(self, contract: Any) -> Record:
+        """The node of a whole contract."""
+        made = get_origin(contract) or contract
+        if not isinstance(made, type) or not dataclasses.is_dataclass(made):
+            raise SchemaError(
+                f"{contract!r} is no frozen dataclass", hint="a contract is a @dataclass(frozen=True)"
+            )
+        root = self._record(contract, made.__name__)
+        for record in self.records.values():
+            record.native = _takes(record.hint) is None
+            record.clocked = [
+                (name, field.node)
+                for name, field in record.fields.items()
+                if any(isinstance(node, Moment) for node in reach(field.node))
+            ]
+        return root
+
+    def _record(self, hint: Any, where: str) -> Record:
+        if hint in self.records:
+            return self.records[hint]
+        record = self.records[hint] = Record(hint)
+        if not record.made.__dataclass_params__.frozen:
+            raise SchemaError(
+                f"{where}: {record.made.__name__} is not frozen",
+                hint="write @dataclass(frozen=True)",
+                field=where,
+            )
+        hints = self._hints(hint, where)
+        for name, of in hints.items():
+            if isinstance(of, dataclasses.InitVar) or of is dataclasses.InitVar:
+                raise SchemaError(f"{where}.{name} is an InitVar, which cannot be read back", field=name)
+        for field in dataclasses.fields(record.made):
+            node = self._node(hints[field.name], f"{where}.{field.name}")
+            record.fields[field.name] = Field(node, _default(field))
+        record.below = [field.node for field in record.fields.values()]
+        return record
+
+    def _hints(self, hint: Any, where: str) -> dict[str, Any]:
+        if hint not in self.hints:
+            try:
+                self.hints[hint] = _resolved(hint)
+            except (NameError, TypeError, AttributeError) as error:
+                raise SchemaError(
+                    f"{where}: a type hint cannot be resolved: {error}",
+                    hint="define the types it names at the top of their module",
+                ) from None
+        return self.hints[hint]
+
+    def _node(self, hint: Any, where: str) -> Node:
+        hint = _unalias(hint)
+        origin = get_origin(hint)
+        if hint is Any:
+            return Node()
+        if origin is Annotated:
+            return self._annotated(hint, where)
+        if origin is Union or origin is UnionType:
+            return self._union(hint, where)
+        if ref.is_ref(hint):
+            return Link()
+        kind = origin or hint
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            return self._record(hint, where)
+        if kind in (tuple, list, frozenset, dict, Sequence, Mapping):
+            return self._container(kind, get_args(hint), hint, where)
+        return _leaf(hint, where)
+
+    def _annotated(self, hint: Any, where: str) -> Node:
+        inner, *notes = get_args(hint)
+        node = self._node(inner, where)
+        if isinstance(node, Record) or not any(isinstance(note, msgspec.Meta) for note in notes):
+            return node
+        if isinstance(node, Leaf):
+            return _leaf(hint, where)
+        if (reason := _takes(hint)) is not None:
+            raise SchemaError(f"{where}: {reason}", hint="put the constraint on its parts", field=where)
+        node.rule = hint
+        return node
+
+    def _container(self, kind: Any, args: tuple[Any, ...], hint: Any, where: str) -> Node:
+        if kind in (dict, Mapping):
+            key, item = args or (str, Any)
+            if _unalias(key) is not str:
+                raise SchemaError(f"{where}: the keys of {spell(hint)} must be str", field=where)
+            return Table(self._node(item, where))
+        if kind is tuple and args and args[-1] is not Ellipsis:
+            return Fixed(tuple(self._node(item, f"{where}.{i}") for i, item in enumerate(args)))
+        build = list if kind is Sequence else kind
+        return Many(self._node(args[0], where) if args else Node(), build)
+
+    def _union(self, hint: Any, where: str) -> Node:
+        members = list(dict.fromkeys(_members(hint)))
+        if Any in members:
+            return Node()
+        nullable = NoneType in members
+        nodes = {member: self._node(member, where) for member in members if member is not NoneType}
+        leaves = [member for member, node in nodes.items() if isinstance(node, Leaf)]
+        if len(leaves) == len(nodes):
+            return _leaf(Union[tuple(members)], where)  # noqa: UP007 - the members are known only now
+        kinds: dict[str, list[Node]] = {"object": [], "array": [], "scalar": []}
+        records = {member: node for member, node in nodes.items() if isinstance(node, Record)}
+        if records:
+            kinds["object"].append(
+                self._tagged(records, where) if len(records) > 1 else next(iter(records.values()))
+            )
+        if leaves:
+            kinds["scalar"].append(_leaf(Union[tuple(leaves)], where))  # noqa: UP007
+        for node in nodes.values():
+            if not isinstance(node, Leaf | Record):
+                kinds[_place(node)].append(node)
+        if any(len(found) > 1 for found in kinds.values()):
+            raise SchemaError(
+                f"{where}: the members of {spell(hint)} look alike when stored",
+                hint="use one of them, or dataclasses with a Literal field that tells them apart",
+                field=where,
+            )
+        return OneOf(nullable, {kind: found[0] for kind, found in kinds.items() if found})
+
+    def _tagged(self, records: dict[Any, Record], where: str) -> Tagged:
+        choices = [_tags(self._hints(member, where)) for member in records]
+        for tag in choices[0]:
+            named: dict[str, Record] = {}
+            for record, found in zip(records.values(), choices, strict=True):
+                named |= dict.fromkeys(found.get(tag, ()), record)
+            if all(tag in found for found in choices) and len(named) == sum(len(f[tag]) for f in choices):
+                return Tagged(tag, named)
+        names = " | ".join(record.made.__name__ for record in records.values())
+        raise SchemaError(
+            f"{where}: nothing tells the members of {names} apart",
+            hint='give each a field of the same name with its own value, such as kind: Literal["a"] = "a"',
+            field=where,
+        )
+
+
+def _resolved(hint: Any) -> dict[str, Any]:
+    """The type hints of a dataclass, with the parameters of generic classes filled in."""
+    made = get_origin(hint) or hint
+    scopes: dict[type, dict[Any, Any]] = {}
+    _bind(hint, {}, scopes)
+    out: dict[str, Any] = {}
+    for base in reversed(made.__mro__):
+        own = inspect.get_annotations(base)
+        if own:
+            try:
+                resolved = get_type_hints(base, include_extras=True)
+            except NameError:  # a class made inside a function may still name itself
+                resolved = get_type_hints(base, localns={made.__name__: made}, include_extras=True)
+            out |= {name: _filled(resolved[name], scopes.get(base, {})) for name in own}
+    return out
+
+
+def _bind(hint: Any, outer: dict[Any, Any], scopes: dict[type, dict[Any, Any]]) -> None:
+    made = get_origin(hint) or hint
+    args = [_filled(arg, outer) for arg in get_args(hint)]
+    scopes[made] = dict(zip(getattr(made, "__parameters__", ()), args, strict=False))
+    for base in made.__dict__.get("__orig_bases__", made.__bases__):
+        if (get_origin(base) or base) not in (Generic, object):
+            _bind(base, scopes[made], scopes)
+
+
+def _filled(hint: Any, scope: dict[Any, Any]) -> Any:
+    if isinstance(hint, TypeVar):
+        return scope.get(hint, hint.__bound__ or Any)
+    names = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
+    return hint[tuple(_filled(name, scope) for name in names)] if names else hint
+
+
+def _unalias(hint: Any) -> Any:
+    """What a NewType or a `type X = ...` stands for."""
+    while True:
+        if hasattr(hint, "__supertype__"):
+            hint = hint.__supertype__
+        elif type(hint).__name__ == "TypeAliasType":
+            hint = hint.__value__
+        else:
+            return NoneType if hint is None else hint
+
+
+def _members(hint: Any) -> Iterator[Any]:
+    """The members of a union, unions inside it opened up; any other type is its own only member."""
+    hint = _unalias(hint)
+    if get_origin(hint) in (Union, UnionType):
+        for member in get_args(hint):
+            yield from _members(member)
+    else:
+        yield hint
+
+
+def _bare(hint: Any) -> Iterator[Any]:
+    """The members of a union without their constraints."""
+    for member in _members(hint):
+        if get_origin(member) is Annotated:
+            yield from _bare(get_args(member)[0])
+        else:
+            yield member
+
+
+def _leaf(hint: Any, where: str) -> Leaf:
+    scalars = list(_bare(hint))
+    for scalar in scalars:
+        known = scalar in _SCALARS or (isinstance(scalar, type) and issubclass(scalar, Enum))
+        if not known and get_origin(scalar) is not Literal:
+            fix = "use frozenset" if (get_origin(scalar) or scalar) is set else "use what JSON can hold"
+            message = f"{where}: {spell(scalar)} is not a type a contract may have"
+            raise SchemaError(message, hint=fix, field=where)
+    if (reason := _takes(hint)) is not None:
+        raise SchemaError(f"{where}: {reason}", field=where)
+    return Moment(hint) if datetime in scalars else Leaf(hint)
+
+
+def _takes(hint: Any) -> str | None:
+    """None when msgspec can convert to this type, and its reason when it cannot."""
+    try:
+        msgspec.json.Decoder(hint, dec_hook=ref.decode_hook)
+    except Exception as error:
+        return str(error)
+    return None
+
+
+def _tags(hints: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The fields whose hint is a Literal of texts."""
+    found = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+    return {name: values for name, values in found.items() if all(isinstance(v, str) for v in values)}
+
+
+def _place(node: Node) -> str:
+    return "object" if isinstance(node, Table) else "scalar" if isinstance(node, Link) else "array"
+
+
+def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
+    if field.default is not dataclasses.MISSING:
+        return lambda: field.default
+    return None if field.default_factory is dataclasses.MISSING else field.default_factory

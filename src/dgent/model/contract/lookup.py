@@ -1,0 +1,216 @@
+"""How queries see data under a contract: which paths there are, defaults filled in, decimals as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from dgent import codec
+from dgent.errors import QueryError
+from dgent.model import ref
+from dgent.model.contract.node import Choice, Field, Fixed, Leaf, Link, Many, Node, Record, Table, reach
+from dgent.model.contract.scalar import KINDS, Kind, value_of
+from dgent.model.path import EACH, MISSING, Path, read, text
+from dgent.model.where import Condition, Negated, Part, is_map, refusal
+
+_REMEMBERED = 1024  # paths: a map has as many as callers care to ask for
+
+Defaults = tuple[Any, ...] | None
+"""What a missing value may be read as; None when that depends on the record."""
+
+
+class Lookup:
+    """A contract as queries use it."""
+
+    def __init__(self, root: Record, label: str) -> None:
+        self._root, self._label = root, label
+        nodes = list(reach(root))
+        own = {node for node in nodes if _kind_of(node) is not None or _optional(node)}
+        self._active = {node for node in nodes if not own.isdisjoint(reach(node))}
+        # Of each record: the fields with a default, and those whose data is looked into.
+        self._records = {
+            node: (
+                frozenset(name for name, field in node.fields.items() if field.default is not None),
+                tuple((name, each.node) for name, each in node.fields.items() if each.node in self._active),
+            )
+            for node in nodes
+            if isinstance(node, Record)
+        }
+        self._top = self._records[root]
+        self._made: dict[int, Any] = {}  # defaults by their field, made when a record lacks one
+        self._found: dict[Path, tuple[Kind | None, Defaults]] = {}
+        self._checked: set[Path] = set()
+
+    # -- data -----------------------------------------------------------------------------
+
+    def see(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The data with defaults for what is missing, and values for the texts that stand for them."""
+        # Runs for each record that is compared, and mostly there is nothing to do.
+        optional, deep = self._top
+        return data if not deep and optional <= data.keys() else self._see_record(self._root, data)
+
+    def _see(self, node: Node, data: Any) -> Any:
+        if node not in self._active:
+            return data
+        if isinstance(node, Record):
+            return self._see_record(node, data) if is_map(data) else data
+        if isinstance(node, Choice):
+            picked = node.pick(data)
+            return data if picked is None else self._see(picked, data)
+        if isinstance(node, Leaf):
+            kind = _kind_of(node)
+            return data if kind is None else value_of(kind, data)
+        if isinstance(node, Table) and is_map(data):
+            return {key: self._see(node.item, item) for key, item in data.items()}
+        if isinstance(node, Many) and isinstance(data, list):
+            return [self._see(node.item, item) for item in data]
+        if isinstance(node, Fixed) and isinstance(data, list) and len(data) == len(node.below):
+            return [self._see(below, item) for below, item in zip(node.below, data, strict=True)]
+        return data
+
+    def _see_record(self, record: Record, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        optional, deep = self._records[record]
+        changed: dict[str, Any] = {}
+        if not optional <= data.keys():
+            for name in optional - data.keys():
+                made = self._default(record.fields[name])
+                if made is not MISSING:
+                    changed[name] = self._see(record.fields[name].node, made)
+        for name, node in deep:
+            if name in data and (seen := self._see(node, data[name])) is not data[name]:
+                changed[name] = seen
+        return {**data, **changed} if changed else data
+
+    def _default(self, field: Field) -> Any:
+        """A default as it would be stored; MISSING for one that is made anew each time, such as an id."""
+        found = self._made.get(id(field), ...)
+        if found is ...:
+            assert field.default is not None
+            try:
+                found, again = (codec.plain(field.default(), enc_hook=ref.encode_hook) for _ in range(2))
+                found = found if codec.canonical(found) == codec.canonical(again) else MISSING
+            except Exception:  # a factory that fails gives no record a value
+                found = MISSING
+            self._made[id(field)] = found
+        return found
+
+    # -- paths ----------------------------------------------------------------------------
+
+    def kind(self, path: Path) -> Kind | None:
+        """What the texts at a path stand for."""
+        return self.at(path)[0]
+
+    def defaults(self, path: Path) -> Defaults:
+        """What a value that is missing at a path may be read as; empty when it stays missing."""
+        return self.at(path)[1]
+
+    def at(self, path: Path) -> tuple[Kind | None, Defaults]:
+        """Both at once."""
+        found = self._found.get(path)
+        if found is None:
+            if len(self._found) > _REMEMBERED:
+                self._found.clear()
+            kinds = {_kind_of(node) for node in self._nodes(path)} - {None}
+            found = self._found[path] = next(iter(kinds), None), self._defaults(path)
+        return found
+
+    def _defaults(self, path: Path) -> Defaults:
+        field = self._root.fields.get(path[0])
+        if len(path) == 1 and field is not None and field.default is not None:
+            made = self._default(field)
+            return () if made is MISSING else (self._see(field.node, made),)
+        for place, segment in enumerate(path):
+            for node in self._nodes(path[:place]):
+                found = node.fields.get(segment) if isinstance(node, Record) else None
+                if found is not None and found.default is not None and self._gives(found, path[place + 1 :]):
+                    return None
+        return ()
+
+    def _gives(self, field: Field, below: Path) -> bool:
+        """Whether the default of a field may have a value at a path below it; an empty map has none."""
+        made = self._default(field)
+        if made is MISSING:
+            return False
+        return EACH in below or read(made, below) is not MISSING
+
+    def check(self, parts: tuple[Part, ...], order: Path | None) -> None:
+        """Refuse conditions and an order that no record of the contract can have."""
+        if order is not None:
+            self._check_path("order_by", order)
+        for part in parts:
+            if isinstance(part, Condition):
+                self._check_path("where", part.path)
+                self._check_operand(part)
+            else:
+                self.check((part.part,) if isinstance(part, Negated) else part.parts, None)
+
+    def _check_path(self, field: str, path: Path) -> None:
+        if path in self._checked:
+            return
+        for place in range(1, len(path) + 1):
+            if not self._nodes(path[:place]):
+                raise self._unknown(field, path[:place])
+        if len(self._checked) < _REMEMBERED:
+            self._checked.add(path)
+
+    def _unknown(self, field: str, path: Path) -> QueryError:
+        above = [node for node in self._nodes(path[:-1]) if isinstance(node, Record)]
+        names = ", ".join(dict.fromkeys(name for node in above for name in node.fields))
+        hint = f"its fields are {names}" if names else f"nothing is below {text(path[:-1])}"
+        return refusal(field, f"names {text(path)}, which {self._label} does not have", hint)
+
+    def _check_operand(self, condition: Condition) -> None:
+        """A map where the contract has none: most likely an operator without its `$`."""
+        if condition.op not in ("$eq", "$ne") or type(condition.value) is not dict:
+            return
+        if all(isinstance(node, Leaf | Link | Many | Fixed) for node in self._nodes(condition.path)):
+            raise refusal(
+                "where",
+                f"compares {text(condition.path)} with a map, and {self._label} has none there",
+                "operators start with $, as in $gte",
+            )
+
+    def _nodes(self, path: Path) -> list[Node]:
+        """The places of the contract that a path may lead to."""
+        here = _opened(self._root)
+        for segment in path:
+            here = [node for above in here for node in _below(above, segment)]
+        return here
+
+
+def _opened(node: Node) -> list[Node]:
+    """The node, or for a union its members."""
+    return [each for below in node.below for each in _opened(below)] if isinstance(node, Choice) else [node]
+
+
+def _below(node: Node, segment: str) -> list[Node]:
+    if isinstance(node, Record):
+        return _opened(node.fields[segment].node) if segment in node.fields else []
+    if isinstance(node, Table):
+        return _opened(node.item)
+    if isinstance(node, Many | Fixed):
+        if segment != EACH and not (segment.isascii() and segment.isdigit()):
+            return []
+        if isinstance(node, Many):
+            return _opened(node.item)
+        inside = node.below if segment == EACH else node.below[int(segment) : int(segment) + 1]
+        return [each for below in inside for each in _opened(below)]
+    return [node] if type(node) is Node else []
+
+
+def _kind_of(node: Node) -> Kind | None:
+    if not isinstance(node, Leaf):
+        return None
+    return next((KINDS[part] for part in _parts(node.hint) if part in KINDS), None)
+
+
+def _parts(hint: Any) -> list[Any]:
+    """A type and everything inside it: the members of a union, what is annotated."""
+    return [
+        hint,
+        *(part for arg in get_args(hint) if isinstance(arg, type) or get_args(arg) for part in _parts(arg)),
+    ]
+
+
+def _optional(node: Node) -> bool:
+    return isinstance(node, Record) and any(field.default is not None for field in node.fields.values())

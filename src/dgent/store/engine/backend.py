@@ -1,0 +1,388 @@
+"""The backend contract over a kernel: what every engine shares that has one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from dgent import ids as ids_
+from dgent.errors import Corrupt, HistoryGone, NotFound, Unsupported
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store.backend import (
+    KINDS,
+    STORED,
+    BackendStats,
+    Change,
+    Commit,
+    Committed,
+    Compacted,
+    Declaration,
+    Declared,
+    Forgotten,
+    Guard,
+    Keep,
+    Page,
+    Rank,
+    Reverted,
+    SchemaStats,
+    Version,
+    View,
+)
+from dgent.store.engine import prune, read
+from dgent.store.engine.catalog import REF, T_MIN, StreamName, field_stream, high, known, low
+from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
+from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
+from dgent.store.engine.guard import check_guard
+from dgent.store.engine.kernel import FORGET, QUIET, SAME, Reading, Scan
+from dgent.store.engine.row import Row, datum_of
+
+
+def reverted(reading: Reading, seq: int) -> list[Reverted]:
+    """For each record that a commit changed: what it was before, and where it stands now.
+
+    Records that are neither on the feed nor in the history, such as heartbeats, are left out.
+    """
+    read.check_floor(reading, max(seq - 1, 0))
+    logged = reading.logged(seq)
+    if logged is None:
+        raise NotFound(f"there is no commit {seq}", seq=seq)
+    if any(code & ~QUIET == FORGET for code, _, _ in logged.ops):
+        raise Unsupported(f"commit {seq} forgot records for good", hint=f"it is of kind {KINDS[logged.kind]}")
+    found = []
+    for code, dk, rev in logged.ops:
+        if code == SAME:
+            continue
+        head = reading.row(dk)
+        if head is None:
+            raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
+        before = None if rev == 1 else read.version(reading, head, rev - 1)
+        if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
+            if code & QUIET and _keeps_none(reading, head):
+                continue  # a sign of life: what it was is of no use to anybody
+            raise HistoryGone(f"{head.id!r} before commit {seq} is no longer kept", id=head.id, seq=seq)
+        datum = datum_of(before, reading.name) if before is not None and before.live else None
+        if datum is not None and datum.problem is not None:
+            raise Corrupt(datum.problem, id=head.id, seq=seq)
+        found.append(Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum))
+    return found
+
+
+def _keeps_none(reading: Reading, row: Row) -> bool:
+    state = reading.state(reading.name(row.schema))
+    return state is not None and state.history == "none"
+
+
+R = TypeVar("R")
+
+INLINE_IDS = 32  # up to so many point reads are a short read
+BATCH = 20_000  # entries removed by one statement
+
+
+class KernelBackend(ABC):
+    """A backend over a kernel; an engine says where reads and writes run."""
+
+    name: str
+    priority: int
+    epoch: bytes
+    remains = ""  # where bytes of forgotten records may be that the engine cannot reach
+
+    @abstractmethod
+    async def _read(self, work: Callable[[Reading], R]) -> R:
+        """Run a read of one moment that may take long."""
+
+    async def _inline(self, work: Callable[[Reading], R]) -> R:
+        """Run a read of one moment that is short."""
+        return await self._read(work)
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Ledger], R]) -> R:
+        """Run work in a write transaction of its own."""
+
+    @abstractmethod
+    def _commit(self, prepared: Prepared, view: View) -> Awaitable[Committed]:
+        """Run a commit in a write transaction, maybe together with others."""
+
+    # -- commits --------------------------------------------------------------------------
+
+    async def commit(self, commit: Commit, view: View) -> Committed:
+        """Do all ops or none."""
+        return await self._commit(prepare(commit), view)
+
+    async def outcome(self, key: str) -> Committed | None:
+        """What a keyed commit came to, or None if it never happened."""
+        ids_.check_id(key, "key")
+
+        def work(reading: Reading) -> Committed | None:
+            logged = reading.keyed(key_bytes(key))
+            return None if logged is None else Ledger(reading).answer(logged)  # type: ignore[arg-type]
+
+        return await self._inline(work)
+
+    # -- reads ----------------------------------------------------------------------------
+
+    async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
+        """The live version, or the one at a seq."""
+        check_as_of(as_of)
+        return await self._inline(lambda reading: read.get(reading, id, as_of))
+
+    async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
+        """One answer for each id, read at one moment."""
+        check_as_of(as_of)
+        wanted = check_ids(ids)
+
+        def work(reading: Reading) -> list[Datum | None]:
+            return [read.look_up(reading, id, as_of) for id in wanted]
+
+        return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
+
+    async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
+        """The rank of each record in the order of time."""
+        wanted = check_ids(ids)
+
+        def work(reading: Reading) -> list[Rank | None]:
+            heads = [reading.head(id) for id in wanted]
+            return [None if row is None else Rank(row.dk, row.t if row.live else None) for row in heads]
+
+        return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
+
+    async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
+        """A page of matching records in order."""
+        check_as_of(as_of)
+        return await self._read(lambda reading: self._query(reading, query, view, as_of))
+
+    def _query(self, reading: Reading, query: Query, view: View, as_of: int | None) -> Page:
+        reading.refresh()
+        page = read.query(reading, query, view, as_of, self.epoch)
+        assert page is not None
+        return page
+
+    async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
+        """How many records match, ignoring limit, offset and cursor."""
+        check_as_of(as_of)
+
+        def work(reading: Reading) -> int:
+            reading.refresh()
+            return read.count(reading, query, view, as_of)
+
+        return await self._read(work)
+
+    async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
+        """Records whose declared refs hold this id, newest first."""
+        ids_.check_id(id)
+        check_limit(limit)
+
+        def work(reading: Reading) -> list[Datum]:
+            reading.refresh()
+            return read.referrers(reading, id, limit, view)
+
+        return await self._read(work)
+
+    async def ancestors(self, id: str, limit: int) -> list[Datum]:
+        """A record and what caused it, nearest first."""
+        ids_.check_id(id)
+        check_limit(limit)
+        short = min(limit, INLINE_IDS)
+        found = await self._inline(lambda reading: read.ancestors(reading, id, short))
+        if len(found) < short or short == limit:
+            return found
+        return await self._read(lambda reading: read.ancestors(reading, id, limit))
+
+    async def history(self, id: str, limit: int | None) -> list[Version]:
+        """The kept versions of a record, newest first."""
+        ids_.check_id(id)
+        check_limit(limit)
+
+        def work(reading: Reading) -> list[Version]:
+            reading.refresh()
+            return read.history(reading, id, limit)
+
+        return await self._read(work)
+
+    async def changes(self, since: int, limit: int) -> list[Change]:
+        """Commits after a seq, in order; HistoryGone if some were compacted away."""
+        check_seq(since, "since")
+        check_limit(limit)
+
+        def work(reading: Reading) -> list[Change]:
+            reading.refresh()
+            return read.changes(reading, since, limit)
+
+        return await self._read(work)
+
+    async def reverted(self, seq: int) -> list[Reverted]:
+        """What the records of a commit were before it."""
+        check_seq(seq, "seq")
+
+        def work(reading: Reading) -> list[Reverted]:
+            reading.refresh()
+            return reverted(reading, seq)
+
+        return await self._read(work)
+
+    async def validate(self, guard: Guard, view: View) -> int:
+        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        check_seq(guard.since, "since")
+
+        def work(reading: Reading) -> int:
+            seq, _ = reading.newest()
+            if seq != guard.since:
+                reading.refresh()
+                check_guard(reading, guard, view)
+            return seq
+
+        return await self._inline(work)
+
+    async def last_seq(self) -> int:
+        """The newest seq."""
+        return await self._inline(lambda reading: reading.newest()[0])
+
+    async def seq_at(self, moment: datetime) -> int:
+        """The newest seq committed at or before a time."""
+        at = check_moment(moment, "moment")
+
+        def work(reading: Reading) -> int:
+            reading.refresh()
+            return reading.seq_at(at)
+
+        return await self._inline(work)
+
+    async def versions(self, schema: str) -> dict[int, int]:
+        """How many live records there are of each stored version."""
+        ids_.check_name(schema, "schema")
+
+        def work(reading: Reading) -> dict[int, int]:
+            reading.refresh()
+            counts: dict[int, int] = {}
+            for row in _rows_of(reading, schema):
+                counts[row.sv] = counts.get(row.sv, 0) + 1
+            return dict(sorted(counts.items()))
+
+        return await self._read(work)
+
+    # -- declarations and upkeep ----------------------------------------------------------
+
+    async def declare(self, declaration: Declaration) -> Declared:
+        """Make a schema known to the store."""
+        return await self._write(lambda ledger: ledger.declare(declaration))
+
+    async def fill(self, schema: str, view: View) -> bool:
+        """Index one batch of old records; False when nothing is left to do."""
+        ids_.check_name(schema, "schema")
+        return await self._write(lambda ledger: prune.fill_step(ledger, schema, view))
+
+    async def drop_index(self, schema: str, path: str) -> None:
+        """Forget a declared index."""
+        ids_.check_name(schema, "schema")
+
+        def work(ledger: Ledger) -> None:
+            state = ledger.kernel.state(schema)
+            if state is None or path not in state.paths:
+                raise NotFound(f"{schema!r} has no index on {path!r}")
+            left = tuple(p for p in state.paths if p != path)
+            # Which fields have streams by tag depends on their place, so the rest is built again.
+            moved = tuple(p for p in left if state.paths.index(p) != left.index(p))
+            new = msgspec.structs.replace(state, paths=left, ready=(state.ready - {path}) - set(moved))
+            ledger.kernel.set_state(msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None))
+            # In the same transaction: declared again in between, the field would lose its new entries.
+            gone = field_stream(state, path).path
+            while ledger.kernel.drop_streams(state.number, lambda name: name.path != gone, BATCH):
+                pass
+
+        await self._write(work)
+
+    async def forget(
+        self,
+        ids: Sequence[str],
+        author: str,
+        room: str | None,
+        only_deleted: bool = False,
+        at_us: int | None = None,
+    ) -> Forgotten:
+        """Erase records and their history for good; with `only_deleted` those that are live stay."""
+        wanted = check_ids(ids)
+        ids_.check_name(author, "author")
+        seq, records, versions = await self._write(
+            lambda ledger: prune.forget(ledger, wanted, author, room, only_deleted, at_us)
+        )
+        # Also when nothing was found: an earlier call may have left the erasing undone.
+        return Forgotten(seq, records, versions, await self._erase_traces(), self.remains)
+
+    async def _erase_traces(self) -> bool:
+        """Make sure that no file holds forgotten bytes any more; True when that is certain."""
+        return True
+
+    async def compact(self, keep: Keep) -> Compacted:
+        """Apply a retention rule to the history, some records at a time."""
+        check_keep(keep)
+        versions = commits = 0
+        place: int | None = 0
+        while place is not None:
+            at = place
+            removed, trimmed, place = await self._write(
+                lambda ledger, at=at: prune.compact_step(ledger.kernel, keep, at)  # type: ignore[misc]
+            )
+            versions, commits = versions + removed, commits + trimmed
+
+        def floor(reading: Reading) -> int:
+            reading.refresh()
+            return reading.floor()
+
+        return Compacted(versions, commits, await self._inline(floor) + 1)
+
+    async def stats(self) -> BackendStats:
+        """What the store holds, and how it is."""
+
+        def work(reading: Reading) -> BackendStats:
+            reading.refresh()
+            names = sorted(state.name for state in reading.states())
+            schemas = tuple(_schema_stats(reading, name) for name in names)
+            return BackendStats(
+                self.name,
+                self._place(),
+                sum(schema.records for schema in schemas),
+                reading.newest()[0],
+                reading.floor() + 1,
+                self._size_bytes(),
+                schemas,
+                self._details(),
+            )
+
+        return await self._read(work)
+
+    def _place(self) -> str:
+        return self.name
+
+    def _size_bytes(self) -> int:
+        return 0
+
+    def _details(self) -> dict[str, Any]:
+        return {}
+
+
+def _rows_of(reading: Reading, schema: str) -> Any:
+    state = reading.state(schema)
+    base = None if state is None else reading.stream(StreamName(state.number, 0, "", ""))
+    if base is None:
+        return []
+    return (row for _, row in reading.walk(Scan(base, low(b""), high(b"")), False, False))
+
+
+def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
+    state = known(reading.state(schema))
+    base = reading.stream(StreamName(state.number, 0, "", ""))
+    records = 0 if base is None else reading.size(Scan(base, low(b""), high(b"")), 2**62)
+    return SchemaStats(
+        state.name,
+        records,
+        state.iv,
+        state.paths,
+        tuple(p for p in state.building if p != REF),
+        len(reading.lagging(state.number)),
+        tuple(sorted(state.seen)),
+        state.owner,
+    )

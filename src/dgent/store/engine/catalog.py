@@ -1,0 +1,286 @@
+"""What a store knows of its schemas, and which index streams a record stands in.
+
+A stream is a sorted run of `(key, t, dk)`. Every index of a store is such a stream:
+
+    (schema)              all records of a schema, by time
+    (schema, tag)         the ones with a tag, by time
+    (schema, @author)     by author, then time; likewise @source where one is set
+    (@parent)             over all schemas: by what caused it
+    (schema, @ref)        by what its declared refs hold
+    (schema, path)        by a declared field; by each item of a list, for a path that ends with `*`
+    (schema, tag, path)   by tag and field, for the first two declared fields
+
+Field streams describe records in the shape of the schema's newest registered version. A field whose
+texts stand for decimals, durations or times is in a stream of its own kind, in the order of those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dgent.errors import Corrupt, Denied
+from dgent.model import order, reserved
+from dgent.model import path as paths
+from dgent.model.contract.scalar import Kind, value_of
+from dgent.store.backend import Declaration
+
+AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
+PRODUCTS = 2  # this many declared fields get a stream for each tag as well
+UNLISTED = order.key(paths.MISSING)  # where a record stands in the stream of items of what is no list
+KEYS = 1  # before, an older program's records could get keys in the shape of its own version
+EMPTY = b""  # the `fk` of a row that stands in no field stream
+
+Position = tuple[bytes, int, int]
+Entry = tuple[int, bytes, int, int]
+T_MIN, T_MAX = -(2**63), 2**63 - 1
+
+_msgpack_keys = msgspec.msgpack.Decoder(dict[str, list[bytes]])
+
+
+class StreamName(NamedTuple):
+    """Which stream: schema number (0 for all), index version (0 for none), tag, and path or @field."""
+
+    schema: int
+    iv: int
+    tag: str
+    path: str
+
+
+class SchemaState(msgspec.Struct, frozen=True):
+    """A schema as the store knows it."""
+
+    name: str
+    number: int
+    iv: int = 0
+    paths: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    history: str | int = "all"
+    feed: bool = True
+    owner: str | None = None
+    digest: str = ""
+    ready: frozenset[str] = frozenset()
+    seen: frozenset[int] = frozenset()
+    fill: tuple[int, int] | None = None  # how far old records are indexed: (t, dk)
+    stale: bool = False  # streams that are no longer declared wait to be removed
+    kinds: dict[str, Kind] = {}  # what the texts at a declared field stand for
+    keys: int = 0  # which way of making keys built the streams
+
+    @property
+    def building(self) -> tuple[str, ...]:
+        """The declared fields that old records are not all indexed by."""
+        return tuple(p for p in (*self.paths, *((REF,) if self.refs else ())) if p not in self.ready)
+
+
+_states = msgspec.json.Decoder(SchemaState)
+
+
+def state_of(raw: bytes) -> SchemaState:
+    """A schema from its stored declaration."""
+    try:
+        return _states.decode(raw)
+    except (msgspec.DecodeError, TypeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"a stored schema declaration is damaged: {error}") from None
+
+
+def known(state: SchemaState | None) -> SchemaState:
+    """The state of a stored row's schema; Corrupt when the store does not know it."""
+    if state is None:
+        raise Corrupt("a stored row is of a schema that the store does not know", hint="restore a backup")
+    return state
+
+
+class Catalog:
+    """What is cached of a store's names, streams and schemas.
+
+    What is cached must fit the moment that is read, so readers of different moments share none.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what may have changed."""
+        self.generation += 1
+        self.version = -1
+        self.numbers: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        self.streams: dict[StreamName, int] = {}
+        self.states: dict[str, SchemaState] = {}
+        self.floor = 0
+        self.floor_at = 0
+        self.forgot = 0
+        self.salt = b""
+
+    def hash(self, id: str) -> bytes:
+        """What is kept of a forgotten id."""
+        return hashlib.blake2b(id.encode(), key=self.salt, digest_size=20).digest()
+
+    def seq_at(self, at: int, newest: int, time_by: Callable[[int], int | None]) -> int:
+        """The newest seq committed at or before a time.
+
+        `time_by` gives the time of the last commit up to a seq, or None when none of them is left.
+        """
+        if at < self.floor_at:
+            return self.floor - 1
+        first, last = self.floor, newest
+        while first < last:
+            middle = (first + last + 1) // 2
+            time = time_by(middle)
+            if time is None or time <= at:
+                first = middle
+            else:
+                last = middle - 1
+        return first
+
+    def copy(self) -> Catalog:
+        """Another one that knows the same, and may learn what this one must not."""
+        other = Catalog()
+        other.__dict__.update(self.__dict__)
+        other.numbers, other.names = dict(self.numbers), dict(self.names)
+        other.streams, other.states = dict(self.streams), dict(self.states)
+        return other
+
+
+def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
+    """The state after a declaration; the same object when nothing changes.
+
+    Declarations of one version add up. An older version than the newest known changes nothing. An
+    owner stays: whoever declares a schema without knowing its room must not open it to everyone.
+    """
+    owner = state.owner or reserved.OWNERS.get(state.name)
+    if wanted.owner is not None and owner is not None and wanted.owner != owner:
+        raise Denied(f"{state.name!r} belongs to the room {owner!r}, not to {wanted.owner!r}")
+    if wanted.version < state.iv:
+        return state
+    if wanted.version > state.iv:
+        fields, refs, kept = wanted.indexes, wanted.refs, frozenset[str]()
+        kinds = wanted.kinds
+    else:
+        fields = state.paths + tuple(p for p in wanted.indexes if p not in state.paths)
+        refs = state.refs + tuple(p for p in wanted.refs if p not in state.refs)
+        kept = state.ready if refs == state.refs else state.ready - {REF}
+        kinds = {p: kind for p, kind in {**wanted.kinds, **state.kinds}.items() if p in fields}
+        kept -= {p for p in fields if state.kinds.get(p) != kinds.get(p)}
+        if state.keys < KEYS and not state.seen <= {state.iv}:
+            kept = frozenset()
+    if empty:
+        kept = frozenset(fields) | ({REF} if refs else frozenset())
+    new = msgspec.structs.replace(
+        state,
+        iv=wanted.version,
+        paths=fields,
+        refs=refs,
+        ready=kept,
+        history=wanted.history,
+        feed=wanted.feed,
+        owner=state.owner if wanted.owner is None else wanted.owner,
+        digest=wanted.digest,
+        stale=state.stale
+        or (state.iv != 0 and not empty and (state.iv, state.kinds) != (wanted.version, kinds)),
+        kinds=kinds,
+        keys=KEYS,
+    )
+    if new.building and _indexing(new) != _indexing(state):
+        new = msgspec.structs.replace(new, fill=(T_MIN, 0))
+    return new
+
+
+def _indexing(state: SchemaState) -> tuple[Any, ...]:
+    """What the entries of a schema's records follow from."""
+    return state.paths, state.refs, state.iv, state.kinds, state.keys
+
+
+def field_stream(state: SchemaState, path: str, tag: str = "") -> StreamName:
+    """The stream of a declared field."""
+    kind = state.kinds.get(path)
+    return StreamName(state.number, state.iv, tag, f".{path}" if kind is None else f"={kind}.{path}")
+
+
+def is_declared(state: SchemaState, name: StreamName) -> bool:
+    """Whether a stream of a schema is one that its declarations have now."""
+    if name.iv == 0 or name.path == REF:
+        return name.iv in (0, state.iv)
+    return any(name == field_stream(state, path, name.tag) for path in state.paths)
+
+
+FieldKeys = dict[str, list[bytes]]
+
+
+def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
+    """The index keys of a record in the shape of the index."""
+    kinds = state.kinds
+    keys = {p: _keys(data, p, kinds.get(p)) for p in state.paths}
+    if state.refs:
+        # Whole, because a row carries them as what its refs hold; an entry takes the beginning.
+        keys[REF] = [order.key(id) for id in referred(state, data)]
+    return keys
+
+
+def _keys(data: Mapping[str, Any], path: str, kind: Kind | None) -> list[bytes]:
+    inside = paths.listed(path)
+    if inside is None:
+        return [_key(paths.read(data, paths.parse(path)), kind)]
+    found = paths.read(data, inside)
+    if isinstance(found, list):
+        return sorted({_key(item, kind) for item in found})
+    # `$contains` also looks into texts and maps: these stand where no item does, and are looked at.
+    return [UNLISTED] if isinstance(found, str | dict) else []
+
+
+def _key(value: Any, kind: Kind | None) -> bytes:
+    return order.index_key(value if kind is None else value_of(kind, value))[0]
+
+
+def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
+    """The ids that a record's declared refs hold."""
+    found: dict[str, None] = {}
+    for ref in state.refs:
+        for item in paths.every(data, paths.parse(ref)):
+            if isinstance(item, str):
+                found[item] = None
+    return list(found)
+
+
+def pack_keys(keys: FieldKeys) -> bytes:
+    """Index keys as the row carries them when its own data cannot give them."""
+    return msgspec.msgpack.encode(keys)
+
+
+def unpack_keys(raw: bytes) -> FieldKeys:
+    """The index keys a row carries."""
+    return _msgpack_keys.decode(raw) if raw else {}
+
+
+def number_key(number: int) -> bytes:
+    """The key of an author or source: exact, whatever its text."""
+    return number.to_bytes(6, "big")
+
+
+def low(key: bytes) -> Position:
+    """The first position that can have a key."""
+    return (key, T_MIN, T_MIN)
+
+
+def high(key: bytes) -> Position:
+    """The position after the last one that has a key."""
+    return (key + b"\x00", T_MIN, T_MIN)
+
+
+def after_text(prefix: str) -> str | None:
+    """The smallest text, by code points, above all that start with a prefix; None when there is none."""
+    trimmed = prefix.rstrip("\U0010ffff")
+    if not trimmed:
+        return None
+    following = ord(trimmed[-1]) + 1
+    return trimmed[:-1] + chr(0xE000 if following == 0xD800 else following)
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The smallest key above all that start with a prefix; None when there is none."""
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None

@@ -1,0 +1,555 @@
+"""The one way to change a store: check everything, then write everything.
+
+All checks of a commit come before its first write, so a refused commit leaves nothing behind and
+many commits can share one transaction without savepoints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dgent import clock, codec, ids
+from dgent.errors import (
+    InputError,
+    KeyReused,
+    NewerRecord,
+    VersionConflict,
+)
+from dgent.model import order, reserved
+from dgent.model import path as paths
+from dgent.store.backend import (
+    KINDS,
+    LIVE,
+    NEW,
+    Check,
+    Commit,
+    Committed,
+    Declaration,
+    Declared,
+    Op,
+    Put,
+    View,
+    Written,
+)
+from dgent.store.engine import owner
+from dgent.store.engine import row as rows
+from dgent.store.engine.catalog import (
+    AUTHOR,
+    EMPTY,
+    PARENT,
+    PRODUCTS,
+    REF,
+    SOURCE,
+    Entry,
+    FieldKeys,
+    SchemaState,
+    StreamName,
+    declared,
+    field_keys,
+    field_stream,
+    known,
+    number_key,
+    pack_keys,
+    unpack_keys,
+)
+from dgent.store.engine.check import check_commit, check_op, checked_declaration
+from dgent.store.engine.guard import check_guard
+from dgent.store.engine.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writing
+from dgent.store.engine.row import Draft, Row
+
+MAX_OPS = 1_000_000
+_NEW = (None, 0, NEW)  # what an op may expect that creates a record
+
+
+class Prepared(msgspec.Struct, frozen=True, gc=False):
+    """A commit made ready: encoded and checked as far as that goes without the store."""
+
+    commit: Commit
+    drafts: Sequence[Draft | None]
+    key: bytes | None
+    digest: bytes | None
+    size: int
+
+
+def prepare(commit: Commit) -> Prepared:
+    """Refuse what is wrong in itself and encode the rest, before the store is asked."""
+    drafts: list[Draft | None] = []
+    size = 0
+    check_commit(commit)
+    for op in commit.ops:
+        check_op(op)
+        if type(op) is Put:
+            made = rows.draft(op.datum, commit.author, op.plain)
+            size += len(made.data) + len(made.content or b"")
+            drafts.append(made)
+        else:
+            ids.check_id(op.id)
+            drafts.append(None)
+    if len(drafts) > 1:
+        _check_together(commit.ops)
+    if commit.key is None:
+        return Prepared(commit, drafts, None, None, size)
+    ids.check_id(commit.key, "key")
+    return Prepared(commit, drafts, key_bytes(commit.key), _digest(commit.ops, drafts), size)
+
+
+def _check_together(ops: Sequence[Op]) -> None:
+    if len(ops) > MAX_OPS:
+        raise InputError(f"a commit has at most {MAX_OPS} ops", hint="split it")
+    seen: set[str] = set()
+    for op in ops:
+        if op.id in seen:
+            raise InputError(f"the id {op.id!r} is in one commit twice", field="id")
+        seen.add(op.id)
+
+
+def key_bytes(key: str) -> bytes:
+    """An idempotency key as stored: a hash, so it holds no content."""
+    return hashlib.blake2b(key.encode(), digest_size=20).digest()
+
+
+def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
+    """What a keyed commit is about; the creation time is left out because a retry has another.
+
+    It is the hash of one JSON list, which is never made as a whole: a commit may be large.
+    """
+    digest = hashlib.blake2b(b"[", digest_size=16)
+    for number, (op, made) in enumerate(zip(ops, drafts, strict=True)):
+        if number:
+            digest.update(b",")
+        digest.update(codec.encode(_told(op, made)))
+    digest.update(b"]")
+    return digest.digest()
+
+
+def _told(op: Op, made: Draft | None) -> list[object]:
+    """What the digest of a commit covers of one op."""
+    if made is None:
+        return [type(op).__name__, op.id, op.expect]
+    body = codec.canonical(made.plain).decode()
+    content = hashlib.blake2b(made.content or b"").hexdigest()
+    extra = None if made.x is None else codec.canonical(codec.decode(made.x)).decode()
+    envelope = [made.id, made.schema, made.sv, made.author, made.source, made.parent, made.tags]
+    return ["Put", op.expect, *envelope, extra, body, content]
+
+
+class _Verdict(msgspec.Struct, frozen=True, gc=False):
+    """What one op will do: the stored head, and the draft to write, if any."""
+
+    op: Op
+    draft: Draft | None
+    head: Row | None
+    code: int
+
+
+class _Template(NamedTuple):
+    """The streams of records with one schema and one set of tags."""
+
+    timed: tuple[int, ...]
+    author: int
+    fields: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Ledger:
+    """Commits against one kernel; used only inside a write transaction."""
+
+    def __init__(self, kernel: Writing) -> None:
+        self.kernel = kernel
+        self._templates: dict[tuple[str, str], _Template] = {}
+        self._generation = -1
+
+    # -- a commit -------------------------------------------------------------------------
+
+    def commit(self, prepared: Prepared, view: View) -> Committed:
+        """Do all ops or raise; nothing is written before every check has passed."""
+        kernel, commit = self.kernel, prepared.commit
+        self._notice_changes()
+        if prepared.key is not None:
+            earlier = kernel.keyed(prepared.key)
+            if earlier is not None:
+                return self._repeat(earlier, prepared)
+        elif commit.guard is None and len(prepared.drafts) == 1:
+            done = self._put_new(commit, prepared.drafts[0])
+            if done is not None:
+                return done
+        verdicts = [
+            self._judge(op, made, commit) for op, made in zip(commit.ops, prepared.drafts, strict=True)
+        ]
+        if commit.guard is not None:
+            check_guard(kernel, commit.guard, view)
+        return self._write(prepared, verdicts)
+
+    def _put_new(self, commit: Commit, made: Draft | None) -> Committed | None:
+        """One new record of a schema that is known as it is: what most commits are, in few steps.
+
+        None when it is anything else, or is to be refused; nothing is written then.
+        """
+        kernel, op = self.kernel, commit.ops[0]
+        if made is None or op.expect not in _NEW or reserved.may_be_of_room(op.id):
+            return None
+        if kernel.head(op.id) is not None:
+            return None
+        state = kernel.state(made.schema)
+        if state is None or made.sv not in state.seen or (state.owner or commit.room) != commit.room:
+            return None
+        if op.expect == NEW or (state.owner is None and made.schema in reserved.OWNERS):
+            return None
+        if made.sv == state.iv:
+            keys = field_keys(state, made.plain)
+        elif state.paths or state.refs:
+            return None
+        else:
+            keys = {}
+        tip = kernel.tip
+        seq = tip.seq = tip.seq + 1
+        at = tip.at = commit_time(commit, tip.at)
+        tip.dk += 1
+        row = self._row(made, state, tip.dk, kernel.forgotten_rev(made.id) + 1, made.t, None)
+        entries = self._entries(row, made.tag_list, state, keys)
+        author = row.author if commit.author == made.author else kernel.make_number(commit.author)
+        kernel.insert((row,))
+        kernel.add_entries(entries)
+        ops = ((PUT if state.feed else PUT | QUIET, row.dk, row.rev),)
+        kind = KINDS.index(commit.kind)
+        kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
+        return Committed(seq, (Written(row.id, row.rev, seq, True),))
+
+    def _notice_changes(self) -> None:
+        """Forget which streams records stand in when declarations or streams have changed."""
+        if self._generation != self.kernel.generation:
+            self._templates.clear()
+            self._generation = self.kernel.generation
+
+    def _judge(self, op: Op, made: Draft | None, commit: Commit) -> _Verdict:
+        head = self.kernel.head(op.id)
+        live = head is not None and head.live == 1
+        expect = op.expect
+        if expect is not None:
+            rev = head.rev if live and head is not None else 0
+            if not self._is_as_expected(op, rev, head) and not (
+                expect == 0 and owner.is_foreign(self.kernel, op.id, head, commit.room)
+            ):
+                raise _mismatch(op.id, expect, rev)
+        if type(op) is Check:
+            return _Verdict(op, None, head, SAME)
+        owner.check_owner(self.kernel, op.id, head, made, commit.room)
+        if made is None:
+            return _Verdict(op, None, head, DELETE if live else SAME)
+        if head is None or not live:
+            return _Verdict(op, made, head, PUT)
+        self._check_newer(op.id, head, made, commit)
+        return _Verdict(op, made, head, SAME if self._equal(head, made) else PUT)
+
+    def _is_as_expected(self, op: Op, rev: int, head: Row | None) -> bool:
+        if op.expect == LIVE:
+            return rev > 0
+        if op.expect == NEW:
+            return head is None and not self.kernel.forgotten_rev(op.id)
+        return rev == op.expect
+
+    def _check_newer(self, id: str, head: Row, made: Draft, commit: Commit) -> None:
+        if commit.kind == "undo" or commit.at_us is not None:
+            return
+        if made.sv < head.sv and self.kernel.name(head.schema) == made.schema:
+            raise NewerRecord(
+                f"{id!r} is stored as version {head.sv} of {made.schema!r}, newer than {made.sv}",
+                id=id,
+            )
+
+    def _equal(self, head: Row, made: Draft) -> bool:
+        name = self.kernel.name
+        try:
+            return (
+                head.sv == made.sv
+                and head.tags == made.tags
+                and head.parent == made.parent
+                and head.content == made.content
+                and codec.same(head.x or b"", made.x or b"")
+                and name(head.schema) == made.schema
+                and name(head.author) == made.author
+                and (None if head.source is None else name(head.source)) == made.source
+                and codec.same(head.data or b"{}", made.data)
+            )
+        except rows.DAMAGE:
+            return False  # what is damaged may be replaced
+
+    # -- writing --------------------------------------------------------------------------
+
+    def _write(self, prepared: Prepared, verdicts: Sequence[_Verdict]) -> Committed:
+        kernel, commit, tip = self.kernel, prepared.commit, self.kernel.tip
+        traceless = prepared.key is None or not commit.keep_idle
+        if traceless and all(verdict.code == SAME for verdict in verdicts):
+            return Committed(tip.seq, tuple(_unchanged(verdict) for verdict in verdicts))
+        seq = tip.seq = tip.seq + 1
+        # Commit times never go back, so a time can be turned into a seq by bisection.
+        tip.at = commit_time(commit, tip.at)
+        fresh: list[Row] = []
+        entries: list[Entry] = []
+        ops: list[LoggedOp] = []
+        written: list[Written] = []
+        for verdict in verdicts:
+            if verdict.code == SAME:
+                written.append(_unchanged(verdict))
+                if prepared.key is not None:
+                    # One entry for each op, so that a repetition gets the same answer.
+                    head = verdict.head
+                    ops.append((SAME, 0, 0) if head is None else (SAME, head.dk, head.rev))
+                continue
+            row, quiet = self._write_one(verdict, fresh, entries)
+            ops.append((verdict.code | quiet, row.dk, row.rev))
+            written.append(Written(row.id, row.rev, seq, True))
+        if fresh:
+            kernel.insert(fresh)
+        if entries:
+            kernel.add_entries(entries)
+        kernel.append(
+            Logged(
+                seq,
+                tip.at,
+                kernel.make_number(commit.author),
+                KINDS.index(commit.kind),
+                commit.note,
+                commit.of_seq,
+                ops,
+                prepared.key,
+                prepared.digest,
+            )
+        )
+        return Committed(seq, tuple(written))
+
+    def _write_one(self, verdict: _Verdict, fresh: list[Row], entries: list[Entry]) -> tuple[Row, int]:
+        op, made, head = verdict.op, verdict.draft, verdict.head
+        if made is None:
+            assert head is not None, "only a live record is deleted"
+            return self._bury_and_delete(head)
+        state = self._state_for(made)
+        row, keys = self._row_for(op, made, head, state)
+        quiet = 0 if state.feed else QUIET
+        if head is None:
+            entries.extend(self._entries(row, made.tag_list, state, keys))
+            fresh.append(row)
+        else:
+            self._replace(head, row, state, keys, made.tag_list)
+        if row.fk == EMPTY and row.fk is not None:
+            self.kernel.set_lag(state.number, row.dk, True)
+        return row, quiet
+
+    def _row_for(self, op: Op, made: Draft, head: Row | None, state: SchemaState) -> tuple[Row, FieldKeys]:
+        kernel, tip = self.kernel, self.kernel.tip
+        fk: bytes | None = None
+        keys: FieldKeys = {}
+        if state.paths or state.refs:
+            if made.sv == state.iv:
+                keys = field_keys(state, made.plain)
+            elif isinstance(op, Put) and op.indexed is not None and op.indexed.version == state.iv:
+                keys = field_keys(state, op.indexed.data)
+                fk = pack_keys(keys)
+            else:
+                # Nobody here can say where it stands: the writer is older than the index, or raw.
+                fk = EMPTY
+        if head is None:
+            tip.dk += 1
+            dk, rev, t = tip.dk, kernel.forgotten_rev(made.id) + 1, made.t
+        else:
+            # The time of creation belongs to the record, not to the version.
+            dk, rev, t = head.dk, head.rev + 1, head.t if head.live else made.t
+        return self._row(made, state, dk, rev, t, fk), keys
+
+    def _row(self, made: Draft, state: SchemaState, dk: int, rev: int, t: int, fk: bytes | None) -> Row:
+        kernel, tip = self.kernel, self.kernel.tip
+        return Row(
+            dk,
+            made.id,
+            rev,
+            tip.seq,
+            1,
+            t,
+            tip.at,
+            state.number,
+            made.sv,
+            kernel.make_number(made.author),
+            None if made.source is None else kernel.make_number(made.source),
+            made.parent,
+            made.tags,
+            0,
+            fk,
+            made.x,
+            made.data,
+            made.content,
+        )
+
+    def _replace(
+        self, head: Row, row: Row, state: SchemaState, keys: FieldKeys, tags: tuple[str, ...]
+    ) -> None:
+        kernel = self.kernel
+        new = set(self._entries(row, tags, state, keys))
+        old = set(self.entries_of(head)) if head.live else set()
+        kernel.remove_entries(old - new)
+        kernel.add_entries(list(new - old))
+        self._keep(head, row)
+        if head.fk == EMPTY and head.live:
+            kernel.set_lag(head.schema, head.dk, False)
+        kernel.replace(row)
+
+    def _bury_and_delete(self, head: Row) -> tuple[Row, int]:
+        kernel, tip = self.kernel, self.kernel.tip
+        state = kernel.state(kernel.name(head.schema))
+        kernel.remove_entries(self.entries_of(head))
+        if head.fk == EMPTY:
+            kernel.set_lag(head.schema, head.dk, False)
+        grave = head._replace(
+            rev=head.rev + 1, seq=tip.seq, live=0, at=tip.at, enc=0, fk=None, x=None, data=None, content=None
+        )
+        self._keep(head, grave)
+        kernel.replace(grave)
+        return grave, 0 if state is None or state.feed else QUIET
+
+    def _keep(self, head: Row, newer: Row) -> None:
+        state = self.kernel.state(self.kernel.name(head.schema))
+        history = "all" if state is None else state.history
+        if history == "none":
+            # Versions from before the policy may be differences from this one, so they go with it.
+            self.kernel.drop_past(head.dk, newer.rev)
+            return
+        self.kernel.bury(rows.packed(head, newer))
+        if type(history) is int:
+            self.kernel.drop_past(head.dk, newer.rev - history)
+
+    # -- index entries --------------------------------------------------------------------
+
+    def _state_for(self, made: Draft) -> SchemaState:
+        state = self.kernel.state(made.schema)
+        if state is None:
+            state = SchemaState(made.schema, self.kernel.make_number(made.schema))
+        if made.sv not in state.seen:
+            state = msgspec.structs.replace(state, seen=state.seen | {made.sv})
+            self.kernel.set_state(state)
+        return state
+
+    def entries_of(self, row: Row) -> list[Entry]:
+        """The entries a live stored row has now."""
+        self._notice_changes()
+        state = known(self.kernel.state(self.kernel.name(row.schema)))
+        try:
+            if row.fk is not None:
+                keys = unpack_keys(row.fk)
+            elif row.sv == state.iv and (state.paths or state.refs):
+                keys = field_keys(state, rows.data_of(row))
+            else:
+                keys = {}
+            tags = rows.tags_of(row)
+        except rows.DAMAGE:
+            # What it holds no longer tells where it stands; looking through the whole index does.
+            return self.kernel.entries_at(row.dk)
+        return self._entries(row, tags, state, keys)
+
+    def _entries(self, row: Row, tags: tuple[str, ...], state: SchemaState, keys: FieldKeys) -> list[Entry]:
+        template = self._templates.get((state.name, row.tags))
+        if template is None:
+            template = self._template(state, row.tags, tags)
+        t, dk = row.t, row.dk
+        entries = [(ix, b"", t, dk) for ix in template.timed]
+        entries.append((template.author, number_key(row.author), t, dk))
+        if keys:
+            for path, streams in template.fields:
+                for key in keys.get(path, ()):
+                    entries.extend([(ix, key[: order.CUT], t, dk) for ix in streams])
+        stream = self.kernel.make_stream
+        if row.source is not None:
+            entries.append((stream(StreamName(state.number, 0, "", SOURCE)), number_key(row.source), t, dk))
+        if row.parent is not None:
+            key = order.index_key(row.parent)[0]
+            entries.append((stream(StreamName(0, 0, "", PARENT)), key, t, dk))
+        return entries
+
+    def _template(self, state: SchemaState, text: str, tags: tuple[str, ...]) -> _Template:
+        stream, number, iv = self.kernel.make_stream, state.number, state.iv
+        timed = [stream(StreamName(number, 0, "", ""))]
+        timed += [stream(StreamName(number, 0, tag, "")) for tag in tags]
+        fields = []
+        for place, path in enumerate(state.paths):
+            streams = [stream(field_stream(state, path))]
+            if place < PRODUCTS and paths.listed(path) is None:
+                streams += [stream(field_stream(state, path, tag)) for tag in tags]
+            fields.append((path, tuple(streams)))
+        if state.refs:
+            fields.append((REF, (stream(StreamName(number, iv, "", REF)),)))
+        author = stream(StreamName(number, 0, "", AUTHOR))
+        template = _Template(tuple(timed), author, tuple(fields))
+        if len(self._templates) > 4096:
+            self._templates.clear()
+        self._templates[(state.name, text)] = template
+        return template
+
+    # -- answers --------------------------------------------------------------------------
+
+    def _repeat(self, earlier: Logged, prepared: Prepared) -> Committed:
+        if earlier.digest != prepared.digest:
+            raise KeyReused(
+                f"the key was used before, by commit {earlier.seq}, for other work", seq=earlier.seq
+            )
+        written = [
+            self._written(op.id, logged_op, earlier.seq)
+            for op, logged_op in zip(prepared.commit.ops, earlier.ops, strict=True)
+        ]
+        return Committed(earlier.seq, tuple(written), repeated=True)
+
+    def answer(self, logged: Logged) -> Committed:
+        """What a commit in the log was answered with, one entry for each op.
+
+        The log names no ids: an op on a record that never was, or is forgotten, has None.
+        """
+        found = [(op, self.kernel.row(op[1])) for op in logged.ops]
+        written = [self._written(None if row is None else row.id, op, logged.seq) for op, row in found]
+        return Committed(logged.seq, tuple(written))
+
+    def _written(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
+        code, dk, rev = logged_op
+        if code != SAME:
+            return Written(id, rev, seq, True)
+        # It changed nothing, so the answer named the commit that had made the version.
+        row = self.kernel.row(dk)
+        versions = [] if row is None else [row, *self.kernel.past(dk)]
+        made = next((version.seq for version in versions if version.rev == rev), 0)
+        return Written(id, rev, made, False)
+
+    # -- declarations ---------------------------------------------------------------------
+
+    def declare(self, wanted: Declaration) -> Declared:
+        """Make a schema known to the store."""
+        kernel, wanted = self.kernel, checked_declaration(wanted)
+        state = kernel.state(wanted.name)
+        if state is None:
+            state = SchemaState(wanted.name, kernel.make_number(wanted.name))
+        new = declared(state, wanted, empty=not state.seen)
+        if new != state or kernel.state(wanted.name) is None:
+            kernel.set_state(new)
+            self._templates.clear()
+        disputed = state.iv == wanted.version and state.digest != wanted.digest
+        return Declared(new.fill is not None or new.stale, disputed)
+
+
+def commit_time(commit: Commit, last: int) -> int:
+    """When a commit is made, in microseconds: never before the one before it."""
+    return max(clock.now_us() if commit.at_us is None else commit.at_us, last)
+
+
+def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:
+    if expect == NEW:
+        message = f"{id!r} is or was the id of a record"
+    elif rev == 0:
+        message = f"{id!r} does not exist" + ("" if expect == LIVE else f" at rev {expect}")
+    elif expect == 0:
+        message = f"{id!r} exists already, at rev {rev}"
+    else:
+        message = f"{id!r} is at rev {rev}, not {expect}"
+    return VersionConflict(message, id=id, expected=expect, actual=rev)
+
+
+def _unchanged(verdict: _Verdict) -> Written:
+    head = verdict.head
+    return Written(verdict.op.id, head.rev if head else 0, head.seq if head else 0, False)

@@ -1,0 +1,78 @@
+"""What the embedded engines share: a kernel in this process that answers without waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TypeVar
+
+from dgent.errors import Busy
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.store.backend import Page, View
+from dgent.store.engine import read
+from dgent.store.engine.backend import KernelBackend
+from dgent.store.engine.check import check_as_of
+from dgent.store.engine.kernel import Reading
+
+R = TypeVar("R")
+
+INLINE_ROWS = 100  # up to so many rows are read on the event loop
+
+
+class EmbeddedBackend(KernelBackend):
+    """A backend whose kernel is called directly: short reads are done where they are asked for."""
+
+    @abstractmethod
+    def _read_now(self, work: Callable[[Reading], R]) -> R:
+        """Run a short read of one moment on this thread."""
+
+    @abstractmethod
+    def get_now(self, id: str, lazy: bool = False) -> Datum | None:
+        """The live version, read on this thread without an event loop."""
+
+    async def _inline(self, work: Callable[[Reading], R]) -> R:
+        """Run a short read on the loop's thread, unless it would have to wait for someone."""
+        try:
+            return self._read_now(work)
+        except Busy:
+            return await self._read(work)
+
+    async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
+        """The live version, or the one at a seq."""
+        if as_of is None:
+            try:
+                return self.get_now(id, lazy)
+            except Busy:
+                pass  # the read below waits on another thread
+        return await super().get(id, as_of, lazy)
+
+    async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
+        """A page of matching records in order."""
+        check_as_of(as_of)
+        short = as_of is None and query.limit is not None and query.limit + query.offset <= INLINE_ROWS
+        if short:
+            try:
+                page = self._read_now(lambda reading: self._short_query(reading, query, view))
+            except Busy:
+                page = None  # the read below waits on another thread
+            if page is not None:
+                return page
+        return await super().query(query, view, as_of)
+
+    def _short_query(self, reading: Reading, query: Query, view: View) -> Page | None:
+        """The page, if an index gives exactly its rows; None when it could take long."""
+        reading.refresh()
+        return read.query(reading, query, view, None, self.epoch, only_short=True)
+
+
+async def wait_by_polling(newest: Callable[[], int], since: int, timeout_s: float, pause_s: float) -> int:
+    """Ask for the newest seq again and again until it passes `since` or time is up."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while True:
+        seq = newest()
+        left = deadline - asyncio.get_running_loop().time()
+        if seq > since or left <= 0:
+            return seq
+        await asyncio.sleep(min(pause_s, left))

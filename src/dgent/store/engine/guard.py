@@ -1,0 +1,39 @@
+"""Checking that what a transaction read is still so."""
+
+from __future__ import annotations
+
+from dgent.errors import TransactionConflict
+from dgent.store.backend import Guard, View
+from dgent.store.engine.kernel import FORGET, QUIET, SAME, Reading
+from dgent.store.engine.row import Row, datum_of
+
+
+def check_guard(reading: Reading, guard: Guard, view: View) -> None:
+    """Raise TransactionConflict when a commit after `guard.since` touched what the guard names.
+
+    The current version of each touched record is enough: one that stopped matching a query was in
+    its result, so its id is among the ids.
+    """
+    if guard.since < reading.floor():
+        raise TransactionConflict("the history this transaction relies on was compacted meanwhile")
+    touched: dict[int, int] = {}
+    for logged in reading.log(guard.since, None):
+        for code, dk, _rev in logged.ops:
+            if code & ~QUIET == FORGET:
+                raise TransactionConflict("records were forgotten while this transaction ran")
+            if code == SAME:
+                continue
+            touched[dk] = logged.seq
+    for dk, seq in touched.items():
+        head = reading.row(dk)
+        if head is None or head.id in guard.ids or _matches_any(reading, head, guard, view):
+            id = None if head is None else head.id
+            raise TransactionConflict(f"{id!r} was changed by commit {seq}", id=id, seq=seq)
+
+
+def _matches_any(reading: Reading, head: Row, guard: Guard, view: View) -> bool:
+    if not head.live or not guard.queries:
+        return False
+    datum = datum_of(head, reading.name)
+    shape = view.shape(datum)
+    return any(query.matches(datum, shape) for query in guard.queries)

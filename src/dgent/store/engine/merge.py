@@ -1,0 +1,231 @@
+"""Merge versions of one record that two copies wrote apart: three ways, field by field.
+
+What only one side changed is taken; what both sides changed alike is the same. What both changed
+differently is decided by the rule of the schema's room, or the later version counts and the field is
+disputed. A merge depends on the versions alone, so that every copy comes to the same result.
+
+Rooms bring their rules: the store asks for them by the schema's name, and imports the room only then.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+from dgent.model.datum import Datum
+from dgent.model.order import same
+
+_ROOMS = {"block": "dgent.blocks.history.merge", "cupboard": "dgent.cupboard.merge"}
+"""The modules with the rules of a room, by the first part of its schemas' names."""
+
+_UNDISPUTED = frozenset(("dgent.fork", "dgent.fork.base", "dgent.copy"))
+"""Schemas of dgent itself, of which the later version counts."""
+
+DELETED = "deleted"
+
+
+class Missing:
+    """The value of a field that is not there; only `MISSING` is one."""
+
+
+MISSING = Missing()
+
+
+class Merged(NamedTuple):
+    """What a merge came to: the version, None for a deletion, and the fields that both sides changed."""
+
+    version: Datum | None
+    disputed: tuple[str, ...] = ()
+
+
+class Tip(NamedTuple):
+    """A newest version of a record in one of several copies; `order` tells which is later."""
+
+    version: Datum | None
+    order: tuple[int, str]
+
+
+Resolve = Callable[[str, Any, Any, Any], Any]
+"""Decides about a field that both sides changed: path, base, left, right; MISSING leaves it disputed."""
+
+Rule = Callable[[Datum | None, Datum | None, Datum | None], Merged]
+"""Merges a version of the left with a later one of the right side; the first is what both began with."""
+
+
+class Settlement(Protocol):
+    """A merge while it is settled: what a room may ask, and how it changes records."""
+
+    @property
+    def touched(self) -> Mapping[str, set[str]]:
+        """The ids of the records that were read from lines, by schema."""
+
+    @property
+    def diverged(self) -> Mapping[str, Sequence[Tip]]:
+        """The newest versions of records that the room settles jointly, earliest first, by id."""
+
+    def get(self, id: str) -> Datum | None:
+        """The record as it is merged so far; None when there is none."""
+
+    def records(self, schema: str) -> Iterable[Datum]:
+        """All records of a schema as they are merged so far."""
+
+    def ids(self, prefix: str) -> list[str]:
+        """The ids with a prefix, also of deleted records."""
+
+    def put(self, versions: Mapping[str, Datum | None], disputed: Collection[str] = ()) -> None:
+        """Write versions (None deletes) that take effect together or not at all.
+
+        `disputed` are ids of those in which something of one side could not be merged.
+        """
+
+
+class Rules(NamedTuple):
+    """The rules of a room: one for each schema that needs one, the schemas it settles jointly, and how.
+
+    Records of `internal` schemas are nobody's to decide about, so they are never in dispute.
+    """
+
+    rules: Mapping[str, Rule]
+    joint: frozenset[str] = frozenset()
+    internal: frozenset[str] = frozenset()
+    settle: Callable[[Settlement], None] | None = None
+
+
+@cache
+def _room(name: str) -> Rules | None:
+    module = _ROOMS.get(name)
+    if module is None:
+        return None
+    found: Rules = importlib.import_module(module).RULES
+    return found
+
+
+def rules_of(schema: str) -> Rules | None:
+    """Return the rules of the room that a schema belongs to; None when it belongs to none."""
+    return _room(schema.partition(".")[0])
+
+
+def is_internal(schema: str) -> bool:
+    """Check whether records of a schema are never in dispute, because no user wrote them."""
+    rules = rules_of(schema)
+    return schema in _UNDISPUTED or (rules is not None and schema in rules.internal)
+
+
+def merge(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+    """Merge two versions of a record, the later one on the right; `base` is what both began with."""
+    schema = (right or left or base or _NOBODY).schema or ""
+    rules = rules_of(schema)
+    rule = None if rules is None else rules.rules.get(schema)
+    if rule is not None and all(each is None or each.schema == schema for each in (base, left, right)):
+        return rule(base, left, right)
+    if schema in _UNDISPUTED:
+        return Merged(right)
+    return merge_records(base, left, right)
+
+
+_NOBODY = Datum("nobody")
+_ATOMS = ("content", "source", "parent_id")
+
+
+def merge_records(
+    base: Datum | None,
+    left: Datum | None,
+    right: Datum | None,
+    resolve: Resolve = lambda path, base, left, right: MISSING,
+    ignored: Iterable[str] = (),
+) -> Merged:
+    """Merge two versions field by field; a change of `ignored` fields alone does not outlast a deletion."""
+    if left is None or right is None:
+        return _merge_deletion(base, left or right, frozenset(ignored))
+    if (left.schema, left.schema_version) != (right.schema, right.schema_version):
+        return _merge_atoms(base, left, right)
+    was = None if base is None or base.schema != right.schema else base
+    disputed: list[str] = []
+    data = merge_maps({} if was is None else was.data, left.data, right.data, resolve, disputed)
+    fields: dict[str, Any] = {"data": data}
+    for name in _ATOMS:
+        before = None if was is None else getattr(was, name)
+        fields[name] = _decide(name, before, getattr(left, name), getattr(right, name), resolve, disputed)
+    extra = merge_maps(_extra(was), _extra(left), _extra(right), resolve, disputed, "extra.")
+    tags = frozenset() if was is None else was.tags
+    return Merged(
+        right.replace(
+            **fields,
+            extra=extra or None,
+            tags=(left.tags & right.tags) | (left.tags - tags) | (right.tags - tags),
+            created_at=min(left.created_at, right.created_at),
+        ),
+        tuple(disputed),
+    )
+
+
+def merge_maps(
+    base: Mapping[str, Any],
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
+    resolve: Resolve,
+    disputed: list[str],
+    path: str = "",
+) -> dict[str, Any]:
+    """Merge maps key by key, maps in them likewise; paths of what both sides changed go to `disputed`."""
+    merged: dict[str, Any] = {}
+    for key in {**left, **right}:
+        was, one, other = (side.get(key, MISSING) for side in (base, left, right))
+        chosen = _decide(path + key, was, one, other, resolve, disputed)
+        if chosen is not MISSING:
+            merged[key] = chosen
+    return merged
+
+
+def _decide(path: str, base: Any, left: Any, right: Any, resolve: Resolve, disputed: list[str]) -> Any:
+    if same(left, right) or same(left, base):
+        return right
+    if same(right, base):
+        return left
+    chosen = resolve(path, base, left, right)
+    if chosen is not MISSING:
+        return chosen
+    if isinstance(left, dict) and isinstance(right, dict):
+        known = base if isinstance(base, dict) else {}
+        return merge_maps(known, left, right, resolve, disputed, path + ".")
+    disputed.append(path)
+    return right
+
+
+def merge_lists(base: Any, left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+    """Merge lists of texts as sets: what either side added, without what either side removed."""
+    known = base if isinstance(base, list | tuple) else ()
+    kept = [each for each in left if each in right or each not in known]
+    return kept + [each for each in right if each not in left and each not in known]
+
+
+def says_the_same(one: Datum | None, other: Datum | None, ignored: Iterable[str] = ()) -> bool:
+    """Check whether two versions say the same, whoever wrote them; fields of the data may be ignored."""
+    if one is None or other is None:
+        return one is other
+    left, right = ({k: v for k, v in each.data.items() if k not in ignored} for each in (one, other))
+    return same(left, right) and all(
+        getattr(one, name) == getattr(other, name) for name in (*_ATOMS, "tags", "schema", "schema_version")
+    )
+
+
+def _merge_deletion(base: Datum | None, kept: Datum | None, ignored: frozenset[str]) -> Merged:
+    """One side deleted the record: what the other changed since stays, and is disputed."""
+    if kept is None or (base is not None and says_the_same(base, kept, ignored)):
+        return Merged(None)
+    return Merged(kept, (DELETED,))
+
+
+def _merge_atoms(base: Datum | None, left: Datum, right: Datum) -> Merged:
+    """Records of two shapes have no fields in common: one of them counts as a whole."""
+    if base is not None and says_the_same(base, right):
+        return Merged(left)
+    if base is not None and says_the_same(base, left):
+        return Merged(right)
+    return Merged(right, ("data",))
+
+
+def _extra(datum: Datum | None) -> Mapping[str, Any]:
+    return {} if datum is None or datum.extra is None else datum.extra

@@ -1,0 +1,432 @@
+"""Choosing the streams that answer a query.
+
+A plan may give too many rows, never too few: what a stream does not prove, `Query.matches`
+decides row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dgent import clock
+from dgent.model import order
+from dgent.model import path as paths
+from dgent.model.contract.lookup import Lookup
+from dgent.model.contract.scalar import KINDS, Kind, is_exact, value_of
+from dgent.model.query import Query
+from dgent.model.where import Condition
+from dgent.store.backend import View
+from dgent.store.engine.catalog import (
+    AUTHOR,
+    PARENT,
+    PRODUCTS,
+    SOURCE,
+    T_MIN,
+    UNLISTED,
+    Position,
+    SchemaState,
+    StreamName,
+    after_prefix,
+    field_stream,
+    high,
+    low,
+    number_key,
+)
+from dgent.store.engine.kernel import Reading, Scan
+
+PROBE = 256  # streams shorter than this are simply read
+SORTABLE = 2048  # a range with fewer entries is read and sorted rather than walked past
+CHOICES = 64  # `$in` with more values is left to `matches`
+
+
+class Plan(NamedTuple):
+    """Which scans to read and what is left to do with their rows."""
+
+    scans: tuple[Scan, ...]
+    ordered: bool  # the scans run in the query's order, so reading can stop early
+    exact: bool  # every row matches; nothing is left to check
+    repeats: bool = False  # a row may come from two scans
+    prefix: str | None = None  # walk the ids instead of scans
+    lagging: tuple[int, ...] = ()  # schemas whose unindexed rows must be looked at too
+    lacking: tuple[Scan, ...] = ()  # rows without a field that the caller reads as a default
+    explain: str = ""
+
+
+class _Candidate(NamedTuple):
+    """A way to read one schema in time order, and the parts of the query it proves."""
+
+    label: str
+    streams: tuple[StreamName, ...]
+    keys: tuple[bytes, ...]
+    proves: frozenset[object]
+    by_field: bool = False
+    path: str | None = None  # the field, where a record without it may be in the answer all the same
+
+
+def make_plan(reading: Reading, query: Query, view: View) -> Plan:
+    """The plan for a query, judged by the sizes of the streams it could read."""
+    plan = _plan(reading, query, view)
+    # No index knows what a gate allows, so every row is looked at.
+    return plan if query.allow is None else plan._replace(exact=False)
+
+
+def _plan(reading: Reading, query: Query, view: View) -> Plan:
+    if query.parent is not None:
+        return _parent_plan(reading, query)
+    if query.prefix is not None:
+        small = reading.size_ids(query.prefix, PROBE) < PROBE
+        if small or not (query.tags or query.any_tags or query.author or query.source or query.where):
+            return Plan((), False, False, prefix=query.prefix, explain="id prefix")
+    if query.schema is None:
+        states = reading.states()
+    else:
+        state = reading.state(query.schema)
+        states = [] if state is None else [state]
+    if len(states) == 1:
+        return (
+            _direct_plan(reading, query, view, states[0]) or _Planner(reading, query, view, states[0]).plan()
+        )
+    parts = [_Planner(reading, query, view, state).plan() for state in states]
+    return Plan(
+        tuple(scan for part in parts for scan in part.scans),
+        all(part.ordered for part in parts),
+        all(part.exact for part in parts),
+        any(part.repeats for part in parts),
+        lagging=tuple(number for part in parts for number in part.lagging),
+        lacking=tuple(scan for part in parts for scan in part.lacking),
+        explain="; ".join(part.explain for part in parts),
+    )
+
+
+def _parent_plan(reading: Reading, query: Query) -> Plan:
+    stream = reading.stream(StreamName(0, 0, "", PARENT))
+    key, _ = order.index_key(query.parent)
+    scans = () if stream is None else (Scan(stream, *_bounds(key, query)),)
+    return Plan(scans, query.order_path is None, False, explain="parent")
+
+
+def _bounds(key: bytes, query: Query) -> tuple[Position, Position]:
+    """The part of one key's run that lies in the query's time window."""
+    first = low(key) if query.since is None else (key, clock.to_us(query.since), T_MIN)
+    last = high(key) if query.until is None else (key, clock.to_us(query.until), T_MIN)
+    return first, last
+
+
+def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState) -> Plan | None:
+    """The plan of the usual page: one schema, at most one tag, at most one declared field by its value.
+
+    `_Planner` would find the same; agents ask such queries all day, and there is nothing to weigh.
+    """
+    parts = query.filter.parts
+    if query.any_tags or len(query.tags) > 1 or len(parts) > 1 or query.order_path is not None:
+        return None
+    if query.author is not None or query.source is not None or query.prefix is not None:
+        return None
+    (tag,) = query.tags or ("",)
+    if not parts:
+        name, key = StreamName(state.number, 0, tag, ""), b""
+        label = "schema, tag" if tag else "schema"
+    else:
+        condition = parts[0]
+        if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
+            return None
+        path = paths.text(condition.path)
+        if (
+            path not in state.ready
+            or condition.path[-1] == paths.EACH
+            or (tag and path not in state.paths[:PRODUCTS])
+            or not _is_exact_index(state, view.lookup(state.name), condition, path)
+        ):
+            return None
+        (key,), sure = _equal_keys(condition, state.kinds.get(path))
+        if not sure:
+            return None
+        name = field_stream(state, path, tag)
+        label = "schema, tag, field" if tag else "schema, field"
+    stream = reading.stream(name)
+    scans = () if stream is None else (Scan(stream, *_bounds(key, query)),)
+    return Plan(scans, True, True, lagging=(state.number,) if parts else (), explain=label)
+
+
+def _fields_usable(state: SchemaState, view: View) -> bool:
+    """Field streams have the shape of version `iv`; a caller that sees another shape must not use them."""
+    known = view.version(state.name)
+    return known == state.iv if known is not None else state.seen <= {state.iv}
+
+
+def _is_exact_index(state: SchemaState, lookup: Lookup | None, condition: Condition, path: str) -> bool:
+    """Whether the index of a field has exactly the records with a value; `_Planner` weighs all else."""
+    kind, defaults = (None, ()) if lookup is None else lookup.at(condition.path)
+    if kind != state.kinds.get(path) or type(condition.value) in KINDS:
+        return False
+    return defaults is not None and not (defaults and order.same(defaults[0], condition.value))
+
+
+def _is_keyed(state: SchemaState, lookup: Lookup | None, condition: Condition) -> bool:
+    """Whether the keys of a field are those of the values that a condition compares."""
+    path = (*condition.path, paths.EACH) if condition.op == "$contains" else condition.path
+    kind = state.kinds.get(paths.text(path))
+    if kind != _kind(lookup, path):
+        return False
+    values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
+    if any(is_exact(value) and KINDS[type(value)] != kind for value in values):
+        return False
+    # A text is below another text, and a text that stands for a decimal is also below decimals.
+    return kind is None or condition.op in _BY_VALUE or not any(type(value) is str for value in values)
+
+
+_BY_VALUE = ("$eq", "$in", "$contains", "$exists", "$prefix")
+
+
+def _kind(lookup: Lookup | None, path: paths.Path) -> Kind | None:
+    """What the texts at a path stand for, as the caller sees them."""
+    return None if lookup is None else lookup.kind(path)
+
+
+def _may_default(lookup: Lookup | None, condition: Condition) -> bool:
+    """Whether a record without the field may pass, because the caller reads it as a default."""
+    defaults = () if lookup is None else lookup.defaults(condition.path)
+    return defaults is None or any(map(condition.holds, defaults))
+
+
+class _Planner:
+    """Plans a query for one schema."""
+
+    def __init__(self, reading: Reading, query: Query, view: View, state: SchemaState) -> None:
+        self.reading, self.query, self.state = reading, query, state
+        usable = _fields_usable(state, view)
+        self.lookup = lookup = view.lookup(state.name)
+        kinds = state.kinds
+        ready = [
+            p
+            for p in state.paths
+            if usable and p in state.ready and kinds.get(p) == _kind(lookup, paths.parse(p))
+        ]
+        self.ready = {p: state.paths.index(p) for p in ready if paths.listed(p) is None}
+        self.listed = {found: p for p in ready if (found := paths.listed(p)) is not None}
+        conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
+        self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
+        self.needs = self._needs()
+
+    def plan(self) -> Plan:
+        """The best of the candidates; one that proves everything needs no comparison."""
+        candidates = []
+        for candidate in self._candidates():
+            if self.needs <= candidate.proves and self.query.order_path is None:
+                return self._in_order(candidate)
+            candidates.append(candidate)
+        best, size = self._best(self._undominated(candidates))
+        if self.query.order_path is not None:
+            return self._ordered_by_field(best, size)
+        if size >= PROBE:
+            narrower = self._narrow_range()
+            if narrower is not None:
+                return narrower
+        return self._in_order(best)
+
+    def _in_order(self, best: _Candidate) -> Plan:
+        exact = self.needs <= best.proves
+        repeats = len(best.streams) > 1
+        lagging = self._lagging() if best.by_field else ()
+        lacking = self._lacking(best.path)
+        return Plan(
+            self._scans(best), True, exact, repeats, lagging=lagging, lacking=lacking, explain=best.label
+        )
+
+    def _needs(self) -> frozenset[object]:
+        """Every part of the query that some stream would have to prove."""
+        query = self.query
+        needs: set[object] = {("tag", tag) for tag in query.tags}
+        needs |= {part for part in ("any_tags", "author", "source", "prefix") if getattr(query, part)}
+        needs |= {id(part) for part in query.filter.parts}
+        return frozenset(needs)
+
+    def _candidates(self) -> Iterator[_Candidate]:
+        """Ways to read the schema in time order, the ones that usually prove most first."""
+        yield from self._field_candidates()
+        query, number = self.query, self.state.number
+        if query.any_tags:
+            streams = tuple(StreamName(number, 0, tag, "") for tag in sorted(query.any_tags))
+            yield _Candidate("schema, any tag", streams, (b"",), frozenset(["any_tags"]))
+        for field, name in (("author", AUTHOR), ("source", SOURCE)):
+            text = getattr(query, field)
+            if text is not None:
+                named = self.reading.number(text)
+                keys: tuple[bytes, ...] = () if named is None else (number_key(named),)
+                yield _Candidate(
+                    f"schema, {field}", (StreamName(number, 0, "", name),), keys, frozenset([field])
+                )
+        for tag in query.tags:
+            yield _Candidate(
+                "schema, tag", (StreamName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
+            )
+        yield _Candidate("schema", (StreamName(number, 0, "", ""),), (b"",), frozenset())
+
+    def _field_candidates(self) -> Iterator[_Candidate]:
+        query = self.query
+        for condition in self.conditions if self.listed else ():
+            if _may_default(self.lookup, condition):
+                continue  # a record without the list has no entry to find it by
+            if condition.op == "$contains" and condition.path in self.listed:
+                path = self.listed[condition.path]
+                name = field_stream(self.state, path)
+                key, _ = _index_key(condition.value, self.state.kinds.get(path))
+                # It proves nothing, as what is no list must be looked at; but none is narrower by that.
+                narrows = frozenset([("item", id(condition))])
+                yield _Candidate("schema, item", (name,), tuple(sorted({key, UNLISTED})), narrows, True)
+        for condition in self.conditions if self.ready else ():
+            path = paths.text(condition.path)
+            keys, sure = _equal_keys(condition, self.state.kinds.get(path))
+            if path not in self.ready or not keys:
+                continue
+            proves: frozenset[object] = frozenset([id(condition)]) if sure else frozenset()
+            lacks = path if _may_default(self.lookup, condition) else None
+            if lacks is not None or (UNLISTED in keys and self._has_defaults(condition.path)):
+                proves = frozenset([("default", id(condition))])  # narrows, but each row must be looked at
+            for tag in query.tags if self.ready[path] < PRODUCTS else ():
+                name = field_stream(self.state, path, tag)
+                yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True, lacks)
+            name = field_stream(self.state, path)
+            yield _Candidate("schema, field", (name,), keys, proves, True, lacks)
+
+    def _undominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
+        """Drop every candidate whose rows another one narrows further."""
+        kept = []
+        for place, mine in enumerate(candidates):
+            worse = any(
+                mine.proves < other.proves or (mine.proves == other.proves and later < place)
+                for later, other in enumerate(candidates)
+                if later != place
+            )
+            if not worse:
+                kept.append(mine)
+        return kept
+
+    def _best(self, candidates: list[_Candidate]) -> tuple[_Candidate, int]:
+        if len(candidates) == 1 and self.query.order_path is None and not self._ranges():
+            return candidates[0], 0
+        sized = [(self._size(candidate), place) for place, candidate in enumerate(candidates)]
+        size, place = min(sized)
+        return candidates[place], size
+
+    def _size(self, candidate: _Candidate) -> int:
+        return sum(self.reading.size(scan, PROBE) for scan in self._scans(candidate))
+
+    def _scans(self, candidate: _Candidate) -> tuple[Scan, ...]:
+        scans = []
+        for name in candidate.streams:
+            stream = self.reading.stream(name)
+            if stream is not None:
+                scans += [Scan(stream, *_bounds(key, self.query)) for key in candidate.keys]
+        return tuple(scans)
+
+    def _lagging(self) -> tuple[int, ...]:
+        return (self.state.number,)
+
+    def _has_defaults(self, path: paths.Path) -> bool:
+        """Whether a record without the field may be read as if it had it."""
+        return self.lookup is not None and self.lookup.defaults(path) != ()
+
+    def _lacking(self, path: str | None) -> tuple[Scan, ...]:
+        """The rows without a field, whatever their tags; each is looked at as the caller reads it."""
+        stream = None
+        if path is not None:
+            stream = self.reading.stream(field_stream(self.state, path))
+        return () if stream is None else (Scan(stream, low(UNLISTED), high(UNLISTED)),)
+
+    # -- ranges of a field ----------------------------------------------------------------
+
+    def _ranges(self) -> list[tuple[Condition, bytes, bytes]]:
+        found = []
+        for condition in self.conditions:
+            path = paths.text(condition.path)
+            bounds = _range_keys(condition, self.state.kinds.get(path))
+            if bounds is not None and path in self.ready:
+                found.append((condition, *bounds))
+        return found
+
+    def _narrow_range(self) -> Plan | None:
+        """A short range of a declared field, to be sorted, where the time-ordered streams are long."""
+        by_path: dict[str, tuple[bytes, bytes]] = {}
+        for condition, first, last in self._ranges():
+            path = paths.text(condition.path)
+            before = by_path.get(path, (b"", b"\xff"))
+            by_path[path] = (max(before[0], first), min(before[1], last))
+        for path, (first, last) in by_path.items():
+            scan = self._field_scan(path, first, last)
+            if scan is None:
+                return Plan((), False, False, lagging=self._lagging(), explain="schema, empty field")
+            if self.reading.size(scan, SORTABLE) < SORTABLE:
+                lacking = self._lacking(path if self._has_defaults(paths.parse(path)) else None)
+                lagging = self._lagging()
+                return Plan(
+                    (scan,), False, False, lagging=lagging, lacking=lacking, explain="schema, field range"
+                )
+        return None
+
+    def _field_scan(self, path: str, first: bytes, last: bytes) -> Scan | None:
+        tags = sorted(self.query.tags) if self.ready[path] < PRODUCTS else []
+        stream = self.reading.stream(field_stream(self.state, path, tags[0] if tags else ""))
+        return None if stream is None else Scan(stream, low(first), low(last))
+
+    def _ordered_by_field(self, best: _Candidate, size: int) -> Plan:
+        assert self.query.order_path is not None
+        path = paths.text(self.query.order_path)
+        lagging = self._lagging() if best.by_field else ()
+        few = Plan(
+            self._scans(best),
+            False,
+            self.needs <= best.proves,
+            len(best.streams) > 1,
+            lagging=lagging,
+            lacking=self._lacking(best.path),
+            explain=best.label + ", sorted",
+        )
+        if size < PROBE or path not in self.ready:
+            return few
+        lacks = path if self._has_defaults(self.query.order_path) else None
+        first, last = b"" if lacks is None else after_prefix(UNLISTED) or b"", b"\xff"
+        for condition, low_key, high_key in self._ranges():
+            if paths.text(condition.path) == path:
+                first, last = max(first, low_key), min(last, high_key)
+        scan = self._field_scan(path, first, last)
+        scans = () if scan is None else (scan,)
+        lacking = self._lacking(lacks)
+        return Plan(scans, True, False, lagging=self._lagging(), lacking=lacking, explain="field order")
+
+
+def _index_key(value: object, kind: Kind | None) -> tuple[bytes, bool]:
+    """The key of a value in a stream of a kind."""
+    return order.index_key(value if kind is None else value_of(kind, value))
+
+
+def _equal_keys(condition: Condition, kind: Kind | None) -> tuple[tuple[bytes, ...], bool]:
+    """The keys a condition allows when they are few, and whether having one proves it."""
+    if condition.op == "$eq":
+        values = (condition.value,)
+    elif condition.op == "$in" and 0 < len(condition.value) <= CHOICES:
+        values = condition.value
+    elif condition.op == "$exists" and condition.value is False:
+        return (order.key(paths.MISSING),), True
+    else:
+        return (), False
+    keyed = [_index_key(value, kind) for value in values]
+    # A key of full length may belong to a longer text that was cut.
+    sure = all(exact and len(key) < order.CUT for key, exact in keyed)
+    return tuple(sorted({key for key, _ in keyed})), sure
+
+
+def _range_keys(condition: Condition, kind: Kind | None) -> tuple[bytes, bytes] | None:
+    """The keys from and up to which a condition can hold, or None."""
+    if condition.op in ("$gt", "$gte"):
+        key, _ = _index_key(condition.value, kind)
+        return key, bytes((key[0] + 1,))
+    if condition.op in ("$lt", "$lte"):
+        key, _ = _index_key(condition.value, kind)
+        # Everything that was cut to this key may still be below the value.
+        return key[:1], key + b"\x00"
+    if condition.op == "$prefix":
+        key, _ = order.index_key(condition.value)
+        return key, after_prefix(key) or b"\xff"
+    return None

@@ -1,0 +1,231 @@
+"""Letting go of data: forgetting for good, retention of history, and indexing what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dgent import clock
+from dgent.errors import Denied
+from dgent.store.backend import EVERY_ROOM, KINDS, Keep, View
+from dgent.store.engine.catalog import (
+    EMPTY,
+    REF,
+    Entry,
+    SchemaState,
+    StreamName,
+    field_keys,
+    high,
+    is_declared,
+    known,
+    pack_keys,
+)
+from dgent.store.engine.commit import Ledger
+from dgent.store.engine.kernel import FORGET, Logged, Scan, Writing
+from dgent.store.engine.owner import owner_of_schema
+from dgent.store.engine.row import Row, datum_of
+
+FILL_BATCH = 2000
+STALE_BATCH = 20_000
+LOG_BATCH = 10_000
+KEY_DAYS_US = 7 * 24 * 3600 * 1_000_000
+
+
+def forget(
+    ledger: Ledger,
+    ids: Sequence[str],
+    author: str,
+    room: str | None,
+    only_deleted: bool = False,
+    at_us: int | None = None,
+) -> tuple[int, int, int]:
+    """Erase records and every trace of them; returns the seq, and how many records and versions."""
+    kernel = ledger.kernel
+    found = [row for row in map(kernel.head, dict.fromkeys(ids)) if row is not None]
+    rows = [row for row in found if not (only_deleted and row.live)]
+    for row in rows:
+        _check_owner(kernel, row, room)
+    if not rows:
+        return kernel.tip.seq, 0, 0
+    tip = kernel.tip
+    tip.seq += 1
+    tip.at = max(clock.now_us() if at_us is None else at_us, tip.at)
+    versions = erase_rows(ledger, rows)
+    ops = [(FORGET, row.dk, row.rev) for row in rows]
+    number = kernel.make_number(author)
+    kernel.append(Logged(tip.seq, tip.at, number, KINDS.index("forget"), None, None, ops, None, None))
+    return tip.seq, len(rows), versions
+
+
+def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
+    """Remove records and every trace of them, as of the newest seq; how many versions there were."""
+    kernel = ledger.kernel
+    schemas = {old.schema for row in rows for old in (row, *kernel.past(row.dk))}
+    entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
+    versions = kernel.erase(rows, _commits_about(kernel, {row.dk for row in rows}), kernel.tip.seq)
+    kernel.remove_entries(entries)
+    for row in rows:
+        kernel.set_lag(row.schema, row.dk, False)
+    for schema in schemas:
+        _drop_traces(kernel, schema)
+    return versions
+
+
+def _check_owner(kernel: Writing, row: Row, room: str | None) -> None:
+    owner = owner_of_schema(kernel, kernel.name(row.schema))
+    if owner is not None and room not in (owner, EVERY_ROOM):
+        raise Denied(f"{row.id!r} belongs to the room {owner!r}", id=row.id)
+
+
+def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
+    """The seqs of all commits that name some records; also those whose versions are no longer kept."""
+    found: list[int] = []
+    since = 0
+    while batch := kernel.log(since, LOG_BATCH):
+        found += [logged.seq for logged in batch if any(dk in dks for _, dk, _ in logged.ops)]
+        since = batch[-1].seq
+    return found
+
+
+def _drop_traces(kernel: Writing, schema: int) -> None:
+    """Drop what may hold texts of forgotten records: tags that no record has, and replaced indexes."""
+    state = known(kernel.state(kernel.name(schema)))
+
+    def wanted(name: StreamName) -> bool:
+        if not is_declared(state, name):
+            return False
+        stream = kernel.stream(name)
+        whole = None if stream is None else Scan(stream, (b"", -(2**63), 0), high(b"\xff"))
+        return not name.tag or (whole is not None and kernel.size(whole, 1) > 0)
+
+    while kernel.drop_streams(schema, wanted, STALE_BATCH):
+        pass
+    if state.stale:
+        kernel.set_state(msgspec.structs.replace(state, stale=False))
+
+
+def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, int | None]:
+    """Apply a retention rule to some records; removed versions and commits, and where to go on."""
+    batch = kernel.kept_after(after_dk, 500)
+    after = None if keep.after is None else clock.to_us(keep.after)
+    removed, floor = 0, 0
+    for dk in batch:
+        head = kernel.row(dk)
+        if head is None or (keep.schema is not None and kernel.name(head.schema) != keep.schema):
+            continue
+        spans = [*kernel.spans(dk), (head.rev, head.seq, head.at)]
+        below = _first_kept(spans, keep.versions, after)
+        if below > spans[0][0]:
+            removed += kernel.drop_past(dk, below)
+            # The last removed version was current until its successor came.
+            floor = max(floor, next(seq for rev, seq, _ in spans if rev >= below))
+    commits = 0
+    done = len(batch) < 500
+    if done and after is not None and keep.versions is None:
+        floor = max(floor, kernel.seq_at(after))
+    if keep.schema is not None:
+        # Others keep their history and the feed; whoever asks for what is gone here is told so.
+        floor = 0
+    if floor > kernel.floor():
+        commits = kernel.raise_floor(floor)
+    if done:
+        kernel.expire_keys(clock.now_us() - KEY_DAYS_US)
+    return removed, commits, None if done else batch[-1]
+
+
+def _first_kept(spans: list[tuple[int, int, int]], versions: int | None, after: int | None) -> int:
+    """The oldest rev that a rule keeps; both parts of a rule must agree to remove one."""
+    below = spans[-1][0]
+    if versions is not None:
+        below = min(below, spans[max(0, len(spans) - 1 - versions)][0])
+    if after is not None:
+        by_then = [rev for rev, _, at in spans if at <= after]
+        below = min(below, by_then[-1] if by_then else spans[0][0])
+    return below
+
+
+# -- indexing old records -----------------------------------------------------------------
+
+
+def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
+    """Index one batch of a schema's old records; False when nothing is left to do.
+
+    Two processes may fill at once: each batch starts where the stored mark stands, and writing an
+    entry twice changes nothing.
+    """
+    kernel = ledger.kernel
+    state = kernel.state(schema)
+    if state is None or (view.version(schema) != state.iv and state.fill is not None):
+        return False
+    if state.fill is not None:
+        return _fill_batch(ledger, state, view)
+    if state.stale:
+        more = kernel.drop_streams(state.number, lambda name: is_declared(state, name), STALE_BATCH)
+        if not more:
+            kernel.set_state(msgspec.structs.replace(state, stale=False))
+        return more
+    return False
+
+
+def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
+    kernel = ledger.kernel
+    assert state.fill is not None
+    base = kernel.make_stream(StreamName(state.number, 0, "", ""))
+    t, dk = state.fill
+    scan = Scan(base, (b"", t, dk + 1), high(b""))
+    batch: list[Row] = []
+    for _, row in kernel.walk(scan, False, False):
+        batch.append(row)
+        if len(batch) == FILL_BATCH:
+            break
+    entries: list[Entry] = []
+    for row in batch:
+        entries.extend(_fill_row(ledger, state, row, view))
+    kernel.add_entries(sorted(entries))
+    done = len(batch) < FILL_BATCH
+    ready = frozenset(state.paths) | ({REF} if state.refs else frozenset())
+    kernel.set_state(
+        msgspec.structs.replace(
+            state,
+            fill=None if done else (batch[-1].t, batch[-1].dk),
+            ready=ready if done else state.ready,
+        )
+    )
+    return not done or state.stale
+
+
+def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[Entry]:
+    kernel = ledger.kernel
+    datum = datum_of(row, kernel.name)
+    if datum.problem is not None:
+        return _fill_damaged(ledger, state, row)
+    if row.sv == state.iv:
+        if row.fk is not None:
+            kernel.set_keys(row.dk, None)
+            kernel.set_lag(state.number, row.dk, False)
+        return ledger.entries_of(row._replace(fk=None))
+    shape = view.upgraded(datum)
+    if shape is None:
+        # The upgrade failed, so it is looked at by every query until someone mends it.
+        kernel.set_keys(row.dk, EMPTY)
+        kernel.set_lag(state.number, row.dk, True)
+        return []
+    fk = pack_keys(field_keys(state, shape))
+    entries = ledger.entries_of(row._replace(fk=fk))
+    if row.fk:
+        # It was indexed from another copy; what that one said must not be found any more.
+        kernel.remove_entries(set(ledger.entries_of(row)) - set(entries))
+    kernel.set_keys(row.dk, fk)
+    kernel.set_lag(state.number, row.dk, False)
+    return entries
+
+
+def _fill_damaged(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:
+    """A record that cannot be read stands in no field stream; every query looks at it."""
+    kernel = ledger.kernel
+    old, bare = kernel.entries_at(row.dk), ledger.entries_of(row._replace(fk=EMPTY))
+    kernel.remove_entries(set(old) - set(bare))
+    kernel.set_keys(row.dk, EMPTY)
+    kernel.set_lag(state.number, row.dk, True)
+    return bare

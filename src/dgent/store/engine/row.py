@@ -1,0 +1,342 @@
+"""Rows as engines keep them, and the way from a datum to a row and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dgent import clock, codec
+from dgent.errors import Corrupt, InputError
+from dgent.model.datum import Blank, Datum
+from dgent.store.engine import versions
+
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+T_FIRST = clock.to_us(datetime(1, 1, 1, tzinfo=UTC))
+T_LAST = clock.to_us(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+
+DAMAGE = (Corrupt, msgspec.MsgspecError, TypeError, ValueError, RecursionError)
+"""What reading bytes that are not what was written may raise."""
+
+_UNREADABLE = b"\xff"  # stands for a body that does not unpack; it is no JSON
+_tags_decoder = msgspec.json.Decoder(list[str])
+_data_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class Row(NamedTuple):
+    """One version of a record. Names are small numbers; times are microseconds."""
+
+    dk: int
+    id: str
+    rev: int
+    seq: int
+    live: int
+    t: int
+    at: int
+    schema: int
+    sv: int
+    author: int
+    source: int | None
+    parent: str | None
+    tags: str  # a JSON list, sorted
+    enc: int
+    fk: bytes | None  # index keys not derivable from `data`; None: derive them
+    x: bytes | None
+    data: bytes | None
+    content: bytes | None
+
+
+class Brief(NamedTuple):
+    """What a reader needs of a live row; engines fetch pages of these as plain tuples."""
+
+    dk: int
+    id: str
+    rev: int
+    seq: int
+    t: int
+    schema: int
+    sv: int
+    author: int
+    source: int | None
+    parent: str | None
+    tags: str
+    x: bytes | None
+    data: bytes | None
+    content: bytes | None
+
+
+SCHEMA, SV, DATA = (Brief._fields.index(name) for name in ("schema", "sv", "data"))
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Rows of one schema as they were read; their datums are made when someone asks for them.
+
+    Whoever wants fifty values seldom looks at what they were stored with.
+    """
+
+    schema: str
+    rows: Sequence[tuple[Any, ...]]
+    names: Mapping[int, str]
+
+    def datum(self, row: tuple[Any, ...]) -> Datum:
+        """The datum of one of the rows."""
+        return datums_of((row,), self.names.__getitem__)[0]
+
+    def datums(self) -> list[Datum]:
+        """The datums of all the rows."""
+        return datums_of(self.rows, self.names.__getitem__)
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A datum made ready for writing, before it has numbers, rev and seq."""
+
+    id: str
+    t: int
+    schema: str
+    sv: int
+    author: str
+    source: str | None
+    parent: str | None
+    tags: str
+    x: bytes | None
+    data: bytes
+    content: bytes | None
+    plain: dict[str, Any]  # `data` before encoding, for index keys
+    tag_list: tuple[str, ...]
+
+
+def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
+    """Check and encode a datum; everything that can be refused is refused here."""
+    datum = datum.checked(plain)
+    t = clock.to_us(datum.created_at)
+    if not T_FIRST <= t <= T_LAST:
+        # A zone may push it out; once stored, nobody could read it back.
+        raise InputError("created_at is outside the years 1 to 9999 in UTC", field="created_at")
+    if datum.extra is not None and not isinstance(datum.extra, dict):
+        raise InputError(f"extra must be a dict, not {type(datum.extra).__name__}", field="extra")
+    data = codec.encode(datum.data)
+    if len(data) + len(datum.content) > MAX_RECORD_BYTES:
+        raise InputError(
+            f"the record {datum.id!r} is larger than {MAX_RECORD_BYTES} bytes",
+            hint="keep large bytes in a blob and store its name",
+        )
+    given = datum.tags if type(datum.tags) is frozenset else frozenset(datum.tags or ())
+    tags, text = _tag_texts.get(given) or _tag_text(given)
+    return Draft(
+        datum.id,
+        t,
+        datum.schema or "",
+        datum.schema_version or 0,
+        datum.author or author,
+        datum.source,
+        datum.parent_id,
+        text,
+        codec.encode(codec.plain(datum.extra)) if datum.extra else None,
+        data,
+        datum.content or None,
+        datum.data,
+        tags,
+    )
+
+
+_tag_texts: dict[frozenset[str], tuple[tuple[str, ...], str]] = {}
+
+
+def _tag_text(tags: frozenset[str]) -> tuple[tuple[str, ...], str]:
+    """Tags sorted, and as the row has them; few sets serve many records, so they are encoded once."""
+    if len(_tag_texts) > 4096:
+        _tag_texts.clear()
+    text = codec.encode(sorted(tags)).decode()
+    found = _tag_texts[tags] = tuple(_tags_decoder.decode(text)), text
+    return found
+
+
+def tags_of(row: Row) -> tuple[str, ...]:
+    """The tags of a row, sorted."""
+    return () if row.tags == "[]" else tuple(_tags_decoder.decode(row.tags))
+
+
+def data_of(row: Row) -> dict[str, Any]:
+    """The data of a row whose body is plain; raises one of DAMAGE when it is none."""
+    data: dict[str, Any] = _data_decoder.decode(row.data) if row.data else {}
+    return data
+
+
+T_MIN, T_MAX = clock.to_us(datetime.min.replace(tzinfo=UTC)), clock.to_us(datetime.max.replace(tzinfo=UTC))
+_NO_TAGS: frozenset[str] = frozenset()
+_make = object.__new__
+_tag_sets: dict[str, frozenset[str]] = {"[]": _NO_TAGS}
+
+
+def _tag_set(text: str) -> frozenset[str]:
+    """Few sets of tags serve many records, so their texts are decoded once."""
+    if len(_tag_sets) > 4096:
+        _tag_sets.clear()
+    found = _tag_sets[text] = frozenset(_tags_decoder.decode(text))
+    return found
+
+
+def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
+    """The datum of a live row whose body is plain; runs for every record read, so it unpacks in one go.
+
+    A damaged row becomes a datum with a `problem`: one bad record must not hide the others.
+    """
+    (_, id, rev, seq, _, t, _, schema, sv, author, source, parent, tags, _, _, x, data, content) = row
+    try:
+        if type(id) is not str or type(t + rev + seq + sv) is not int:
+            raise Corrupt("its id or one of its numbers is of another kind")
+        if not isinstance(parent, str | None) or not isinstance(content, bytes | None):
+            raise Corrupt("its parent or its content is of another kind")
+        return Datum(
+            id,
+            clock.from_us(t),
+            _data_decoder.decode(data) if data else {},
+            content or b"",
+            _tag_sets.get(tags) or _tag_set(tags),
+            name(author),
+            None if source is None else name(source),
+            parent,
+            name(schema) or None,
+            sv or None,
+            rev,
+            seq,
+            None,
+            None if x is None else codec.decode(x),
+        )
+    except DAMAGE as error:
+        return _damaged(Row._make(row), name, error)
+
+
+def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> list[Datum]:
+    """The datums of brief rows, for a caller who decodes the data himself.
+
+    He finds out then if it is damaged. Every record read in a page or by its id comes through here,
+    so there are no calls in the plain case.
+    """
+    out: list[Any] = []
+    names: dict[int | None, str] = {}
+    for row in rows:
+        _, id, rev, seq, t, schema, sv, author, source, parent, tags, x, data, content = row
+        try:
+            # One sum for all numbers: of anything else it is not a whole number, or a TypeError.
+            sound = type(data) is bytes and type(id) is str and type(t + rev + seq + sv) is int
+        except TypeError:
+            sound = False
+        if x is not None or not sound or not T_MIN <= t <= T_MAX:
+            out.append(datum_of(whole_of(row), name))
+            continue
+        new = _make(Blank)
+        try:
+            new.tags = _tag_sets[tags] if tags in _tag_sets else _tag_set(tags)
+            if author not in names:
+                names[author] = name(author)
+            if schema not in names:
+                names[schema] = name(schema)
+            if source is not None:
+                new.source = name(source)
+        except DAMAGE:
+            out.append(datum_of(whole_of(row), name))
+            continue
+        new.id, new.rev, new.seq, new._us, new._raw = id, rev, seq, t, data
+        new.author, new.schema, new.schema_version = names[author], names[schema] or None, sv or None
+        if parent is not None:
+            new.parent_id = parent
+        if content is not None:
+            new.content = content
+        new.__class__ = Datum
+        out.append(new)
+    return out
+
+
+def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows | None:
+    """Brief rows kept as they are; None when something about them is odd and each needs a look."""
+    if not rows:
+        return None
+    first = rows[0][SCHEMA]
+    try:
+        names = {first: name(first)}
+        for _, id, rev, seq, t, schema, sv, author, source, _, tags, x, _, _ in rows:
+            if x is not None or schema != first or not T_MIN <= t <= T_MAX:
+                return None
+            if type(id) is not str or type(t + rev + seq + sv) is not int:
+                return None
+            if author not in names:
+                names[author] = name(author)
+            if source is not None and source not in names:
+                names[source] = name(source)
+            if tags not in _tag_sets:
+                _tag_set(tags)
+    except DAMAGE:
+        return None
+    return Rows(names[first], rows, names)
+
+
+def brief_of(row: Row) -> Brief:
+    """What a reader needs of a live row."""
+    return Brief._make((*row[:4], row.t, *row[7:13], *row[15:]))
+
+
+def whole_of(brief: tuple[Any, ...]) -> Row:
+    """A brief row in the layout of Row; what it does not carry, no datum shows."""
+    return Row._make((*brief[:4], 1, brief[4], 0, *brief[5:11], versions.PLAIN, None, *brief[11:]))
+
+
+def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:
+    """What can still be told of a record, and why there is not more."""
+
+    def told(read: Callable[[], Any], instead: Any) -> Any:
+        try:
+            return read()
+        except DAMAGE:
+            return instead
+
+    def number(value: Any) -> int | None:
+        return value if type(value) is int else None
+
+    reason = error.message if isinstance(error, Corrupt) else error
+    id = row.id if isinstance(row.id, str) else _text(row.id)
+    return Datum(
+        id,
+        told(lambda: clock.from_us(row.t), clock.EPOCH),
+        told(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
+        row.content if isinstance(row.content, bytes) else b"",
+        told(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
+        told(lambda: name(row.author), None),
+        told(lambda: None if row.source is None else name(row.source), None),
+        row.parent if isinstance(row.parent, str) else None,
+        told(lambda: name(row.schema) or None, None),
+        number(row.sv) or None,
+        number(row.rev),
+        number(row.seq),
+        f"{id!r} is damaged: {reason}",
+    )
+
+
+def _text(value: Any) -> str:
+    """An id that is no text, as one: nobody can ask for it, but it is named."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def packed(row: Row, newer: Row) -> Row:
+    """The row as history keeps it: small, given the version that replaces it."""
+    if not isinstance(row.data, bytes | None) or not isinstance(row.content, bytes | None):
+        return row  # damaged, and kept as it is
+    enc, data, content = versions.pack(row.rev, row.data, row.content, newer.data, newer.content)
+    return row._replace(enc=enc, data=data, content=content)
+
+
+def unpacked(row: Row, newer: Callable[[], Row]) -> Row:
+    """The row with a plain body; `newer` gives the next version, plain, if it is needed."""
+    if row.enc == versions.PLAIN:
+        return row
+    try:
+        if row.enc == versions.DELTA:
+            base = newer()
+            data, content = versions.unpack(row.enc, row.data, row.content, base.data, base.content)
+        else:
+            data, content = versions.unpack(row.enc, row.data, row.content, None, None)
+    except DAMAGE:
+        data, content = _UNREADABLE, None
+    return row._replace(enc=versions.PLAIN, data=data, content=content)

@@ -1,0 +1,341 @@
+"""Apply versions to the cache that were written elsewhere: their order, their revs, where they diverge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dgent import clock, codec
+from dgent.errors import InputError
+from dgent.model.datum import Datum
+from dgent.store.engine import row as rows
+from dgent.store.engine.catalog import (
+    EMPTY,
+    KEYS,
+    REF,
+    T_MIN,
+    FieldKeys,
+    SchemaState,
+    field_keys,
+    is_declared,
+    known,
+)
+from dgent.store.engine.commit import Ledger
+from dgent.store.engine.kernel import DELETE, PUT, QUIET, LoggedOp
+from dgent.store.engine.merge import is_internal
+from dgent.store.engine.prune import erase_rows
+from dgent.store.engine.row import Row
+from dgent.store.jsonl.cache import Report, Seen
+from dgent.store.jsonl.forget import is_forgotten
+from dgent.store.jsonl.line import Declared, Line, Mark, prevs
+from dgent.store.jsonl.scan import BAD, Found
+from dgent.store.jsonl.settle import Lineages, Settling
+
+if TYPE_CHECKING:
+    from dgent.store.jsonl.kernel import JSONLKernel
+
+BATCH = 20_000
+
+
+class Adopting:
+    """Versions from lines, one after the other; at the end, what diverged is settled."""
+
+    def __init__(self, kernel: JSONLKernel, ledger: Ledger) -> None:
+        self._kernel, self._cache = kernel, kernel.cache
+        self._ledger, self.store = ledger, ledger.kernel
+        self.superseded: set[str] = set()  # the sums of lines that others replace
+        self._promised: dict[str, int] = {}
+        self._tips: dict[str, dict[str, tuple[Seen, Row]]] = {}  # the ends of diverging lines, by record
+        self.touched: dict[str, set[str]] = {}  # the ids of records that lines were read of, by schema
+
+    # -- versions -------------------------------------------------------------------------
+
+    def by_hand(self, found: Found) -> bool:
+        """Whether a line is the newest word of someone with an editor."""
+        return found.read.hand and found.read.line.sum not in self.superseded
+
+    def place(self, found: Found, c: str) -> LoggedOp | None:
+        """Make a line the newest version of its record; None when it is none."""
+        line: Line = found.read.line
+        head = self.store.head(line.id)
+        if is_forgotten(self._kernel, line):
+            self._kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
+            return None
+        known = {} if head is None else self._cache.lines_of(head.dk)
+        hand = self.by_hand(found)
+        made = found.read.sum
+        if found.read.hand and not hand:
+            if line.sum in known:
+                return None  # an old version was edited: what became of it stands
+            made = line.sum or made
+        fresh = self._row(found, head, hand)
+        if fresh is None:
+            return None
+        if head is not None:
+            self._note_tips(line, known, head, hand)
+        self.write(fresh, head, line.keep)
+        at = fresh.at if hand or line.at is None else clock.to_us(line.at)
+        said = fresh.rev if hand else line.rev
+        number = self._cache.number(found.name)
+        self._cache.put_lines([(fresh.dk, fresh.rev, made, c, at, number, said, line.after)])
+        if line.id in self._tips:
+            self._tips[line.id][made] = Seen(fresh.dk, fresh.rev, made, c, at, said), fresh
+        disputed = line.disputed != [] and not (line.disputed is None and is_internal(line.schema or ""))
+        if isinstance(line.prev, list) and not hand and disputed:
+            self._cache.put_conflict(fresh.dk, fresh.rev, prevs(line), line.disputed or ())
+        self.touched.setdefault(line.schema or "", set()).add(line.id)
+        return self.op(fresh)
+
+    def op(self, row: Row) -> LoggedOp:
+        """Return what the log says of a version."""
+        state = self.store.state(self.store.name(row.schema))
+        quiet = 0 if state is None or state.feed else QUIET
+        return (PUT if row.live else DELETE) | quiet, row.dk, row.rev
+
+    def _note_tips(self, line: Line, known: dict[str, Seen], head: Row, hand: bool) -> None:
+        """Notice when a line does not follow the newest one: then two copies changed the record.
+
+        Unless what it follows is not there, and its rev is further on: then it was compacted away.
+        """
+        newest = max(known.values(), key=lambda seen: seen.rev, default=None)
+        before = prevs(line)
+        if line.id in self._tips:
+            for each in before:
+                self._tips[line.id].pop(each, None)
+            return
+        if newest is None or newest.sum in before or hand:
+            return
+        if line.rev <= newest.said + 1 or not known.keys().isdisjoint(before):
+            self._tips[line.id] = {newest.sum: (newest, head)}
+
+    def _row(self, found: Found, head: Row | None, hand: bool) -> Row | None:
+        line: Line = found.read.line
+        store, tip = self.store, self._kernel.tip
+        try:
+            data, x, tags = self._body(line, found.read.hand)
+        except InputError as error:
+            self._cache.report(Report(found.name, found.number, BAD, str(error)))
+            return None
+        live = line.op == "put"
+        schema = line.schema or ""
+        state = self.schema_state(schema, (line.schema_version or 0) if schema else 0)
+        if head is None:
+            dk, least = self.dk_of(line.id), store.forgotten_rev(line.id) + 1
+            self._promised.pop(line.id, None)
+        else:
+            dk, least = head.dk, head.rev + 1
+        at = tip.at
+        t = line.created_at or line.at
+        return Row(
+            dk,
+            line.id,
+            max(least, line.rev + hand),
+            tip.seq,
+            int(live),
+            at if t is None else clock.to_us(t),
+            at,
+            state.number,
+            (line.schema_version or 0) if schema else 0,
+            store.make_number(line.author or "hand"),
+            None if line.source is None else store.make_number(line.source),
+            line.parent_id,
+            tags,
+            0,
+            None,
+            x if live else None,
+            data if live else None,
+            (line.content or None) if live else None,
+        )
+
+    def _body(self, line: Line, hand: bool) -> tuple[bytes, bytes | None, str]:
+        """Data, extra and tags as they are stored; what was not written by a store is checked."""
+        if not hand:
+            x = codec.encode(line.extra) if line.extra else None
+            tags = codec.encode(sorted(line.tags)).decode() if line.tags else "[]"
+            return bytes(line.data), x, tags
+        made = rows.draft(
+            Datum(
+                id=line.id,
+                created_at=line.created_at or line.at or clock.now(),
+                data=msgspec.json.decode(line.data),
+                content=line.content,
+                tags=frozenset(line.tags),
+                author=line.author,
+                source=line.source,
+                parent_id=line.parent_id,
+                schema=line.schema,
+                schema_version=line.schema_version if line.schema else None,
+                extra=line.extra,
+            ),
+            "hand",
+        )
+        return made.data, made.x, made.tags
+
+    def schema_state(self, schema: str, sv: int) -> SchemaState:
+        """Return what is known of a schema, which has records of a version from now on."""
+        state = self.store.state(schema)
+        if state is None:
+            state = SchemaState(schema, self.store.make_number(schema))
+        if sv not in state.seen:
+            state = msgspec.structs.replace(state, seen=state.seen | {sv})
+            self.store.set_state(state)
+        return state
+
+    def write(self, row: Row, head: Row | None, keep: int | None) -> None:
+        """Store a version over the one before, with its index entries."""
+        ledger, store = self._ledger, self.store
+        row, new = self._indexed(row)
+        old = set(ledger.entries_of(head)) if head is not None and head.live else set()
+        if head is None:
+            store.insert([row])
+            store.add_entries(sorted(new))
+        else:
+            store.remove_entries(old - new)
+            store.add_entries(list(new - old))
+            store.bury(rows.packed(head, row))
+            if keep is not None:
+                store.drop_past(head.dk, row.rev - keep)
+            if head.fk == EMPTY and head.live:
+                store.set_lag(head.schema, head.dk, False)
+            store.replace(row)
+        if row.fk == EMPTY and row.fk is not None:
+            store.set_lag(row.schema, row.dk, True)
+
+    def _indexed(self, row: Row) -> tuple[Row, set[Any]]:
+        """The row with what it needs to be found by its fields, and its entries."""
+        ledger, store = self._ledger, self.store
+        if not row.live:
+            return row, set()
+        ledger._notice_changes()
+        state = known(store.state(store.name(row.schema)))
+        keys: FieldKeys = {}
+        if state.paths or state.refs:
+            try:
+                if row.sv != state.iv:
+                    raise ValueError("nobody here can bring it to the newest version")
+                keys = field_keys(state, rows.data_of(row))
+            except rows.DAMAGE:
+                row = row._replace(fk=EMPTY)
+        return row, set(ledger._entries(row, rows.tags_of(row), state, keys))
+
+    def dk_of(self, id: str) -> int:
+        """The key of a record, also of one whose first line is still to come."""
+        head = self.store.head(id)
+        if head is not None:
+            return head.dk
+        if id not in self._promised:
+            self._promised[id] = self.next_dk()
+        return self._promised[id]
+
+    def next_dk(self) -> int:
+        """A key for a record that was not there, or for one that was forgotten."""
+        self._kernel.tip.dk += 1
+        return self._kernel.tip.dk
+
+    # -- conflicts ------------------------------------------------------------------------
+
+    def finish(self, lineages: Lineages, rebuilt: bool, merged: bool) -> None:
+        """Settle what diverged; rooms look at what was read only if the work of two copies was `merged`."""
+        if not merged:
+            self.touched = {}
+        ends = {id: tips for id, tips in self._tips.items() if len(tips) > 1}
+        if ends or self.touched:
+            Settling(self._kernel, self, ends).run(lineages)
+        self._kernel._execute(
+            "UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self._kernel.tip.dk,)
+        )
+        if rebuilt:
+            self._fill_again()
+
+    def _fill_again(self) -> None:
+        """Let records that could not be indexed here be indexed by whoever has the steps for it."""
+        for state in self.store.states():
+            if self._kernel._all("SELECT 1 FROM lag WHERE schema = ? LIMIT 1", state.number):
+                again = msgspec.structs.replace(state, ready=frozenset[str](), fill=(T_MIN, 0))
+                self.store.set_state(again)
+
+    # -- what is not a version ------------------------------------------------------------
+
+    def forget(self, hashes: Iterable[tuple[str, int]], lines: Mapping[str, Sequence[str]]) -> None:
+        """Erase records by the hashes of their ids, and let nothing of them come back.
+
+        Where `lines` has a hash, only a record whose newest line is among them is erased.
+        """
+        kernel = self._kernel
+        wanted = dict(hashes)
+        self._cache.put_erased(wanted.items(), lines)
+        ids = [id for (id,) in kernel._all("SELECT id FROM datum WHERE trail = 0")]
+        known = [(self.store.head(id), wanted.get(kernel._hash(id).hex())) for id in ids]
+        found = [
+            row
+            for row, rev in known
+            if row is not None and rev is not None and self._is_meant(row, rev, lines)
+        ]
+        if found:
+            before = kernel._all("SELECT h, last_rev FROM forgotten")
+            erase_rows(self._ledger, found)
+            # As the line says, not as this copy counted: all copies must judge alike what comes back.
+            kernel._execute("DELETE FROM forgotten")
+            kernel._many("INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)", before)
+            kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
+        kernel._many(
+            "INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)"
+            " ON CONFLICT (h) DO UPDATE SET last_rev = max(last_rev, excluded.last_rev)",
+            [(bytes.fromhex(h), rev) for h, rev in wanted.items()],
+        )
+        kernel._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
+        kernel._reload_everywhere()
+
+    def _is_meant(self, row: Row, rev: int, lines: Mapping[str, Sequence[str]]) -> bool:
+        """Check whether a record is the one that was forgotten at a rev, and not another one of its id."""
+        alone = lines.get(self._kernel._hash(row.id).hex())
+        if alone is None:
+            return not self._cache.made_after(row.dk, rev)
+        newest = self._cache.newest(row.dk)
+        return newest is not None and newest.sum in alone
+
+    def thin(self, mark: Mark) -> None:
+        """Apply a retention rule as it was applied elsewhere."""
+        store = self.store
+        for id, below in mark.drops.items():
+            head = store.head(id)
+            # Where two copies disagree, their revs are not the same, and both versions stay.
+            if head is not None and id not in self._tips:
+                store.drop_past(head.dk, min(below, head.rev))
+        floor = min(mark.floor or 0, self._kernel.tip.seq)
+        if floor > store.floor():
+            store.raise_floor(floor)
+        if mark.expired is not None:
+            store.expire_keys(clock.to_us(mark.expired))
+
+    def declare(self, declared: Declared) -> None:
+        """Know a schema as a line says."""
+        store = self.store
+        state = store.state(declared.schema)
+        if state is None:
+            state = SchemaState(declared.schema, store.make_number(declared.schema))
+        new = msgspec.structs.replace(
+            state,
+            iv=declared.version,
+            paths=declared.indexes,
+            refs=declared.refs,
+            history=declared.history,
+            feed=declared.feed,
+            owner=declared.owner,
+            digest=declared.digest,
+        )
+        if (new.iv, new.paths, new.refs) != (state.iv, state.paths, state.refs):
+            everything = frozenset(new.paths) | ({REF} if new.refs else frozenset())
+            ready = frozenset[str]() if state.seen else everything
+            new = msgspec.structs.replace(new, ready=ready)
+            new = msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None)
+            # Which texts stand for what is not in a line; a program that knows declares it again.
+            known = state.kinds if new.iv == state.iv else {}
+            kinds = {path: kind for path, kind in known.items() if path in new.paths}
+            new = msgspec.structs.replace(new, kinds=kinds, keys=KEYS)
+            while store.drop_streams(new.number, lambda name: is_declared(new, name), BATCH):
+                pass
+        if new != state or store.state(declared.schema) is None:
+            store.set_state(new)

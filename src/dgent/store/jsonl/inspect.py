@@ -1,0 +1,132 @@
+"""What an inspection of a JSONL store looks at: the lines that are odd, conflicts, git, and the cache."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from dgent.store.jsonl.cache import Conflict, Report
+from dgent.store.jsonl.damage import DAMAGED, SETTLE
+from dgent.store.jsonl.folder import FORMAT
+from dgent.store.jsonl.git import is_set_up
+from dgent.store.jsonl.replay import INCOMPLETE
+from dgent.store.jsonl.scan import BAD, CUT, HAND, LINK, MARKER
+from dgent.store.sqlite.inspect import _room
+from dgent.store.sqlite.upkeep import SQLiteUpkeep
+from dgent.store.upkeep import Duplicate, Finding, Level
+from dgent.system.progress import Progress
+from dgent.system.threads import in_thread
+
+if TYPE_CHECKING:
+    from dgent.store.jsonl.backend import JSONLBackend
+
+NAMED = 20  # so many odd lines are named one by one
+_CACHE = ("integrity", "entries", "indexes", "forgetting")  # what is told of the cache
+
+_LEVELS: dict[str, Level] = {
+    BAD: "problem",
+    CUT: "warning",
+    MARKER: "warning",
+    HAND: "note",
+    INCOMPLETE: "warning",
+    DAMAGED: "problem",
+    LINK: "problem",
+}
+_HINTS = {
+    BAD: "correct the line, or remove it; it is kept as it is",
+    CUT: "a write was cut off here, and was never acknowledged; it is kept as it is",
+    MARKER: "both sides were read; `dgent jsonl compact --history` leaves the marker out",
+    HAND: "it was taken as a new version; `dgent jsonl compact --history` seals it",
+    INCOMPLETE: "a commit of several records was cut off, and was never acknowledged",
+    DAMAGED: SETTLE,
+    LINK: "a link is not followed: put the file itself in its place, or remove it",
+}
+
+
+class JSONLUpkeep(SQLiteUpkeep):
+    """The upkeep of an open folder."""
+
+    _backend: JSONLBackend
+
+    async def inspect(
+        self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
+    ) -> list[Finding]:
+        """Look for what is wrong; `deep` also checks the cache, `fix` mends what is safe to mend there."""
+        backend = self._backend
+        told, conflicts = await backend.oddities()
+        found = [
+            Finding("ok", "universe", f"its id is {await self.universe_id()}"),
+            Finding("ok", "format", f"format {FORMAT}; sync is {backend.policy.strategy}"),
+            *_lines(told),
+            *_conflicts(conflicts),
+            *await in_thread(lambda _: _git(backend.folder)),
+        ]
+        if deep:
+            whole = await super().inspect(deep=True, fix=fix, progress=progress)
+            return found + [each for each in whole if each.subject in _CACHE]
+        return found + [finding for finding, _ in _room(backend)]
+
+    async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
+        """Write a copy of one moment to a new SQLite file, checked before this returns."""
+        await self._backend.last_seq()  # brings the cache up to the files
+        return await super().copy_to(path, progress)
+
+
+def level_of(report: Report) -> Level:
+    """How bad something odd in a file is."""
+    return _LEVELS.get(report.kind, "warning")
+
+
+def _lines(reports: list[Report]) -> list[Finding]:
+    if not reports:
+        return [Finding("ok", "lines", "every line was read")]
+    found = [
+        Finding(
+            level_of(each),
+            "lines",
+            f"{each.name}:{each.line}: {each.kind}: {each.text}",
+            _HINTS.get(each.kind, ""),
+        )
+        for each in reports[:NAMED]
+    ]
+    if len(reports) > NAMED:
+        found.append(Finding("warning", "lines", f"{len(reports) - NAMED:,} more lines are odd"))
+    return found
+
+
+def _conflicts(conflicts: list[Conflict]) -> list[Finding]:
+    found = [
+        Finding("problem", "conflict", describe_conflict(each), settle_hint(each))
+        for each in conflicts[:NAMED]
+    ]
+    if len(conflicts) > NAMED:
+        found.append(Finding("problem", "conflict", f"{len(conflicts) - NAMED:,} more conflicts"))
+    return found
+
+
+def describe_conflict(conflict: Conflict) -> str:
+    """Say what two copies changed, and which version counts."""
+    what = f" in {', '.join(conflict.fields)}" if conflict.fields else ""
+    return (
+        f"{conflict.id!r} was changed in two copies{what}; rev {conflict.rev} counts, both are in its history"
+    )
+
+
+def settle_hint(conflict: Conflict) -> str:
+    """Say how to settle a conflict."""
+    id = shlex.quote(conflict.id)
+    return (
+        f"compare the versions with `dgent history {id}`, then write the record as it should be,"
+        f" or accept it as it is with `dgent jsonl settle {id}`"
+    )
+
+
+def _git(folder: str) -> list[Finding]:
+    set_up = is_set_up(folder) if os.path.isdir(folder) else None
+    if set_up is None:
+        return []
+    if set_up:
+        return [Finding("ok", "git", "git merges its files line by line")]
+    message = "git does not know how to merge its files; two branches that append will conflict"
+    return [Finding("note", "git", message, "dgent jsonl git-setup")]

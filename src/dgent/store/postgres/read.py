@@ -1,0 +1,380 @@
+"""The Postgres engine's reads: each is one round trip, unless it is remembered.
+
+They run inside `bridge.run`, in a transaction that sees one moment. So what was read once may be
+kept until the moment ends, and what will surely be asked for next is fetched along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from dgent.errors import Corrupt
+from dgent.model.query import Query
+from dgent.store.backend import Page, View
+from dgent.store.engine import read
+from dgent.store.engine.catalog import Catalog, SchemaState, StreamName, after_text, high, low, state_of
+from dgent.store.engine.kernel import DELETE, Logged, Scan, ops_of, start_at
+from dgent.store.engine.row import Row
+from dgent.store.postgres.bridge import run, wait
+from dgent.store.postgres.sql import Texts
+
+_PAGES = (64, 256, 1024, 4096)  # a walk fetches more at a time the longer it goes on
+_AHEAD = 1000  # records fetched along when the first one of a log is asked for
+LAST_ID = "\U0010ffff" * 600  # above every id: longer than any
+
+_generations = count(1)  # no two catalogs share one, so what is derived from one fits no other
+
+
+def own_generation(catalog: Catalog) -> Catalog:
+    """The catalog, marked as different from all there were."""
+    catalog.generation = next(_generations)
+    return catalog
+
+
+class Catalogs:
+    """The catalogs of the last few versions that were met; one that is loaded only ever grows."""
+
+    def __init__(self) -> None:
+        self.newest = Catalog()
+        # The text of a number never changes, so these fit every version.
+        self.names: dict[int, str] = {}
+        self._known: dict[int, Catalog] = {}
+
+    def get(self, version: int) -> Catalog | None:
+        """The catalog of a version, if it is loaded."""
+        return self._known.get(version)
+
+    def add(self, catalog: Catalog) -> None:
+        """Keep a loaded catalog, and no more than a few others."""
+        self._known[catalog.version] = catalog
+        if catalog.version >= self.newest.version:
+            self.newest = catalog
+        for version in sorted(self._known)[:-4]:
+            del self._known[version]
+
+
+class PostgresReading:
+    """Reads of one moment on one connection."""
+
+    def __init__(self, connection: asyncpg.Connection, texts: Texts, catalogs: Catalogs) -> None:
+        self.connection, self.texts, self.catalogs = connection, texts, catalogs
+        self.catalog = catalogs.newest
+        self._any_lag = True
+        self._begun = False
+        self._ahead: list[int] = []  # records that will be asked for next
+        self._seqs: list[int] = []  # and commits
+        self._versions: list[tuple[int, int]] = []  # and versions of them
+        self._forget_read()
+
+    def _forget_read(self) -> None:
+        self._rows: dict[int, Row | None] = {}
+        self._spans: dict[int, list[tuple[int, int, int]]] = {}
+        self._past: dict[tuple[int, int], Row] = {}
+        self._commits: dict[int, Logged | None] = {}
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever streams or states known before may be wrong."""
+        return self.catalog.generation
+
+    def _all(self, sql: str, *values: Any) -> list[asyncpg.Record]:
+        found: list[asyncpg.Record] = wait(self.connection.fetch(sql, *values))
+        return found
+
+    # -- what is known --------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Learn what holds at this moment; nothing changes it until the moment ends."""
+        self.refresh()
+        self._begun = True
+
+    def refresh(self) -> None:
+        if self._begun:
+            return
+        ((version, self._any_lag),) = self._all(self.texts.fresh)
+        if version != self.catalog.version:
+            self.use(version)
+
+    def use(self, version: int) -> None:
+        """Take the catalog of a version, loading it if need be."""
+        self.catalog = self.catalogs.get(version) or self._load(version)
+
+    def _load(self, version: int) -> Catalog:
+        catalog = own_generation(Catalog())
+        for _number, raw in self._all(self.texts.schemas):
+            state = state_of(raw)
+            catalog.states[state.name] = state
+        meta = {name: (number, raw) for name, number, raw in self._all(self.texts.meta)}
+        catalog.floor, catalog.floor_at = meta["floor"][0], meta["floor_at"][0]
+        catalog.forgot, catalog.salt = meta["forgot"][0], meta["forget_salt"][1]
+        catalog.version = version
+        catalog.names = self.catalogs.names
+        self.catalogs.add(catalog)
+        return catalog
+
+    def newest(self) -> tuple[int, int]:
+        seq, at, *_ = self._all(self.texts.clock)[0]
+        return seq, at
+
+    def floor(self) -> int:
+        return self.catalog.floor
+
+    def name(self, number: int) -> str:
+        text = self.catalog.names.get(number)
+        if text is None:
+            found = self._all(self.texts.name, number)
+            if not found:
+                raise Corrupt(f"a record uses the name {number}, which is not stored")
+            text = self.catalog.names[number] = found[0][0]
+        return text
+
+    def number(self, text: str) -> int | None:
+        number = self.catalog.numbers.get(text)
+        if number is None:
+            found = self._all(self.texts.number, text)
+            if found:
+                number = self.catalog.numbers[text] = found[0][0]
+        return number
+
+    def state(self, schema: str) -> SchemaState | None:
+        return self.catalog.states.get(schema)
+
+    def states(self) -> list[SchemaState]:
+        return list(self.catalog.states.values())
+
+    def stream(self, name: StreamName) -> int | None:
+        stream = self.catalog.streams.get(name)
+        if stream is None:
+            found = self._all(self.texts.stream, name.schema, name.tag, name.path, name.iv)
+            if found:
+                stream = self.catalog.streams[name] = found[0][0]
+        return stream
+
+    # -- rows -----------------------------------------------------------------------------
+
+    def head(self, id: str) -> Row | None:
+        found = self._all(self.texts.head, id)
+        return Row._make(found[0]) if found else None
+
+    def row(self, dk: int) -> Row | None:
+        if dk not in self._rows:
+            wanted = self._along(dk, self._rows)
+            self._rows = dict.fromkeys(wanted)
+            self._rows.update((row.dk, row) for row in map(Row._make, self._all(self.texts.rows, wanted)))
+        return self._rows[dk]
+
+    def _along(self, dk: int, known: Mapping[int, object]) -> list[int]:
+        """The records to fetch when one is asked for: it, and those that will be asked for next."""
+        if dk not in self._ahead:
+            return [dk]
+        place = self._ahead.index(dk)
+        return [other for other in self._ahead[place : place + _AHEAD] if other not in known]
+
+    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        sql = self.texts.walk[descending, content]
+        page = 0
+        while True:
+            size = _PAGES[min(page, len(_PAGES) - 1)]
+            found = self._all(sql, scan.stream, *scan.low, *scan.high, size)
+            for record in found:
+                yield record[0], Row._make(record[1:])
+            if len(found) < size:
+                return
+            key, row = found[-1][0], Row._make(found[-1][1:])
+            scan = (
+                scan._replace(high=(key, row.t, row.dk))
+                if descending
+                else scan._replace(low=(key, row.t, row.dk + 1))
+            )
+            page += 1
+
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+        found = self._all(*self.fetching(scan, descending, content, limit))
+        return [tuple(record[2:]) for record in found if record[2] is not None]
+
+    def fetching(self, scan: Scan, descending: bool, content: bool, limit: int) -> tuple[Any, ...]:
+        """The statement and its values that fetch a page; each row has the catalog and lag before it."""
+        key = scan.low[0]
+        if scan.low == low(key) and scan.high == high(key):
+            return self.texts.fetch_key[descending, content], scan.stream, key, limit
+        return self.texts.fetch[descending, content], scan.stream, *scan.low, *scan.high, limit
+
+    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+        found = self._all(self.texts.skip[descending], scan.stream, *scan.low, *scan.high, count)
+        return start_at(scan, descending, tuple(found[0])) if found else None
+
+    def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
+        return [tuple(record) for record in self._all(self.texts.brief, id)]
+
+    def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
+        last = ""
+        page = 0
+        while True:
+            size = _PAGES[min(page, len(_PAGES) - 1)]
+            found = self._all(self.texts.walk_ids[content], prefix, after_text(prefix) or LAST_ID, last, size)
+            yield from map(Row._make, found)
+            if len(found) < size:
+                return
+            last = Row._make(found[-1]).id
+            page += 1
+
+    def size(self, scan: Scan, cap: int) -> int:
+        count: int = self._all(self.texts.size, scan.stream, *scan.low, *scan.high, cap)[0][0]
+        return count
+
+    def size_ids(self, prefix: str, cap: int) -> int:
+        count: int = self._all(self.texts.size_ids, prefix, after_text(prefix) or LAST_ID, cap)[0][0]
+        return count
+
+    def lagging(self, schema: int) -> list[Row]:
+        return [Row._make(found) for found in self._all(self.texts.lagging, schema)] if self._any_lag else []
+
+    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+        if rev is None:
+            rows = [Row._make(found) for found in self._all(self.texts.past, dk)]
+            self._seqs = [row.seq for row in rows]  # a history tells of their commits, too
+            return rows
+        if (dk, rev) in self._versions:
+            self._fetch_versions()
+        known = self._past.get((dk, rev))
+        if known is not None:
+            return [known]
+        return [Row._make(found) for found in reversed(self._all(self.texts.past_from, dk, rev))]
+
+    def _fetch_versions(self) -> None:
+        """The versions that a log speaks of, as far as they stand alone."""
+        dks, revs = zip(*self._versions, strict=True)
+        self._versions = []
+        found = map(Row._make, self._all(self.texts.past_exact, dks, revs))
+        self._past = {(row.dk, row.rev): row for row in found}
+
+    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+        if dk not in self._spans:
+            wanted = self._along(dk, self._spans)
+            self._spans = {other: [] for other in wanted}
+            for other, rev, seq, at in self._all(self.texts.spans, wanted):
+                self._spans[other].append((rev, seq, at))
+        return self._spans[dk]
+
+    # -- the log --------------------------------------------------------------------------
+
+    def log(self, since: int, limit: int | None) -> list[Logged]:
+        found = [logged_of(record) for record in self._all(self.texts.log, since, limit)]
+        # Whoever reads the log looks at its records next, and at the versions it made.
+        self._ahead = list({dk: None for logged in found for _, dk, _ in logged.ops})
+        self._versions = [
+            (dk, rev - 1 if code == DELETE else rev) for logged in found for code, dk, rev in logged.ops
+        ][:_AHEAD]
+        return found
+
+    def logged(self, seq: int) -> Logged | None:
+        if seq not in self._commits:
+            wanted = self._seqs if seq in self._seqs else [seq]
+            self._seqs = []
+            self._commits = dict.fromkeys(wanted)
+            for record in self._all(self.texts.logged, wanted):
+                self._commits[record[0]] = logged_of(record)
+        found = self._commits[seq]
+        if found is not None and not self._ahead:
+            # Whoever undoes it looks at its records, and at what they were before.
+            self._ahead = [dk for _, dk, _ in found.ops]
+            self._versions = [(dk, rev - 1) for _, dk, rev in found.ops][:_AHEAD]
+        return found
+
+    def keyed(self, key: bytes) -> Logged | None:
+        found = self._all(self.texts.keyed, [key])
+        return logged_of(found[0]) if found else None
+
+    def seq_at(self, at: int) -> int:
+        def time_by(seq: int) -> int | None:
+            found = self._all(self.texts.before, seq)
+            return found[0][0] if found else None
+
+        return self.catalog.seq_at(at, self.newest()[0], time_by)
+
+    def forgotten_rev(self, id: str) -> int:
+        if not self.catalog.forgot:
+            return 0
+        found = self._all(self.texts.forgotten, self.catalog.hash(id))
+        return found[0][0] if found else 0
+
+
+def logged_of(record: Iterable[Any]) -> Logged:
+    """A commit from its row; what it created is numbered from the `dk` it began at."""
+    seq, at, author, kind, note, of_seq, raw, key, digest, base = record
+    ops = [op if op[1] >= 0 else (op[0], base - op[1], op[2]) for op in ops_of(seq, raw)]
+    return Logged(seq, at, author, kind, note, of_seq, ops, key, digest)
+
+
+Fetch: TypeAlias = Callable[..., Awaitable[Any]]
+"""Runs one statement that reads."""
+
+
+class _Outdated(Exception):
+    """What was cached is no longer so; plan again."""
+
+
+class _NotQuick(Exception):
+    """The plan has to weigh one index against another, so none gives exactly the rows."""
+
+
+async def page(
+    fetch: Fetch, texts: Texts, catalogs: Catalogs, query: Query, view: View, epoch: bytes
+) -> Page | None:
+    """A page in one round trip, if an index gives exactly its rows; None when it takes more."""
+
+    def work() -> Page | None:
+        reading = _QuickReading(fetch, texts, catalogs)
+        return read.query(reading, query, view, None, epoch, only_short=True)
+
+    for _ in range(2):
+        try:
+            return await run(work)
+        except _Outdated:
+            continue
+        except _NotQuick:
+            break
+    return None
+
+
+class _QuickReading(PostgresReading):
+    """Reads that each see their own moment; only good for a plan of a single scan."""
+
+    def __init__(self, fetch: Fetch, texts: Texts, catalogs: Catalogs) -> None:
+        super().__init__(None, texts, catalogs)
+        self._one = fetch
+        self._minds_lag = False
+        if self.catalog.version < 0:
+            self.refresh()
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        found: list[Any] = wait(self._one(sql, *values))
+        return found
+
+    def size(self, scan: Scan, cap: int) -> int:
+        raise _NotQuick
+
+    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+        raise _NotQuick
+
+    def size_ids(self, prefix: str, cap: int) -> int:
+        raise _NotQuick
+
+    def lagging(self, schema: int) -> list[Row]:
+        """Believed to be none; `fetch` finds out."""
+        self._minds_lag = True
+        return []
+
+    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+        found = self._all(*self.fetching(scan, descending, content, limit))
+        version, lag, *_ = found[0]
+        if version != self.catalog.version:
+            self.refresh()  # for whoever plans next
+            raise _Outdated
+        if lag and self._minds_lag:
+            raise _Outdated
+        return [] if found[0][2] is None else [row[2:] for row in found]

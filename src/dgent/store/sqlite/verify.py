@@ -1,0 +1,393 @@
+"""Whether everything in a SQLite store fits together, worked out from each live row; and mending it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from dgent import codec
+from dgent.store.engine import row as rows
+from dgent.store.engine.catalog import EMPTY, Entry, StreamName, is_declared
+from dgent.store.engine.commit import Ledger
+from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
+from dgent.store.engine.row import Row
+from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.upkeep import Finding
+from dgent.system.progress import Pace
+
+if TYPE_CHECKING:
+    from dgent.store.sqlite.backend import SQLiteBackend
+
+BATCH = 2000
+MEND_BATCH = 500  # so many records are mended in one transaction
+NAMED = 5  # so many commits are named
+
+_NUMBERS = ("rev", "seq", "live", "t", "at", "schema", "sv", "author", "enc")
+_WRONG = " OR ".join(
+    [f"typeof({name}) <> 'integer'" for name in _NUMBERS]
+    + [f"typeof({name}) <> 'text'" for name in ("id", "tags")]
+    + [f"typeof({name}) NOT IN ('blob', 'null')" for name in ("fk", "x", "data", "content")]
+    + ["typeof(source) NOT IN ('integer', 'null')", "typeof(parent) NOT IN ('text', 'null')"]
+)
+# Read as bytes: a text that is damaged cannot be read as one.
+_BYTES = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "tags", "parent"))
+_BODIES = f"SELECT dk, {_BYTES}, t, x, data, {_WRONG} FROM datum WHERE trail = 0 ORDER BY dk"
+# In SQLite's order any text or blob is above any number, so the greatest tells of all of them.
+_SOUND = (
+    f"SELECT id, tags, parent, t, x, data, max({', '.join(_NUMBERS)}, ifnull(source, 0)),"
+    " typeof(content) = 'text' FROM datum WHERE live IS NOT 0 AND trail = 0"
+)
+_WRONG_PAST = f"SELECT count(*) FROM past WHERE typeof(dk) <> 'integer' OR {_WRONG}"
+_BAD = "CREATE TEMP TABLE bad (dk INTEGER PRIMARY KEY)"
+
+_COLUMNS = ", ".join(Row._fields[:-1])  # content is in no index
+_LIVE = (
+    f"SELECT {_COLUMNS}, NULL FROM datum WHERE live = 1 AND trail = 0 AND dk NOT IN (SELECT dk FROM bad)"
+    " ORDER BY dk"
+)
+_NAMED = "CREATE TEMP TABLE named (dk INTEGER PRIMARY KEY, rev INT NOT NULL, seq INT NOT NULL, twice INT)"
+_TWICE = "twice OR (excluded.rev <= rev AND excluded.seq > seq)"  # its number was given again
+_NAME = (
+    "INSERT INTO named VALUES (?, ?, ?, 0) ON CONFLICT (dk) DO UPDATE SET"
+    f" twice = {_TWICE}, rev = excluded.rev, seq = iif({_TWICE}, seq, excluded.seq)"
+)
+_LOST = (
+    "SELECT c.dk, c.seq, d.dk IS NULL FROM named c LEFT JOIN datum d ON d.dk = c.dk"
+    " WHERE d.dk IS NULL OR c.twice OR c.rev > d.rev ORDER BY c.seq, c.dk"
+)
+# Forgetting removes a record's entries with it: entries of a record that was there and is not are a trace.
+_TRACED = (
+    "SELECT DISTINCT e.dk FROM entry e LEFT JOIN datum d ON d.dk = e.dk WHERE d.dk IS NULL"
+    " AND e.dk <= (SELECT max(m.value, (SELECT coalesce(max(dk), 0) FROM datum))"
+    " FROM meta m WHERE m.name = 'dk_floor')"
+)
+_WANT = (
+    "CREATE TEMP TABLE want (ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL,"
+    " PRIMARY KEY (ix, key, t, dk)) WITHOUT ROWID"
+)
+_MISSING = "SELECT ix, key, t, dk FROM want EXCEPT SELECT ix, key, t, dk FROM entry"
+_EXTRA = "SELECT ix, key, t, dk FROM entry EXCEPT SELECT ix, key, t, dk FROM want"
+_UNLISTED = (
+    "SELECT d.dk FROM datum d LEFT JOIN lag l ON l.schema = d.schema AND l.dk = d.dk"
+    " WHERE d.live = 1 AND d.trail = 0 AND d.fk = x'' AND l.dk IS NULL"
+)
+_NOT_LAGGING = (
+    "SELECT l.dk FROM lag l LEFT JOIN datum d ON d.dk = l.dk AND d.schema = l.schema AND d.live = 1"
+    " AND d.fk = x'' WHERE d.dk IS NULL"
+)
+_HEADLESS = (
+    "SELECT count(*) FROM past p LEFT JOIN datum d ON d.dk = p.dk WHERE d.dk IS NULL OR p.rev >= d.rev"
+)
+_OPS = (
+    "SELECT seq, ops, typeof(max(at, author, kind)) <> 'integer' FROM commits"
+    " WHERE seq > ? AND trail = 0 ORDER BY seq"
+)
+_GAPS = "SELECT coalesce(max(seq) - ?1 - count(*), 0) FROM commits WHERE seq > ?1"
+_NAMELESS = """
+SELECT count(*) FROM (
+    SELECT schema AS n FROM datum UNION SELECT author FROM datum UNION SELECT source FROM datum
+    UNION SELECT schema FROM past UNION SELECT author FROM past UNION SELECT source FROM past
+    UNION SELECT author FROM commits
+) WHERE n IS NOT NULL AND n NOT IN (SELECT n FROM name)
+"""
+
+
+class Strays:
+    """Index entries that do not follow from the rows, and rows whose `lag` mark is wrong."""
+
+    def __init__(self) -> None:
+        self.missing: list[int] = []  # dk of rows that lack an entry
+        self.extra: list[Entry] = []
+        self.lag: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.extra or self.lag)
+
+    def describe(self) -> str:
+        """What is wrong, in numbers."""
+        return (
+            f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
+            f" {len(self.lag):,} marks of lagging records are wrong"
+        )
+
+
+class _Looking(SQLiteReading):
+    """Tells a ledger where rows must stand without making the streams that are missing."""
+
+    def make_stream(self, name: StreamName) -> int:
+        """The number of a stream; a missing one has a number that no stream has."""
+        return self.stream(name) or -1
+
+    def entries_at(self, dk: int) -> list[Entry]:
+        """Nothing: where a damaged row stands cannot be told."""
+        return []
+
+
+class _Unsettled:
+    """The field streams that are not what they will be: being filled, or no longer declared."""
+
+    def __init__(self, kernel: SQLiteReading) -> None:
+        states = {state.number: state for state in kernel.states()}
+        self.streams: set[int] = {-2}
+        for ix, *name in kernel._all("SELECT ix, schema, iv, tag, path FROM ix WHERE iv <> 0"):
+            state = states.get(name[0])
+            if state is None:
+                continue
+            if state.fill is not None or (state.stale and not is_declared(state, StreamName(*name))):
+                self.streams.add(ix)
+        self.schemas = {state.number for state in states.values() if state.fill is not None}
+
+    def settled(self, entries: Iterable[Entry], schema: int) -> list[Entry]:
+        """Without those of streams that may or may not have them."""
+        if schema in self.schemas:
+            return [entry for entry in entries if entry[0] not in self.streams and entry[0] != -1]
+        return list(entries)
+
+
+def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[Finding]]:
+    """Work out from every live row which entries there must be, and compare; inside a read transaction."""
+    ask = connection.execute
+    kernel = _Looking(connection)
+    kernel.refresh()
+    ledger, unsettled = Ledger(_as_writing(kernel)), _Unsettled(kernel)
+    pace.total = int(kernel._all("SELECT count(*) FROM datum WHERE live = 1 AND trail = 0")[0][0])
+    ask("PRAGMA query_only = OFF")
+    for table in (_WANT, _BAD, _NAMED):
+        ask(table)
+    damaged = {dk for dk, _ in _unsound(connection)}
+    connection.executemany("INSERT INTO bad VALUES (?)", [(dk,) for dk in damaged])
+    for batch in _batches(connection):
+        wanted: list[Entry] = []
+        for row in batch:
+            try:
+                wanted += unsettled.settled(ledger.entries_of(row), row.schema)
+            except rows.DAMAGE:
+                damaged.add(row.dk)
+        connection.executemany("INSERT OR IGNORE INTO want VALUES (?, ?, ?, ?)", sorted(wanted))
+        pace.add(len(batch))
+    unread = _read_log(connection, kernel.floor())
+    lost = _all(connection, _LOST)
+    gone = {dk for dk, _, nothing in lost if nothing}
+    traced = {dk for (dk,) in _all(connection, _TRACED)} - gone
+    strays, spared = Strays(), damaged | gone | traced
+    strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
+    # What still stands in an index of a lost record is the trace of it, and stays.
+    strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.streams and e[3] not in spared]
+    strays.lag = sorted({dk for sql in (_UNLISTED, _NOT_LAGGING) for (dk,) in ask(sql)} - spared)
+    found = [
+        *_damaged(len(damaged)),
+        *_lost([seq for _, seq, _ in lost], len(traced)),
+        *_log_and_history(kernel, unread),
+    ]
+    return strays, found or [Finding("ok", "records", "rows, history, log and names fit together")]
+
+
+def _all(connection: apsw.Connection, sql: str) -> list[Any]:
+    return connection.execute(sql).fetchall()
+
+
+def _as_writing(kernel: Any) -> Writing:
+    writing: Writing = kernel
+    return writing
+
+
+def _batches(connection: apsw.Connection) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    for found in connection.cursor().execute(_LIVE):
+        batch.append(Row._make(found))
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _readable(row: Row) -> bool:
+    try:
+        rows.data_of(row)
+        rows.tags_of(row)
+    except rows.DAMAGE:
+        return False
+    return True
+
+
+# -- records that cannot be read ----------------------------------------------------------
+
+
+def unreadable(connection: apsw.Connection) -> Iterator[str]:
+    """The ids of records whose bytes are not what was written, as far as that shows; in no index order."""
+    if not _sound(connection):
+        for _, id in _unsound(connection):
+            yield id
+
+
+def _sound(connection: apsw.Connection) -> bool:
+    """Whether every live record can be read, found out in one quick pass."""
+    seen: set[str] = set()
+    first, last, decode, cursor = rows.T_FIRST, rows.T_LAST, rows._data_decoder.decode, connection.cursor()
+    try:
+        for id, tags, parent, t, x, data, greatest, odd in cursor.execute(_SOUND):
+            if data is not None:
+                decode(data)
+            if tags not in seen:
+                rows._tags_decoder.decode(tags)
+                seen.add(tags)
+            if x is not None:
+                codec.decode(x)
+            if odd or type(id) is not str or type(greatest) is not int or not first <= t <= last:
+                return False
+            if parent is not None and type(parent) is not str:
+                return False
+    except rows.DAMAGE:
+        return False
+    finally:
+        cursor.close(True)
+    return True
+
+
+def _unsound(connection: apsw.Connection) -> Iterator[tuple[int, str]]:
+    """dk and id, as far as it can be told, of each damaged row."""
+    cursor: Any = connection.cursor().execute(_BODIES)
+    for dk, id, tags, parent, t, x, data, wrong in cursor:
+        try:
+            for text in (id, parent or b""):
+                text.decode()
+            rows._tags_decoder.decode(tags)
+            if x is not None:
+                codec.decode(x)
+            if data is not None:
+                rows._data_decoder.decode(data)
+            fine = not wrong and rows.T_FIRST <= t <= rows.T_LAST
+        except (*rows.DAMAGE, AttributeError):
+            fine = False
+        if not fine:
+            yield dk, id.decode("utf-8", "backslashreplace") if isinstance(id, bytes) else f"#{dk}"
+
+
+def _damaged(count: int) -> list[Finding]:
+    if not count:
+        return []
+    return [Finding("problem", "records", f"{count:,} records are damaged", "restore them from a backup")]
+
+
+# -- records that are not there -----------------------------------------------------------
+
+
+def _read_log(connection: apsw.Connection, floor: int) -> int:
+    """Gather which records the log says there are, and in which version; how many entries are damaged.
+
+    A record that was forgotten is named by the entry of the forget too, which is always kept as long
+    as those of the commits before it.
+    """
+    damaged, some = 0, list[tuple[int, int, int]]()
+
+    def store() -> None:
+        connection.executemany(_NAME, some)
+        some.clear()
+
+    cursor: Any = connection.cursor().execute(_OPS, (floor,))
+    for seq, ops, wrong in cursor:
+        try:
+            decoded = ops_of(seq, ops)
+        except rows.DAMAGE:
+            wrong, decoded = 1, []
+        damaged += wrong
+        for code, dk, rev in decoded:
+            if code & ~QUIET == FORGET:
+                store()
+                connection.execute("DELETE FROM named WHERE dk = ?", (dk,))
+            elif code & ~QUIET != SAME:
+                some.append((dk, rev, seq))
+        if len(some) >= BATCH:
+            store()
+    store()
+    return damaged
+
+
+def _lost(commits: list[int], traced: int) -> list[Finding]:
+    hint = "restore a backup; what is left of them is not touched"
+    found: list[Finding] = []
+    if commits:
+        seqs = sorted(set(commits))
+        named = ", ".join(map(str, seqs[:NAMED])) + (", …" if len(seqs) > NAMED else "")
+        message = f"{len(commits):,} records of commits {named} are missing"
+        found.append(Finding("problem", "missing", message, hint))
+    if traced:
+        message = f"{traced:,} records that stand in an index are missing"
+        found.append(Finding("problem", "missing", message, hint))
+    return found
+
+
+def _log_and_history(kernel: SQLiteReading, unread: int) -> list[Finding]:
+    hint = "restore a backup"
+    found: list[Finding] = []
+    for count, subject, message in (
+        (kernel._all(_HEADLESS)[0][0], "history", "old versions belong to no record"),
+        (kernel._all(_WRONG_PAST)[0][0], "history", "old versions are damaged"),
+        (kernel._all(_GAPS, kernel.floor())[0][0], "commits", "commits are missing from the log"),
+        (unread, "commits", "commits in the log are damaged"),
+        (kernel._all(_NAMELESS)[0][0], "names", "names are used and not stored"),
+    ):
+        if count:
+            found.append(Finding("problem", subject, f"{count:,} {message}", hint))
+    return found
+
+
+# -- mending ------------------------------------------------------------------------------
+
+
+async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
+    """Add what is missing and remove what leads nowhere, some records at a time, each looked at again."""
+    for start in range(0, len(strays.missing), MEND_BATCH):
+        some = strays.missing[start : start + MEND_BATCH]
+        await backend._write(lambda ledger, some=some: _add(ledger, some))  # type: ignore[misc]
+    for start in range(0, len(strays.extra), MEND_BATCH):
+        extra = strays.extra[start : start + MEND_BATCH]
+        await backend._write(lambda ledger, extra=extra: _remove(ledger, extra))  # type: ignore[misc]
+    for start in range(0, len(strays.lag), MEND_BATCH):
+        marks = strays.lag[start : start + MEND_BATCH]
+        await backend._write(lambda ledger, marks=marks: _mark(ledger, marks))  # type: ignore[misc]
+    return "mended"
+
+
+def _wanted(ledger: Ledger, unsettled: _Unsettled, dk: int) -> tuple[Row | None, set[Entry]]:
+    row = ledger.kernel.row(dk)
+    if row is None or not row.live:
+        return row, set()
+    return row, set(unsettled.settled(ledger.entries_of(row), row.schema))
+
+
+def _add(ledger: Ledger, dks: Sequence[int]) -> None:
+    unsettled = _Unsettled(_own(ledger))
+    for dk in dks:
+        row, wanted = _wanted(ledger, unsettled, dk)
+        if row is not None and _readable(row):
+            ledger.kernel.add_entries(sorted(wanted))
+
+
+def _remove(ledger: Ledger, extra: Sequence[Entry]) -> None:
+    unsettled = _Unsettled(_own(ledger))
+    gone = []
+    for entry in extra:
+        row, wanted = _wanted(ledger, unsettled, entry[3])
+        if entry not in wanted and entry[0] not in unsettled.streams and (row is None or _readable(row)):
+            gone.append(entry)
+    ledger.kernel.remove_entries(gone)
+
+
+def _mark(ledger: Ledger, dks: Sequence[int]) -> None:
+    kernel = ledger.kernel
+    for dk in dks:
+        row = kernel.row(dk)
+        for (schema,) in _own(ledger)._all("SELECT schema FROM lag WHERE dk = ?", dk):
+            kernel.set_lag(schema, dk, False)
+        if row is not None and row.live and row.fk == EMPTY:
+            kernel.set_lag(row.schema, dk, True)
+
+
+def _own(ledger: Ledger) -> SQLiteReading:
+    """The kernel of this engine that a ledger writes to."""
+    kernel: Any = ledger.kernel
+    assert isinstance(kernel, SQLiteReading)
+    return kernel

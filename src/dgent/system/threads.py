@@ -1,0 +1,33 @@
+"""Run work on threads, and stop it when its caller is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+R = TypeVar("R")
+
+
+class Stopped:
+    """Whether the caller of a long piece of work is still there."""
+
+    def __init__(self) -> None:
+        self.now = False
+
+    def __call__(self) -> bool:
+        return self.now
+
+
+async def in_thread(work: Callable[[Stopped], R]) -> R:
+    """Run work on a thread; a cancelled caller waits until it noticed and tidied up."""
+    stopped = Stopped()
+    future = asyncio.get_running_loop().run_in_executor(None, work, stopped)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        stopped.now = True
+        with suppress(BaseException):
+            await asyncio.shield(future)
+        raise

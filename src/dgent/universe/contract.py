@@ -1,0 +1,250 @@
+"""The schemas a universe knows, and the way from stored records to typed values."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, get_origin
+
+from dgent.errors import (
+    Corrupt,
+    InputError,
+    NewerRecord,
+    NotFound,
+    SchemaError,
+    Unreadable,
+    UnreadableRecord,
+)
+from dgent.model import path, reserved
+from dgent.model.contract.lookup import Lookup
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.model.schema import Schema
+from dgent.store.backend import Declaration, Page, Shaped
+from dgent.store.engine.row import DATA, SV
+
+T = TypeVar("T")
+
+
+class Recalled(list[Crystal[T]]):
+    """Crystals that match a query; `problems` are the records that match and cannot be read as values.
+
+    Each of those is a raw datum with its `problem`. Records of schemas that are not registered are neither.
+    """
+
+    problems: list[Datum]
+
+
+class Contracts:
+    """Registered schemas by name and by type; the caller's view of stored records."""
+
+    lazy = True  # values are made from the stored bytes; a page needs no dicts for that
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Schema[Any]] = {}
+        self._by_type: dict[type, Schema[Any]] = {}
+        self._warned: set[tuple[str | None, int | None]] = set()
+
+    def add(self, schema: Schema[Any]) -> bool:
+        """Register a schema; False when this very one is registered already."""
+        if not isinstance(schema, Schema):
+            raise SchemaError(f"register takes a Schema, not {type(schema).__name__}")
+        known = self._by_name.get(schema.name)
+        if known is schema:
+            return False
+        if known is not None and known.version == schema.version and known.digest != schema.digest:
+            raise SchemaError(
+                f"{schema.name} version {schema.version} is registered with another contract",
+                hint="a changed contract needs a higher version and a migration",
+            )
+        made = made_by(schema.contract)
+        owner = self._by_type.get(made)
+        if owner is not None and owner.name != schema.name:
+            raise SchemaError(
+                f"{schema.contract.__name__} is the contract of {owner.name!r} already",
+                hint="give each schema a contract class of its own",
+            )
+        if known is not None:
+            self._by_type.pop(made_by(known.contract), None)
+        self._by_name[schema.name] = schema
+        self._by_type[made] = schema
+        return True
+
+    def named(self, name: str | None) -> Schema[Any] | None:
+        """The schema of a name, if it is registered."""
+        return None if name is None else self._by_name.get(name)
+
+    def of_type(self, kind: type[T]) -> Schema[T]:
+        """The schema of a contract type."""
+        known = self._by_type.get(kind) if type(kind) is type else None
+        if known is not None:
+            return known
+        made = made_by(kind)
+        if not isinstance(made, type):
+            raise InputError(f"a contract is a class, not {kind!r}", field="contract")
+        schema = self._by_type.get(made)
+        if schema is None or (kind is not made and kind != schema.contract):
+            raise NotFound(
+                f"no schema is registered for {kind.__name__}", hint="call u.register(Schema(...)) first"
+            )
+        return schema
+
+    def is_foreign(self, datum: Datum, room: str | None) -> bool:
+        """Whether a record has an id that is a room's by itself, and is not of the room that asks."""
+        if room is None or not reserved.may_be_of_room(datum.id):
+            return False
+        schema = self.named(datum.schema)
+        return (reserved.OWNERS.get(datum.schema or "") if schema is None else schema.owner) != room
+
+    def all(self) -> list[Schema[Any]]:
+        """Every registered schema."""
+        return list(self._by_name.values())
+
+    # -- the view that engines match with -------------------------------------------------
+
+    def version(self, schema: str) -> int | None:
+        """The version of a schema that this program knows."""
+        known = self._by_name.get(schema)
+        return None if known is None else known.version
+
+    def shape(self, datum: Datum) -> Mapping[str, Any]:
+        """The data to match: in this program's version if it can be had, else as stored."""
+        schema = self.named(datum.schema)
+        if schema is None or datum.problem is not None:
+            return datum.data
+        if datum.schema_version in (None, schema.version):
+            return schema.shape.lookup.see(datum.data)
+        found = self.upgraded(datum)
+        return datum.data if found is None else schema.shape.lookup.see(found)
+
+    def upgraded(self, datum: Datum) -> dict[str, Any] | None:
+        """The data of another version in this program's; None when it cannot be had."""
+        schema = self.named(datum.schema)
+        if schema is None or datum.problem is not None:
+            return None
+        try:
+            return schema.shape_of(datum.data, datum.schema_version or schema.version)
+        except (Unreadable, NewerRecord):
+            return None
+
+    def lookup(self, schema: str) -> Lookup | None:
+        """How this program's contract of a schema reads data."""
+        known = self._by_name.get(schema)
+        return None if known is None else known.shape.lookup
+
+    def check(self, query: Query) -> Query:
+        """The query; QueryError when it asks for what the contract of its schema does not have."""
+        schema = self.named(query.schema)
+        if schema is not None and (query.where is not None or query.order_path is not None):
+            schema.shape.lookup.check(query.filter.parts, query.order_path)
+        return query
+
+    def indexed(self, datum: Datum) -> Shaped | None:
+        """The data in this program's version, for an old record that is stored as it is."""
+        schema = self.named(datum.schema)
+        if schema is None or not (schema.indexes or schema.ref_paths):
+            return None
+        found = self.upgraded(datum)
+        return None if found is None else Shaped(schema.version, found)
+
+    # -- from records to values -----------------------------------------------------------
+
+    def crystal(self, datum: Datum) -> Crystal[Any] | Datum:
+        """The typed value, or the datum itself when its schema is unknown or newer; may raise Unreadable."""
+        schema = self.named(datum.schema)
+        if schema is None or datum.problem is not None:
+            return whole(datum)
+        try:
+            return Crystal.from_datum(datum, schema)
+        except NewerRecord as newer:
+            return datum.replace(problem=str(newer))
+        except Corrupt:
+            return whole(datum)
+
+    def lenient(self, datum: Datum) -> Crystal[Any] | Datum:
+        """Like `crystal`, but a record that cannot be read comes back raw with the reason."""
+        try:
+            return self.crystal(datum)
+        except Unreadable as error:
+            return datum.replace(problem=str(error))
+        except Corrupt as error:
+            return datum.replace(data={}, problem=error.message)
+
+    def lenient_all(self, page: Page) -> list[Any]:
+        """`lenient` of each; records in this program's version are decoded straight from their rows."""
+        if page.rows is None:
+            return [self.lenient(datum) for datum in page.items]
+        schema, make = self.named(page.rows.schema), page.rows.datum
+        quick = None if schema is None else schema.shape.quick
+        if schema is None or quick is None:
+            return [self.lenient(make(row)) for row in page.rows.rows]
+        name, version = schema.name, schema.version
+        out: list[Any] = []
+        for row in page.rows.rows:
+            if row[SV] == version:
+                try:
+                    out.append(Crystal(row, quick(row[DATA]), name, version, make))
+                    continue
+                except Exception:
+                    pass  # what is wrong with it is told below
+            out.append(self.lenient(make(row)))
+        return out
+
+    def recalled(self, found: Iterable[Any]) -> Recalled[Any]:
+        """The crystals among some records; warns of the first of each version that is left out."""
+        out: Recalled[Any] = Recalled()
+        out.problems = []
+        for each in found:
+            if type(each) is Crystal:
+                out.append(each)
+            elif each.problem is not None:
+                out.problems.append(each)
+        for datum in out.problems:
+            version = datum.schema, datum.schema_version
+            if version not in self._warned:
+                self._warned.add(version)
+                warnings.warn(
+                    f"recall leaves out records of {datum.schema} version {datum.schema_version} that cannot"
+                    f" be read, first {datum.id!r}: {datum.problem} (the answer's .problems has them)",
+                    UnreadableRecord,
+                    stacklevel=3,
+                )
+        return out
+
+
+def whole(datum: Datum) -> Datum:
+    """The datum with its data decoded, or Corrupt naming it."""
+    try:
+        datum.data  # noqa: B018 - decoded on first use
+    except Corrupt as error:
+        raise Corrupt(f"{datum.id!r} is damaged: {error.message}", id=datum.id) from None
+    return datum
+
+
+def raw_of(datum: Datum) -> Datum:
+    """The datum with its data decoded; a damaged one with its problem."""
+    try:
+        return whole(datum)
+    except Corrupt as error:
+        return datum.replace(data={}, problem=error.message)
+
+
+def made_by(contract: Any) -> Any:
+    """The class of a contract's values: the values of Box[int] are plain Boxes."""
+    return get_origin(contract) or contract
+
+
+def declaration(schema: Schema[Any]) -> Declaration:
+    """What a store must know of a schema."""
+    return Declaration(
+        schema.name,
+        schema.version,
+        schema.indexes,
+        schema.ref_paths,
+        schema.history,
+        schema.feed,
+        schema.owner,
+        schema.digest,
+        {p: kind for p in schema.indexes if (kind := schema.shape.lookup.kind(path.parse(p))) is not None},
+    )

@@ -1,0 +1,118 @@
+"""Turning what callers hand in (values, crystals, datums) into ops."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from dgent import clock, ids
+from dgent.errors import InputError
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum, tagged
+from dgent.store.backend import Backend, Expect, Put, Written
+from dgent.universe.contract import Contracts
+
+_STORED = (Crystal, Datum)
+
+
+def new_datum(
+    contracts: Contracts,
+    value: Any,
+    *,
+    id: str | None = None,
+    tags: Iterable[str] | None = None,
+    author: str | None = None,
+    source: str | None = None,
+    parent: Any = None,
+    content: bytes = b"",
+    created_at: datetime | None = None,
+    key: str | None = None,
+) -> tuple[Datum, Any]:
+    """The datum of a new typed value, and the value as everyone will read it."""
+    if isinstance(value, _STORED):
+        raise InputError("remember takes a value", hint="use store for crystals and put for datums")
+    schema = contracts.of_type(type(value))
+    data, settled = schema.shape.settle(value)
+    if id is None:
+        id = ids.new_id() if key is None else keyed_id(schema.name, key)
+    elif type(id) is not str:
+        id = ids.check_id(id)
+    datum = Datum(
+        id,
+        clock.now() if created_at is None else created_at,
+        data,
+        content,
+        tagged(tags),
+        author,
+        source,
+        None if parent is None else id_of(parent),
+        schema.name,
+        schema.version,
+    )
+    return datum, settled
+
+
+def keyed_id(schema: str, key: str) -> str:
+    """The id of a record remembered under an idempotency key: a retry must name the same record."""
+    return hashlib.blake2b(f"{schema}\0{key}".encode(), digest_size=16).hexdigest()
+
+
+def id_of(thing: Any) -> str | None:
+    """The id of a crystal, datum or ref, or the id itself."""
+    found: str | None = getattr(thing, "id", thing)
+    return found
+
+
+def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = False) -> Put:
+    """The op that stores a datum, with its index shape when it is of an older version."""
+    if not isinstance(datum, Datum):
+        raise InputError(f"put takes a Datum, not {type(datum).__name__}", hint="use remember for values")
+    if datum.problem is not None:
+        datum = datum.replace(problem=None)
+    if type(datum.id) is not str:
+        datum = datum.replace(id=ids.check_id(datum.id))
+    version = contracts.version(datum.schema) if isinstance(datum.schema, str) else None
+    if version is not None and datum.schema_version != version and isinstance(datum.data, dict):
+        return Put(datum, expect, contracts.indexed(datum), plain)
+    return Put(datum, expect, None, plain)
+
+
+def authored(op: Put, author: str) -> Put:
+    """The op with an author where its datum names none."""
+    if op.datum.author is not None:
+        return op
+    return Put(op.datum.replace(author=author), op.expect, op.indexed, op.plain)
+
+
+def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any]:
+    """The op that stores a crystal or a datum, and the crystal's value as everyone will read it."""
+    if isinstance(thing, Crystal):
+        schema = contracts.named(thing.schema_name)
+        if schema is None:
+            raise InputError(f"the schema {thing.schema_name!r} is not registered here")
+        datum, settled = thing.settle(schema)
+        return Put(datum, expect, None, True), settled
+    if isinstance(thing, Datum):
+        return put_op(contracts, thing, expect), None
+    raise InputError(f"store takes a Crystal or a Datum, not {type(thing).__name__}", hint="use remember")
+
+
+async def stored(
+    backend: Backend, datums: Sequence[Datum], written: Sequence[Written], repeated: bool
+) -> list[Datum]:
+    """Datums as a commit stored them: with rev and seq, and the time at which each record was made."""
+    old = [
+        datum.id
+        for datum, mine in zip(datums, written, strict=True)
+        if datum.rev is None and (repeated or mine.rev > 1 or not mine.changed)
+    ]
+    # A record keeps the time of its first version, whatever a later one says.
+    at_hand: Backend = getattr(backend, "at_hand", backend)  # the receipt is of what is at hand
+    found = await at_hand.get_many(old) if old else []
+    made = {datum.id: datum.created_at for datum in found if datum is not None}
+    return [
+        datum.replace(rev=mine.rev, seq=mine.seq, created_at=made.get(datum.id, datum.created_at))
+        for datum, mine in zip(datums, written, strict=True)
+    ]

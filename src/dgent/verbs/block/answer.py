@@ -1,0 +1,401 @@
+"""What the verbs of blocks answer with: plain structs whose JSON is the same at every door.
+
+Nothing here loads the blocks themselves, so that a door can draw them at no cost.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from dgent.blocks import block
+    from dgent.blocks.history import version
+
+
+class BlockCard(msgspec.Struct, frozen=True):
+    """What a block is, without what it says; `permission` is what the caller may do with it.
+
+    `over_limit` is one that a merge made longer than it may be: it can only become shorter.
+    `retain` is how many of its versions are kept; None for all.
+    """
+
+    id: str
+    owner: str
+    label: str
+    description: str
+    kind: str
+    document: str
+    template: str
+    limit: int
+    permission: str
+    pinned: bool
+    over_limit: bool = False
+    retain: int | None = None
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """Blocks by label, and the labels of those that were deleted and can be restored."""
+
+    items: list[BlockCard]
+    agent: str
+    deleted: list[str] = []
+
+
+class BlockText(msgspec.Struct, frozen=True):
+    """What a block says at a version: as text, and as plain values."""
+
+    owner: str
+    label: str
+    version: int
+    text: str
+    value: dict[str, Any]
+
+
+class BlockShare(msgspec.Struct, frozen=True):
+    """Who was given a block: an agent or a group, by whom, when, and with which permission."""
+
+    owner: str
+    label: str
+    agent: str | None
+    group: str | None
+    permission: str
+    by: str
+    at: datetime
+
+
+class BlockShares(msgspec.Struct, frozen=True):
+    """What an agent gave to others, and what others gave to it."""
+
+    items: list[BlockShare]
+
+
+class BlockInfo(msgspec.Struct, frozen=True):
+    """A block with how large it is, its fields or sections, its checkpoints, and who else has it."""
+
+    card: BlockCard
+    version: int
+    size: int
+    fields: list[str]
+    sections: list[str]
+    checkpoints: dict[str, int]
+    shares: list[BlockShare]
+
+
+class BlockVersion(msgspec.Struct, frozen=True):
+    """One version: who did what when, how large it was then, and how much came and went.
+
+    `node` is the version whose content it is, and `parent` the one it was made from. `lost` says why what it
+    brought is not kept: it was redacted, or compacted.
+    """
+
+    version: int
+    at: datetime
+    by: str
+    op: str
+    size: int
+    added: int
+    removed: int
+    message: str
+    node: int
+    parent: int
+    lost: str = ""
+
+
+class BlockVersions(msgspec.Struct, frozen=True):
+    """Versions of a block, newest first; `total` is how many there are."""
+
+    items: list[BlockVersion]
+    owner: str
+    label: str
+    total: int
+
+
+class Edited(msgspec.Struct, frozen=True):
+    """What an edit came to: the version it made. A `node` is the one that was added to a tree."""
+
+    owner: str
+    label: str
+    limit: int
+    version: BlockVersion
+    node: str | None = None
+
+
+class BlockDifference(msgspec.Struct, frozen=True):
+    """One place in which two versions of a block differ."""
+
+    path: list[str | int]
+    before: Any
+    after: Any
+
+
+class BlockDiff(msgspec.Struct, frozen=True):
+    """How two versions of a block differ: as lines, and place by place where it is no text."""
+
+    owner: str
+    label: str
+    before: int
+    after: int
+    text: str
+    changes: list[BlockDifference]
+
+
+class BlockBranch(msgspec.Struct, frozen=True):
+    """A line of edits: its newest version, where it left the others, and whether the block is on it."""
+
+    tip: int
+    fork: int
+    length: int
+    at: datetime
+    current: bool
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """Edits that follow each other, up to where undo and a new edit made two lines of one."""
+
+    first: int
+    last: int
+    parent: int
+    edits: int
+    by: list[str]
+    at: datetime
+    here: bool
+
+
+class BlockBranches(msgspec.Struct, frozen=True):
+    """The lines of edits of a block, newest first, and the tree that they make."""
+
+    items: list[BlockBranch]
+    owner: str
+    label: str
+    node: int
+    tree: list[Stretch]
+
+
+class Redacted(msgspec.Struct, frozen=True):
+    """What was redacted: which versions, and the version that says so.
+
+    `elsewhere` are other versions that still say some of it. `erased`: the bytes are gone from the disk.
+    `messages` are the redacted versions whose messages are still there.
+    """
+
+    owner: str
+    label: str
+    version: int
+    versions: list[int]
+    elsewhere: list[int]
+    erased: bool
+    messages: list[int]
+
+
+class BlockCompacted(msgspec.Struct, frozen=True):
+    """How many old versions of a block only the history tells of now."""
+
+    owner: str
+    label: str
+    versions: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A version with a name."""
+
+    name: str
+    version: int
+
+
+class Checkpoints(msgspec.Struct, frozen=True):
+    """The versions of a block that have names."""
+
+    items: list[Checkpoint]
+    label: str
+
+
+class BlockNotice(msgspec.Struct, frozen=True):
+    """What others did to a block since the agent last looked."""
+
+    owner: str
+    label: str
+    since: int
+    version: int
+    by: list[str]
+    diff: str
+
+
+class BlockNotices(msgspec.Struct, frozen=True):
+    """What others did to the blocks that an agent may see."""
+
+    items: list[BlockNotice]
+
+
+class BlockActivity(msgspec.Struct, frozen=True):
+    """Something that was done to a block, an archival entry, a crumb or a trail; `kind` says which."""
+
+    seq: int
+    at: datetime
+    by: str
+    what: str
+    owner: str
+    label: str
+    version: int | None
+    message: str
+    kind: str = "block"
+    id: str = ""
+
+
+class BlockActivities(msgspec.Struct, frozen=True):
+    """What was done, newest first."""
+
+    items: list[BlockActivity]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Something that was not done: who wanted what of whose block, and why it was refused."""
+
+    at: datetime
+    agent: str
+    trust: str
+    owner: str
+    label: str
+    what: str
+    verdict: str
+    reason: str
+
+
+class Refusals(msgspec.Struct, frozen=True):
+    """What was refused, newest first."""
+
+    items: list[Refusal]
+
+
+class MemoryContext(msgspec.Struct, frozen=True):
+    """The memory part of a prompt, how many tokens it is, and what is in it whole, in part and not at all."""
+
+    text: str
+    tokens: int
+    shown: list[str]
+    shortened: list[str]
+    cut: list[str]
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """Something that was found; `marks` are the places of the words in the snippet."""
+
+    kind: str
+    id: str
+    owner: str
+    label: str
+    score: float
+    snippet: str
+    marks: list[tuple[int, int]]
+
+
+class Hits(msgspec.Struct, frozen=True):
+    """What was found, the best first."""
+
+    items: list[Hit]
+
+
+class ArchiveEntry(msgspec.Struct, frozen=True):
+    """An archival entry."""
+
+    id: str
+    agent: str
+    text: str
+    tags: list[str]
+    at: datetime
+
+
+class Agent(msgspec.Struct, frozen=True):
+    """An agent of the constellation."""
+
+    name: str
+    description: str
+    status: str
+
+
+class Agents(msgspec.Struct, frozen=True):
+    """The agents of the constellation, by name."""
+
+    items: list[Agent]
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """An agent in a group, and what it is there."""
+
+    agent: str
+    role: str
+    capabilities: list[str]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A group and its members."""
+
+    name: str
+    description: str
+    members: list[GroupMember]
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """The groups of the constellation, by name."""
+
+    items: list[Group]
+
+
+def card_of(found: block.Block) -> BlockCard:
+    """A block's card as doors show it."""
+    return BlockCard(
+        found.id,
+        found.owner,
+        found.label,
+        found.description,
+        found.kind,
+        found.document_kind,
+        found.template,
+        found.limit,
+        found.permission,
+        found.pinned,
+        found.over_limit,
+        found.retain,
+    )
+
+
+def version_of(found: version.Version) -> BlockVersion:
+    """A version as doors show it."""
+    return BlockVersion(
+        found.number,
+        found.at,
+        found.by,
+        found.op,
+        found.size,
+        found.added,
+        found.removed,
+        found.message,
+        found.node,
+        found.parent,
+        found.lost,
+    )
+
+
+class FileTold(msgspec.Struct, frozen=True):
+    """What a sync did to a file: of which block, the version it stands at now, and why."""
+
+    label: str
+    owner: str
+    file: str
+    version: int | None
+    why: str
+
+
+class FolderSynced(msgspec.Struct, frozen=True):
+    """What a sync of a folder did, or would do; `healthy` when nothing was refused and nothing is at odds."""
+
+    folder: str
+    taken: list[FileTold]
+    written: list[FileTold]
+    deleted: list[FileTold]
+    conflicts: list[FileTold]
+    refused: list[FileTold]
+    healthy: bool
+    dry_run: bool = False

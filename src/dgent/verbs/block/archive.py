@@ -1,0 +1,84 @@
+"""Verbs for the archive: texts that an agent puts away, to be found by search."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dgent.blocks import Entry
+from dgent.errors import InputError, NotFound
+from dgent.verbs.block.answer import ArchiveEntry, Hit, Hits
+from dgent.verbs.block.library import Limit, library_of
+from dgent.verbs.caller import Effect
+from dgent.verbs.context import Desk
+from dgent.verbs.cupboard.answer import Removed
+from dgent.verbs.registry import Ask, argument, option, verb
+
+Tag = Annotated[tuple[str, ...], option("a word to find it by; may be given more than once", short="t")]
+
+
+class Insert(Ask):
+    """What `archive.insert` takes."""
+
+    text: Annotated[str, argument("the text; - for standard input", words=True, file=True)]
+    tag: Tag = ()
+
+
+@verb("archive.insert", effect="append", errors=(InputError,), makes=True)
+async def insert(desk: Desk, ask: Insert) -> ArchiveEntry:
+    """Put a text away."""
+    return _entry(await (await library_of(desk)).archive(ask.text, tags=ask.tag))
+
+
+class One(Ask):
+    """For a verb that takes one entry."""
+
+    id: Annotated[str, argument("the entry's id")]
+
+
+@verb("archive.read", effect="read", errors=(InputError, NotFound))
+async def read(desk: Desk, ask: One) -> ArchiveEntry:
+    """Show an archival entry."""
+    return _entry(await (await library_of(desk)).archived(ask.id))
+
+
+class Search(Ask):
+    """What `archive.search` takes."""
+
+    query: Annotated[str, argument("the words to look for", words=True)]
+    tag: Tag = ()
+    limit: Limit = 10
+
+
+@verb("archive.search", effect="read", errors=(InputError,))
+async def search(desk: Desk, ask: Search) -> Hits:
+    """Find archival entries, the best first."""
+    library = await library_of(desk)
+    found = await library.search(ask.query, limit=ask.limit, kind="entry", tags=ask.tag)
+    return Hits(
+        [
+            Hit(each.kind, each.id, each.owner, each.label, each.score, each.snippet, list(each.marks))
+            for each in found
+        ]
+    )
+
+
+class Delete(One):
+    """What `archive.delete` takes."""
+
+    forget: Annotated[bool, option("leave no trace of it; no undo brings it back")] = False
+
+
+def only_deleting(ask: Delete) -> Effect | None:
+    """Without `forget` it writes: history has the entry still."""
+    return None if ask.forget else "write"
+
+
+@verb("archive.delete", effect="destroy", errors=(InputError, NotFound), lighter=only_deleting)
+async def delete(desk: Desk, ask: Delete) -> Removed:
+    """Delete an archival entry."""
+    await (await library_of(desk)).unarchive(ask.id, forget=ask.forget)
+    return Removed("archive", ask.id, "")
+
+
+def _entry(found: Entry) -> ArchiveEntry:
+    return ArchiveEntry(found.id, found.agent, found.text, sorted(found.tags), found.at)

@@ -1,0 +1,266 @@
+"""Verbs for blocks, the memory documents of agents: make them, look at them, manage them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from dgent.errors import Conflict, Denied, InputError, NotFound
+from dgent.verbs import parse as text
+from dgent.verbs.block.answer import BlockCard, BlockInfo, Blocks, BlockShare, BlockShares, BlockText, card_of
+from dgent.verbs.block.library import Kind, One, Owner, Permission, block_of, library_of
+from dgent.verbs.context import Desk
+from dgent.verbs.cupboard.answer import Removed
+from dgent.verbs.registry import Ask, argument, option, verb
+
+ERRORS = (InputError, NotFound, Conflict, Denied)
+
+
+class Create(Ask):
+    """What `block.create` takes."""
+
+    label: Annotated[str, argument("its label: free among the agent's blocks")]
+    text: Annotated[
+        str,
+        argument(
+            "what it says at first; JSON for what is no text; - for standard input", words=True, file=True
+        ),
+    ] = ""
+    template: Annotated[str | None, option("persona, human, scratchpad, task_list, …", short="t")] = None
+    document: Annotated[str | None, option("text, map, list, log, tree or counter, without a template")] = (
+        None
+    )
+    description: Annotated[str | None, option("what belongs into it", short="d")] = None
+    kind: Kind = None
+    limit: Annotated[int | None, option("how many characters it may have")] = None
+    permission: Permission = None
+    pinned: Annotated[bool, option("keep it in the context")] = False
+    shared: Annotated[bool, option("make it for all agents of the constellation")] = False
+
+
+@verb("block.create", effect="write", errors=ERRORS, makes=True)
+async def create(desk: Desk, ask: Create) -> BlockCard:
+    """Make a block, a memory document of an agent."""
+    from dgent.blocks.document.template import find
+    from dgent.blocks.kind import CONSTELLATION
+
+    library = await library_of(desk)
+    plain = find(ask.template, ask.document).shape.document == "text"
+    first: Any = None if not ask.text else ask.text if plain else text.value(ask.text)
+    made = await library.create(
+        ask.label,
+        template=ask.template,
+        document=ask.document,
+        description=ask.description,
+        kind=ask.kind,
+        limit=ask.limit,
+        permission=ask.permission,
+        pinned=ask.pinned,
+        value=first,
+        owner=CONSTELLATION if ask.shared else None,
+    )
+    return card_of(made)
+
+
+class List(Ask):
+    """What `block.list` takes."""
+
+    kind: Kind = None
+    shared: Annotated[bool, option("also those of others that the agent may see", short="s")] = False
+
+
+@verb("block.list", effect="read", errors=(InputError,))
+async def list_(desk: Desk, ask: List) -> Blocks:
+    """List an agent's blocks."""
+    library = await library_of(desk)
+    found = await library.list(kind=ask.kind, shared=ask.shared)
+    return Blocks([card_of(each) for each in found], library.agent, await library.deleted())
+
+
+class Show(One):
+    """What `block.show` takes."""
+
+    section: Annotated[str | None, option("only this section of a composite")] = None
+
+
+@verb("block.show", effect="read", errors=(InputError, NotFound))
+async def show(desk: Desk, ask: Show) -> BlockText:
+    """Show what a block says."""
+    block = await block_of(await library_of(desk), ask)
+    part = block if ask.section is None else block.section(ask.section)
+    said = await part.text()
+    return BlockText(block.owner, block.label, block.version, said, await part.value())
+
+
+@verb("block.info", effect="read", errors=(InputError, NotFound))
+async def info(desk: Desk, ask: One) -> BlockInfo:
+    """Show what a block is: its kind, limit, permission, shares, checkpoints."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    size = len(await block.text())
+    return BlockInfo(
+        card_of(block),
+        block.version,
+        size,
+        [each.name for each in block.shape.fields],
+        [each.name for each in block.shape.sections],
+        await block.checkpoints(),
+        [_share(each) for each in await library.shared() if each.block == block.id],
+    )
+
+
+class Describe(One):
+    """What `block.describe` takes."""
+
+    description: Annotated[str | None, option("what belongs into it", short="d")] = None
+    kind: Kind = None
+    limit: Annotated[int | None, option("how many characters it may have")] = None
+    permission: Permission = None
+    template: Annotated[
+        str | None, option("another template, whose kind of document and fields it fits", short="t")
+    ] = None
+
+
+@verb("block.describe", effect="write", errors=ERRORS)
+async def describe(desk: Desk, ask: Describe) -> BlockCard:
+    """Change what a block is for, its kind, limit, permission or template."""
+    given = {
+        name: value
+        for name, value in msgspec.structs.asdict(ask).items()
+        if value is not None and name not in ("label", "owner")
+    }
+    if not given:
+        raise InputError("there is nothing to change", hint="give --description, --kind, --limit …")
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    return card_of(await library.describe(block.label, owner=block.owner, **given))
+
+
+class Rename(Ask):
+    """What `block.rename` takes."""
+
+    label: Annotated[str, argument("the block's label, or its id", complete="block")]
+    to: Annotated[str, argument("its new label")]
+    owner: Owner = None
+
+
+@verb("block.rename", effect="write", errors=ERRORS)
+async def rename(desk: Desk, ask: Rename) -> BlockCard:
+    """Give a block another label."""
+    library = await library_of(desk)
+    block = await block_of(library, One(label=ask.label, owner=ask.owner))
+    return card_of(await library.rename(block.label, ask.to, owner=block.owner))
+
+
+@verb("block.pin", effect="write", errors=ERRORS)
+async def pin(desk: Desk, ask: One) -> BlockCard:
+    """Keep a working block in the context."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    return card_of(await library.pin(block.label, owner=block.owner))
+
+
+@verb("block.unpin", effect="write", errors=ERRORS)
+async def unpin(desk: Desk, ask: One) -> BlockCard:
+    """Keep a working block in the context no longer."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    return card_of(await library.pin(block.label, False, owner=block.owner))
+
+
+class View(One, kw_only=True):
+    """What `block.view` takes."""
+
+    label: Annotated[str, argument("the block's label, or its id", complete="block")]
+    start: Annotated[int, argument("the first line")] = 1
+    lines: Annotated[int | None, argument("how many lines; all if left out")] = None
+
+
+@verb("block.view", effect="write", errors=ERRORS)
+async def view(desk: Desk, ask: View) -> BlockCard:
+    """Show only some lines of a long text in the context, from one on."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    return card_of(await library.view(block.label, ask.start, ask.lines, owner=block.owner))
+
+
+@verb("block.delete", effect="write", errors=ERRORS)
+async def delete(desk: Desk, ask: One) -> Removed:
+    """Remove a block; its label is free at once, and restore brings it back with its history."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    await library.delete(block.label, owner=block.owner)
+    return Removed("block", block.id, block.label)
+
+
+class Restore(Ask):
+    """What `block.restore` takes."""
+
+    label: Annotated[str, argument("the label it had")]
+    to: Annotated[str | None, option("another label for it")] = None
+
+
+@verb("block.restore", effect="write", errors=ERRORS)
+async def restore(desk: Desk, ask: Restore) -> BlockCard:
+    """Bring back the block of a label that was deleted last, with its history."""
+    return card_of(await (await library_of(desk)).restore(ask.label, to=ask.to))
+
+
+class Unshare(One):
+    """What `block.unshare` takes."""
+
+    with_agent: Annotated[str | None, option("the other agent", short="w", complete="agent")] = None
+    with_group: Annotated[str | None, option("a group, whoever is in it", short="g", complete="group")] = None
+
+
+class Share(Unshare):
+    """What `block.share` takes."""
+
+    permission: Annotated[
+        str, option("what they may do with it: read_only, append, read_write, admin", short="p")
+    ] = "append"
+
+
+@verb("block.share", effect="write", errors=ERRORS)
+async def share(desk: Desk, ask: Share) -> BlockShares:
+    """Give a block to another agent or a group; again to change what they may do with it."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    await library.share(
+        block.label,
+        with_agent=ask.with_agent,
+        with_group=ask.with_group,
+        permission=ask.permission,
+        owner=block.owner,
+    )
+    return BlockShares([_share(each) for each in await library.shared() if each.block == block.id])
+
+
+@verb("block.unshare", effect="write", errors=ERRORS)
+async def unshare(desk: Desk, ask: Unshare) -> BlockShares:
+    """Take a block back from an agent or a group; answers with who has it still."""
+    library = await library_of(desk)
+    block = await block_of(library, ask)
+    had = await library.unshare(
+        block.label, with_agent=ask.with_agent, with_group=ask.with_group, owner=block.owner
+    )
+    if not had:
+        raise NotFound(f"{block.label!r} is not shared with {ask.with_agent or ask.with_group}")
+    return BlockShares([_share(each) for each in await library.shared() if each.block == block.id])
+
+
+class Nothing(Ask):
+    """For a verb that takes nothing."""
+
+
+@verb("block.shared", effect="read")
+async def shared(desk: Desk, ask: Nothing) -> BlockShares:
+    """List what an agent gave to others, and what others gave to it."""
+    return BlockShares([_share(each) for each in await (await library_of(desk)).shared()])
+
+
+def _share(found: Any) -> BlockShare:
+    return BlockShare(
+        found.owner, found.label, found.agent, found.group, found.permission, found.by, found.at
+    )

@@ -1,0 +1,42 @@
+"""The verb that makes a folder of files and an agent's blocks agree."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dgent.blocks import FileReport
+from dgent.errors import Busy, Denied, InputError, StorageFull
+from dgent.verbs.block.answer import FileTold, FolderSynced
+from dgent.verbs.block.library import library_of
+from dgent.verbs.context import Desk
+from dgent.verbs.data.record import DryRun
+from dgent.verbs.registry import Ask, argument, option, verb
+
+
+class Sync(Ask):
+    """What `block.sync` takes."""
+
+    folder: Annotated[str, argument("the folder; it is made when it is not there", complete="file")]
+    by: Annotated[str | None, option("in whose name edits are taken in, for the partner")] = None
+    dry_run: DryRun = False
+
+
+@verb("block.sync", effect="write", errors=(InputError, Denied, Busy, StorageFull), local=True)
+async def sync(desk: Desk, ask: Sync) -> FolderSynced:
+    """Make a folder of files and the agent's blocks agree: edits of both sides are kept."""
+    library = await library_of(desk)
+    done = await library.sync(ask.folder, by=ask.by, dry_run=ask.dry_run)
+    return FolderSynced(
+        done.folder,
+        _told(done.taken),
+        _told(done.written),
+        _told(done.deleted),
+        _told(done.conflicts),
+        _told(done.refused),
+        healthy=not done.conflicts and not done.refused,
+        dry_run=done.dry_run,
+    )
+
+
+def _told(reports: tuple[FileReport, ...]) -> list[FileTold]:
+    return [FileTold(each.label, each.owner, each.file, each.version, each.why) for each in reports]

@@ -1,0 +1,223 @@
+"""Verbs for the versions of a block: look at them, compare them, go back to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from dgent.blocks import Block, Version, errors
+from dgent.errors import InputError, NotFound
+from dgent.verbs import parse
+from dgent.verbs.block.answer import (
+    BlockBranch,
+    BlockBranches,
+    BlockDiff,
+    BlockDifference,
+    BlockText,
+    BlockVersions,
+    Checkpoint,
+    Checkpoints,
+    Edited,
+    Stretch,
+    version_of,
+)
+from dgent.verbs.block.block import ERRORS
+from dgent.verbs.block.library import BLOCK, Expect, Limit, Message, One, block_of, library_of
+from dgent.verbs.context import Desk
+from dgent.verbs.registry import argument, verb
+
+VERSION = "a version's number, or the name of a checkpoint"
+
+
+class History(One, kw_only=True):
+    """What `block.history` takes."""
+
+    limit: Limit = 20
+
+
+@verb("block.history", effect="read", errors=(InputError, NotFound))
+async def history(desk: Desk, ask: History) -> BlockVersions:
+    """List the versions of a block, newest first."""
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
+    block = await block_of(await library_of(desk), ask)
+    found = await block.history()
+    return BlockVersions(
+        [version_of(each) for each in found[: ask.limit]], block.owner, block.label, len(found)
+    )
+
+
+class Diff(One, kw_only=True):
+    """What `block.diff` takes."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    before: Annotated[str | None, argument(f"{VERSION}; the one before if left out")] = None
+    after: Annotated[str | None, argument("another one; the newest if left out")] = None
+
+
+@verb("block.diff", effect="read", errors=(InputError, NotFound))
+async def diff(desk: Desk, ask: Diff) -> BlockDiff:
+    """Show how two versions of a block differ."""
+    block = await block_of(await library_of(desk), ask)
+    before = None if ask.before is None else await _number(block, ask.before)
+    after = None if ask.after is None else await _number(block, ask.after)
+    found = await block.diff(before, after)
+    changes = [BlockDifference(list(each.path), each.before, each.after) for each in found.changes]
+    return BlockDiff(block.owner, block.label, found.before, found.after, found.text, changes)
+
+
+class At(One, kw_only=True):
+    """What `block.at` takes."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    version: Annotated[str, argument(f"{VERSION}, or a time such as 2h or 2026-01-31")]
+
+
+@verb("block.at", effect="read", errors=(InputError, NotFound))
+async def at(desk: Desk, ask: At) -> BlockText:
+    """Show what a block said at a version or at a time."""
+    block = await block_of(await library_of(desk), ask)
+    try:
+        view = await block.at(await _number(block, ask.version))
+    except errors.VersionNotFound as missing:
+        if ask.version.isdigit():
+            raise
+        try:
+            moment = parse.moment(ask.version, "version")
+        except InputError:
+            raise missing from None
+        view = await block.at(time=moment)
+    return BlockText(block.owner, block.label, view.version, view.text, view.value)
+
+
+class Rollback(One, kw_only=True):
+    """What `block.rollback` takes."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    version: Annotated[str, argument(VERSION)]
+    message: Message = ""
+    expect: Expect = None
+
+
+@verb("block.rollback", effect="write", errors=ERRORS)
+async def rollback(desk: Desk, ask: Rollback) -> Edited:
+    """Make a block what it was at a version, as a new version."""
+    block = await block_of(await library_of(desk), ask)
+    number = await _number(block, ask.version)
+    return _edited(block, await block.rollback(number, message=ask.message, expect=ask.expect))
+
+
+class Undo(One, kw_only=True):
+    """What `block.undo` and `block.redo` take."""
+
+    expect: Expect = None
+
+
+@verb("block.undo", effect="write", errors=ERRORS)
+async def undo(desk: Desk, ask: Undo) -> Edited:
+    """Take back the last edit of a block; a new edit then starts a branch."""
+    block = await block_of(await library_of(desk), ask)
+    return _edited(block, await block.undo(expect=ask.expect))
+
+
+@verb("block.redo", effect="write", errors=ERRORS)
+async def redo(desk: Desk, ask: Undo) -> Edited:
+    """Do again what was undone last."""
+    block = await block_of(await library_of(desk), ask)
+    return _edited(block, await block.redo(expect=ask.expect))
+
+
+class Visit(One, kw_only=True):
+    """What `block.visit` takes."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    version: Annotated[str, argument(VERSION)]
+
+
+@verb("block.visit", effect="write", errors=ERRORS)
+async def visit(desk: Desk, ask: Visit) -> Edited:
+    """Go to a version on any branch, as undo and redo do."""
+    block = await block_of(await library_of(desk), ask)
+    return _edited(block, await block.visit(await _number(block, ask.version)))
+
+
+@verb("block.branches", effect="read", errors=(InputError, NotFound))
+async def branches(desk: Desk, ask: One) -> BlockBranches:
+    """Show the tree of edits that undo has made of a block's history."""
+    block = await block_of(await library_of(desk), ask)
+    found = [
+        BlockBranch(each.tip, each.fork, each.length, each.at, each.current)
+        for each in await block.branches()
+    ]
+    versions = (await block.history())[::-1]
+    here = versions[-1].node if versions else 0
+    return BlockBranches(found, block.owner, block.label, here, stretches(versions))
+
+
+def stretches(versions: Sequence[Version]) -> list[Stretch]:
+    """The tree of edits in pieces that have no fork inside, each after the one that it came from."""
+    nodes = [each for each in versions if each.node == each.number]
+    known = {each.number for each in nodes}
+    children: dict[int, int] = {}
+    for each in nodes:
+        children[each.parent] = children.get(each.parent, 0) + 1
+    here = versions[-1].node if versions else 0
+    lines: dict[int, list[Version]] = {}  # by their first
+    line_of: dict[int, int] = {}
+    for each in nodes:
+        follows = each.parent in known and each.parent != each.number and children[each.parent] == 1
+        first = line_of[each.parent] if follows else each.number
+        lines.setdefault(first, []).append(each)
+        line_of[each.number] = first
+    return [
+        Stretch(
+            first,
+            line[-1].number,
+            line[0].parent,
+            len(line),
+            list(dict.fromkeys(each.by for each in line)),
+            line[-1].at,
+            here in (each.number for each in line),
+        )
+        for first, line in lines.items()
+    ]
+
+
+class Named(One, kw_only=True):
+    """What `block.checkpoint` takes."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    name: Annotated[str, argument("a name for the version it has now")]
+
+
+@verb("block.checkpoint", effect="append", errors=ERRORS)
+async def checkpoint(desk: Desk, ask: Named) -> Checkpoint:
+    """Give the present version of a block a name, under which it is kept."""
+    block = await block_of(await library_of(desk), ask)
+    return Checkpoint(ask.name, await block.checkpoint(ask.name))
+
+
+@verb("block.checkpoints", effect="read", errors=(InputError, NotFound))
+async def checkpoints(desk: Desk, ask: One) -> Checkpoints:
+    """List the versions of a block that have names."""
+    block = await block_of(await library_of(desk), ask)
+    found = await block.checkpoints()
+    return Checkpoints([Checkpoint(name, number) for name, number in found.items()], block.label)
+
+
+async def _number(block: Block, given: str) -> int:
+    """A version by its number or by the name of a checkpoint; a name that is a number is a name first."""
+    named = await block.checkpoints()
+    if given in named:
+        return named[given]
+    if given.isascii() and given.isdigit():
+        return parse.number(given, "version")
+    known = ", ".join(list(named)[:10])
+    raise errors.VersionNotFound(
+        f"{block.label!r} has no checkpoint {given!r:.80}",
+        hint=f"there is {known}" if known else "`dgent block history` lists the versions",
+    )
+
+
+def _edited(block: Block, made: Version) -> Edited:
+    return Edited(block.owner, block.label, block.limit, version_of(made))

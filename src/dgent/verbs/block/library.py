@@ -1,0 +1,54 @@
+"""What the verbs of blocks share: the library of a call, and blocks by what people type."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dgent.blocks import Block, Library, errors
+from dgent.verbs.context import Desk
+from dgent.verbs.registry import Ask, argument, option
+
+BLOCK = "the block's label, owner/label, or its id"
+
+Owner = Annotated[str | None, option("whose block it is, where several share one of this label")]
+Kind = Annotated[str | None, option("core, working, archival or log: when it is in the context", short="k")]
+Permission = Annotated[
+    str | None, option("read_only, partner, human, append, read_write or admin", short="p")
+]
+Message = Annotated[str, option("why; it is kept with the version", short="m")]
+Expect = Annotated[int | None, option("the version it must be at now")]
+Limit = Annotated[int, option("at most so many", short="n")]
+
+
+class One(Ask):
+    """For a verb that takes one block."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    owner: Owner = None
+
+
+async def library_of(desk: Desk) -> Library:
+    """The library of the agent that calls, with the caller's trust, and whoever is there to be asked."""
+    universe = await desk.universe()
+    caller = desk.caller
+    # Only who speaks for the partner acts as whoever the store was opened for.
+    author = universe.author if caller.trust == "partner" else caller.id
+    return Library(universe, caller.agent or author, trust=caller.trust, consent=desk.consent)
+
+
+async def block_of(library: Library, ask: One) -> Block:
+    """The block that a call is about: by its label, by owner/label, or by its id."""
+    try:
+        return await library.get(ask.label, owner=ask.owner)
+    except errors.BlockNotFound as missing:
+        error = missing
+    if ask.owner is None:
+        owner, sign, label = ask.label.partition("/")
+        try:
+            return await (library.get(label, owner=owner) if sign and label else library.by_id(ask.label))
+        except errors.BlockNotFound:
+            pass
+    error.hint = error.hint.replace(
+        "`list(shared=True)` shows them", "`dgent block list --shared` shows them"
+    )
+    raise error

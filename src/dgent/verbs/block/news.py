@@ -1,0 +1,130 @@
+"""Verbs for what goes on in blocks: what others did, the context they make, and search."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dgent.errors import InputError
+from dgent.verbs import parse
+from dgent.verbs.block.answer import (
+    BlockActivities,
+    BlockActivity,
+    BlockNotice,
+    BlockNotices,
+    Hit,
+    Hits,
+    MemoryContext,
+    Refusal,
+    Refusals,
+)
+from dgent.verbs.block.library import Kind, Limit, library_of
+from dgent.verbs.caller import Effect
+from dgent.verbs.context import Desk
+from dgent.verbs.registry import Ask, argument, option, verb
+
+
+class Notices(Ask):
+    """What `block.notices` takes."""
+
+    mark: Annotated[bool, option("keep that the agent has seen them: they are told once")] = False
+
+
+def only_looking(ask: Notices) -> Effect | None:
+    """Without `mark` it only reads."""
+    return None if ask.mark else "read"
+
+
+@verb("block.notices", effect="append", lighter=only_looking)
+async def notices(desk: Desk, ask: Notices) -> BlockNotices:
+    """Show what others did to an agent's blocks since it last looked."""
+    library = await library_of(desk)
+    return BlockNotices(
+        [
+            BlockNotice(each.owner, each.label, each.since, each.version, list(each.by), each.diff.text)
+            for each in await library.notices(mark=ask.mark)
+        ]
+    )
+
+
+class Since(Ask):
+    """What `block.activity` takes."""
+
+    since: Annotated[str | None, option("after this commit, or this time, such as 2h or 2026-01-31")] = None
+    limit: Limit = 50
+
+
+@verb("block.activity", effect="read", errors=(InputError,))
+async def activity(desk: Desk, ask: Since) -> BlockActivities:
+    """Show who did what to blocks, entries, crumbs and trails that an agent may see, newest first."""
+    library = await library_of(desk)
+    found = await library.activity(parse.point(ask.since, "since"), limit=ask.limit)
+    return BlockActivities(
+        [
+            BlockActivity(
+                *(each.seq, each.at, each.by, each.what, each.owner, each.label, each.version, each.message),
+                *(each.kind, each.block),
+            )
+            for each in found
+        ]
+    )
+
+
+class Refused(Ask):
+    """What `block.refusals` takes."""
+
+    limit: Limit = 20
+
+
+@verb("block.refusals", effect="read", errors=(InputError,))
+async def refusals(desk: Desk, ask: Refused) -> Refusals:
+    """Show what an agent was refused, and what others were refused of its blocks, newest first."""
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
+    found = await (await library_of(desk)).refusals(ask.limit)
+    return Refusals(
+        [
+            Refusal(
+                *(each.at, each.agent, each.trust, each.owner, each.label),
+                *(each.what, each.verdict, each.reason),
+            )
+            for each in found
+        ]
+    )
+
+
+class Render(Ask):
+    """What `block.render` takes."""
+
+    budget: Annotated[int | None, option("at most so many tokens", short="b")] = None
+    referenced: Annotated[tuple[str, ...], option("a working block that is spoken of", short="r")] = ()
+    changes: Annotated[bool, option("with what others changed since the agent last looked")] = False
+
+
+@verb("block.render", effect="read", errors=(InputError,))
+async def render(desk: Desk, ask: Render) -> MemoryContext:
+    """Show the memory part of an agent's prompt."""
+    library = await library_of(desk)
+    made = await library.context(ask.budget, list(ask.referenced), changes=ask.changes)
+    return MemoryContext(made.text, made.tokens, list(made.shown), list(made.shortened), list(made.cut))
+
+
+class Search(Ask):
+    """What `block.search` takes."""
+
+    query: Annotated[str, argument("the words to look for", words=True)]
+    kind: Kind = None
+    owner: Annotated[str | None, option("only what belongs to this agent")] = None
+    limit: Limit = 10
+
+
+@verb("block.search", effect="read", errors=(InputError,))
+async def search(desk: Desk, ask: Search) -> Hits:
+    """Find words in the blocks and archival entries that an agent may see."""
+    library = await library_of(desk)
+    found = await library.search(ask.query, limit=ask.limit, kind=ask.kind, owner=ask.owner)
+    return Hits(
+        [
+            Hit(each.kind, each.id, each.owner, each.label, each.score, each.snippet, list(each.marks))
+            for each in found
+        ]
+    )

@@ -1,0 +1,76 @@
+"""What a verb works with: the universe, the settings, who asked, and where progress goes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dgent.errors import Denied, Unsupported
+from dgent.verbs.caller import HERE, Caller
+
+if TYPE_CHECKING:
+    from dgent.blocks.access.permission import Consent
+    from dgent.config.settings import Settings
+    from dgent.system.progress import Progress
+    from dgent.universe.universe import Universe
+
+
+def unheard(_done: int, _total: int | None) -> None:
+    """Progress that nobody watches."""
+
+
+class Desk:
+    """One call's surroundings; a door makes one, a program gets one from `invoke`."""
+
+    def __init__(
+        self,
+        universe: Callable[[], Awaitable[Universe]] | None = None,
+        *,
+        settings: Settings | None = None,
+        caller: Caller = HERE,
+        report: Progress = unheard,
+        local: bool = True,
+        out: Callable[[bytes], object] | None = None,
+        consent: Consent | None = None,
+    ) -> None:
+        self._universe, self._settings = universe, settings
+        self.caller, self.report, self.local = caller, report, local
+        self.consent = consent  # who is asked where a block wants the partner or a human to agree
+        self.out = out  # where a verb that writes a file writes when the file is called "-"
+
+    async def universe(self) -> Universe:
+        """The universe of this call, as the caller may use it; opened when the first verb asks for it."""
+        if self._universe is None:
+            raise Unsupported("there is no store here", hint="give --url or a constellation")
+        universe = await self._universe()
+        if self.caller.trust == "partner":
+            return universe
+        from dgent.blocks.access.rule import RULE  # only where somebody is to be kept from something
+        from dgent.blocks.record import ROOM
+        from dgent.universe.gate import Principal
+
+        universe.rules.setdefault(ROOM, RULE)
+        return universe.acting(Principal(self.caller.agent or self.caller.id, self.caller.trust))
+
+    @property
+    def settings(self) -> Settings:
+        """The places and settings of this machine."""
+        if self._settings is None:
+            raise Unsupported("this needs the settings of a machine", hint="use the command line")
+        return self._settings
+
+    @property
+    def constellation(self) -> str | None:
+        """The name of the constellation this is about, if it is one."""
+        return None if self._settings is None else self._settings.constellation
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the constellation, if it is one."""
+        return None if self._settings is None else self._settings.folder
+
+    def check_local(self, verb: str, local: bool) -> None:
+        """Refuse a verb that touches files here to a caller from elsewhere."""
+        if local and not self.local:
+            raise Denied(f"{verb} works on files of the machine it runs on", hint="run it there", verb=verb)

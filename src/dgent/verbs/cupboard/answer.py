@@ -1,0 +1,413 @@
+"""What the verbs of the cupboard answer with: its entities as plain structs, with names instead of ids.
+
+Nothing here loads the cupboard itself, so that other verbs can speak of it at no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from dgent.cupboard.definition import Defined
+    from dgent.cupboard.queue import Readiness as Judged
+    from dgent.cupboard.tables import crumb, link, metadata, property, stash, trail
+
+
+class Crumb(msgspec.Struct, frozen=True, kw_only=True):
+    """A work item; its properties by name, and categories by theirs."""
+
+    id: str
+    name: str
+    state: str
+    properties: dict[str, Any]
+    created_at: datetime | None
+    updated_at: datetime | None
+    defer_until: datetime | None = None
+    holder: str | None = None
+    lease_until: datetime | None = None
+    token: int = 0
+    seq: int | None = None
+
+
+class Crumbs(msgspec.Struct, frozen=True):
+    """Work items."""
+
+    items: list[Crumb]
+
+
+class Queued(Crumb, frozen=True, kw_only=True):
+    """A work item, whether it can be taken now, and why."""
+
+    ready: bool = True
+    reasons: list[str] = []
+    waits_for: list[str] = []
+
+
+class Neighbour(msgspec.Struct, frozen=True):
+    """Something that hangs together with what was asked for."""
+
+    id: str
+    name: str
+    state: str
+
+
+class Dropped(Crumb, frozen=True, kw_only=True):
+    """A work item that was given up, and the unfinished ones that wait for it until somebody decides."""
+
+    waiting: list[Neighbour] = []
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """Work items in the order in which they are taken; `explain` says why there are none."""
+
+    items: list[Queued]
+    explain: str = ""
+
+
+class MetadataEntry(msgspec.Struct, frozen=True):
+    """A comment or another entry beside a work item."""
+
+    id: str
+    crumb: str
+    schema: str
+    content: str
+    property: str | None
+    created_at: datetime | None
+
+
+class MetadataEntries(msgspec.Struct, frozen=True):
+    """Entries beside work items, oldest first."""
+
+    items: list[MetadataEntry]
+
+
+class MetadataSchema(msgspec.Struct, frozen=True):
+    """A kind of metadata."""
+
+    name: str
+    description: str
+    content_type: str
+
+
+class MetadataSchemas(msgspec.Struct, frozen=True):
+    """The kinds of metadata."""
+
+    items: list[MetadataSchema]
+
+
+class WholeCrumb(Queued, frozen=True, kw_only=True):
+    """A work item with all that hangs on it; `origin` is the completed trail that it came from."""
+
+    trail: Neighbour | None = None
+    origin: Neighbour | None = None
+    parents: list[Neighbour] = []
+    children: list[Neighbour] = []
+    metadata: list[MetadataEntry] = []
+
+
+class CrumbVersion(msgspec.Struct, frozen=True):
+    """One version of a work item; `crumb` is None for a deletion."""
+
+    rev: int
+    seq: int
+    at: datetime
+    author: str | None
+    note: str | None
+    crumb: Crumb | None
+
+
+class CrumbVersions(msgspec.Struct, frozen=True):
+    """The kept versions of a work item, newest first."""
+
+    items: list[CrumbVersion]
+
+
+class Column(msgspec.Struct, frozen=True):
+    """The work items in one state; `count` is how many there are, also of those left out."""
+
+    state: str
+    count: int
+    crumbs: list[Crumb]
+
+
+class Board(msgspec.Struct, frozen=True):
+    """Work items by state."""
+
+    columns: list[Column]
+
+
+class Trail(msgspec.Struct, frozen=True, kw_only=True):
+    """An exploration: what it is for, and how it ended."""
+
+    id: str
+    name: str
+    goal: str
+    state: str
+    properties: dict[str, Any]
+    created_at: datetime | None
+    updated_at: datetime | None
+    completed_at: datetime | None = None
+    reason: str | None = None
+    lesson: str | None = None
+    seq: int | None = None
+
+
+class Trails(msgspec.Struct, frozen=True):
+    """Explorations, newest first."""
+
+    items: list[Trail]
+
+
+class Member(Crumb, frozen=True, kw_only=True):
+    """A work item of a trail; `parents` are the ids of those it comes after."""
+
+    parents: list[str] = []
+
+
+class Stash(msgspec.Struct, frozen=True, kw_only=True):
+    """Shared state; `trail` is the one it is scoped to."""
+
+    id: str
+    name: str
+    type: str
+    value: Any
+    version: int
+    properties: dict[str, Any]
+    created_at: datetime | None
+    updated_at: datetime | None
+    operation: str = ""
+    changed_by: str | None = None
+    trail: str | None = None
+
+
+class Stashes(msgspec.Struct, frozen=True):
+    """Shared state, oldest first."""
+
+    items: list[Stash]
+
+
+class WholeTrail(Trail, frozen=True, kw_only=True):
+    """An exploration with its work items and stashes; `kept` are those that outlived it."""
+
+    branches_from: Neighbour | None = None
+    crumbs: list[Member] = []
+    kept: list[Member] = []
+    removed: int = 0
+    stashes: list[Stash] = []
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a trail ended, and which crumbs it had; undoing the commit `seq` brings all of it back.
+
+    `freed` are crumbs elsewhere that no longer wait, because what they waited for was removed.
+    """
+
+    trail: Trail
+    crumbs: list[str]
+    freed: list[str]
+    seq: int | None
+
+
+class StashVersion(msgspec.Struct, frozen=True):
+    """One version of a stash: its value after an operation."""
+
+    version: int
+    operation: str
+    value: Any
+    changed_by: str | None
+    at: datetime
+
+
+class StashVersions(msgspec.Struct, frozen=True):
+    """The versions of a stash, oldest first."""
+
+    items: list[StashVersion]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Who has a lock or a work item, until when, and the fencing token."""
+
+    id: str
+    holder: str
+    token: int | None
+    until: datetime | None
+
+
+class Link(msgspec.Struct, frozen=True):
+    """An edge between crumbs, trails and stashes."""
+
+    id: str
+    type: str
+    from_id: str
+    to_id: str
+    created_at: datetime | None
+    from_name: str = ""
+    to_name: str = ""
+
+
+class Links(msgspec.Struct, frozen=True):
+    """Edges, oldest first."""
+
+    items: list[Link]
+
+
+class Category(msgspec.Struct, frozen=True):
+    """A value of a categorical property."""
+
+    id: str
+    name: str
+    ordinal: int
+
+
+class Categories(msgspec.Struct, frozen=True):
+    """The values of a categorical property, lowest ordinal first."""
+
+    property: str
+    items: list[Category]
+
+
+class Property(msgspec.Struct, frozen=True):
+    """What every crumb, trail or stash has a value for."""
+
+    id: str
+    name: str
+    type: str
+    scope: str
+    description: str
+    default: Any
+    categories: list[str]
+
+
+class Properties(msgspec.Struct, frozen=True):
+    """The defined properties, oldest first."""
+
+    items: list[Property]
+
+
+class Value(msgspec.Struct, frozen=True):
+    """The value that something has for a property."""
+
+    id: str
+    property: str
+    value: Any
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """What was removed; undoing the newest commit brings it back."""
+
+    table: str
+    id: str
+    name: str
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What is going on in the cupboard: active trails and the first of what is ready."""
+
+    trails: list[Neighbour]
+    ready: list[Crumb]
+    more: bool = False
+
+
+# -- from the entities of the cupboard --------------------------------------------------------
+
+
+def crumb_fields(found: crumb.Crumb) -> dict[str, Any]:
+    """What every answer about a crumb has."""
+    return {
+        "id": found.id,
+        "name": found.name,
+        "state": found.state,
+        "properties": found.readable(),
+        "created_at": found.created_at,
+        "updated_at": found.updated_at,
+        "defer_until": found.defer_until,
+        "holder": found.holder,
+        "lease_until": found.lease_until,
+        "token": found.token,
+        "seq": found.seq,
+    }
+
+
+def crumb_of(found: crumb.Crumb) -> Crumb:
+    """A crumb as doors show it."""
+    return Crumb(**crumb_fields(found))
+
+
+def queued_of(found: Judged) -> Queued:
+    """A crumb and why it can be taken, or cannot."""
+    fields = crumb_fields(found.crumb) | {"lease_until": found.lease_until or found.crumb.lease_until}
+    return Queued(**fields, ready=found.ready, reasons=list(found.reasons), waits_for=list(found.waits_for))
+
+
+def trail_fields(found: trail.Trail) -> dict[str, Any]:
+    """What every answer about a trail has."""
+    return {
+        "id": found.id,
+        "name": found.name,
+        "goal": found.goal,
+        "state": found.state,
+        "properties": found.readable(),
+        "created_at": found.created_at,
+        "updated_at": found.updated_at,
+        "completed_at": found.completed_at,
+        "reason": found.reason,
+        "lesson": found.lesson,
+        "seq": found.seq,
+    }
+
+
+def trail_of(found: trail.Trail) -> Trail:
+    """A trail as doors show it."""
+    return Trail(**trail_fields(found))
+
+
+def neighbour_of(found: crumb.Crumb | trail.Trail) -> Neighbour:
+    """A crumb or a trail in short."""
+    return Neighbour(found.id, found.name, found.state)
+
+
+def stash_of(found: stash.Stash, trail: str | None = None) -> Stash:
+    """A stash as doors show it."""
+    return Stash(
+        id=found.id,
+        name=found.name,
+        type=found.stash_type,
+        value=found.value,
+        version=found.version,
+        properties=found.readable(),
+        created_at=found.created_at,
+        updated_at=found.updated_at,
+        operation=found.last_operation,
+        changed_by=found.changed_by,
+        trail=trail,
+    )
+
+
+def link_of(found: link.Link, names: Mapping[str, str]) -> Link:
+    """A link as doors show it; `names` are those of what it joins."""
+    ends = names.get(found.from_id, ""), names.get(found.to_id, "")
+    return Link(found.id, found.link_type, found.from_id, found.to_id, found.created_at, *ends)
+
+
+def property_of(found: property.Property, defined: Defined) -> Property:
+    """A property as doors show it."""
+    return Property(
+        found.id,
+        found.name,
+        found.value_type,
+        found.scope,
+        found.description,
+        defined.default(),
+        [choice.name for choice in defined.choices],
+    )
+
+
+def entry_of(found: metadata.Metadata, property: str | None) -> MetadataEntry:
+    """A metadata entry as doors show it; `property` is the name of the one it is about."""
+    return MetadataEntry(
+        found.id, found.crumb_id, found.table_name, found.content, property, found.created_at
+    )

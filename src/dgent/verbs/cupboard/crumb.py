@@ -1,0 +1,284 @@
+"""Verbs for crumbs, the work items: make them, look at them, change them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from dgent.cupboard import Crumb as CrumbEntity
+from dgent.cupboard import Cupboard, Link, Trail
+from dgent.errors import Conflict, InputError, NotFound
+from dgent.verbs import parse
+from dgent.verbs.context import Desk
+from dgent.verbs.cupboard import input
+from dgent.verbs.cupboard.answer import (
+    Crumb,
+    Crumbs,
+    CrumbVersion,
+    CrumbVersions,
+    MetadataEntry,
+    Neighbour,
+    Removed,
+    WholeCrumb,
+    crumb_fields,
+    crumb_of,
+    entry_of,
+    neighbour_of,
+)
+from dgent.verbs.registry import Ask, argument, option, verb
+
+DeferUntil = Annotated[str | None, option("keep it out of the ready work: a time, or 2h for in two hours")]
+
+
+class Add(Ask):
+    """What `crumb.add` takes."""
+
+    name: Annotated[str, argument("what is to be done", words=True)]
+    state: Annotated[str, option("draft, pending, ready, …; open means ready", short="s")] = "draft"
+    trail: Annotated[str | None, option("put it on this trail", complete="trail")] = None
+    parent: Annotated[tuple[str, ...], option("it waits for this crumb", complete="crumb")] = ()
+    type: input.Type = None
+    priority: input.Priority = None
+    description: Annotated[str | None, option("more about it", short="d")] = None
+    owner: input.Owner = None
+    label: input.Label = ()
+    property: input.Property = ()
+    defer_until: DeferUntil = None
+
+
+@verb("crumb.add", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
+async def add(desk: Desk, ask: Add) -> Crumb:
+    """Make a crumb, a work item."""
+    cupboard = await input.cupboard_of(desk)
+    values = input.values_of(
+        await cupboard.definitions(),
+        "crumb",
+        ask.property,
+        type=ask.type,
+        priority=ask.priority,
+        description=ask.description,
+        owner=ask.owner,
+        labels=ask.label,
+    )
+    made = await cupboard.add(
+        ask.name,
+        state=input.state_of(ask.state),
+        trail=None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail),
+        parents=[await input.id_of(cupboard, "crumbs", each) for each in ask.parent],
+        properties=values,
+        defer_until=None if ask.defer_until is None else parse.ahead(ask.defer_until, "defer_until"),
+    )
+    return crumb_of(made)
+
+
+class One(Ask):
+    """For a verb that takes one crumb."""
+
+    id: Annotated[str, argument(input.CrumbId, complete="crumb")]
+
+
+@verb("crumb.get", effect="read", errors=(NotFound,))
+async def get(desk: Desk, ask: One) -> WholeCrumb:
+    """Show a crumb with its comments and what it hangs together with."""
+    cupboard = await input.cupboard_of(desk)
+    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
+    judged = await cupboard.explain(crumb)
+    trails = await _ends(cupboard, "belongs_to", "trails", from_id=crumb.id)
+    origin = await cupboard.origin(crumb)
+    return WholeCrumb(
+        **crumb_fields(crumb) | {"lease_until": judged.lease_until or crumb.lease_until},
+        ready=judged.ready,
+        reasons=list(judged.reasons),
+        waits_for=list(judged.waits_for),
+        trail=trails[0] if trails else None,
+        origin=None if origin is None else neighbour_of(origin),
+        parents=await _ends(cupboard, "child_of", "crumbs", from_id=crumb.id),
+        children=await _ends(cupboard, "child_of", "crumbs", to_id=crumb.id),
+        metadata=await entries_of(cupboard, crumb_id=crumb.id),
+    )
+
+
+async def _ends(cupboard: Cupboard, link_type: str, table: str, **at: Any) -> list[Neighbour]:
+    """What is at the other end of the links of something."""
+    links: list[Link] = await cupboard.links.fetch({"link_type": link_type, **at})
+    ids = [link.to_id if "from_id" in at else link.from_id for link in links]
+    found: list[CrumbEntity | Trail] = await cupboard.table(table).fetch(id=ids) if ids else []
+    return [neighbour_of(each) for each in reversed(found)]
+
+
+async def entries_of(cupboard: Cupboard, **filters: Any) -> list[MetadataEntry]:
+    """Metadata entries, with the names of the properties they are about."""
+    known = (await cupboard.definitions()).by_id
+    return [
+        entry_of(each, known[each.property_id].name if each.property_id in known else each.property_id)
+        for each in await cupboard.metadata.fetch(filters)
+    ]
+
+
+class Find(Ask):
+    """What narrows work down: for `crumb.list`, `crumb.ready`, `crumb.take` and `crumb.board`."""
+
+    trail: Annotated[str | None, option("on this trail", complete="trail")] = None
+    type: input.Type = None
+    priority: input.Priority = None
+    owner: Annotated[str | None, option("of this owner")] = None
+    label: Annotated[tuple[str, ...], option("with this label", short="l")] = ()
+    property: Annotated[tuple[str, ...], option("with this name=value", short="p")] = ()
+
+
+async def filters_of(cupboard: Cupboard, ask: Find) -> dict[str, Any]:
+    """The filter that these options make."""
+    definitions = await cupboard.definitions()
+    filters: dict[str, Any] = {}
+    if ask.trail is not None:
+        filters["trail_id"] = await input.id_of(cupboard, "trails", ask.trail)
+    if len(ask.label) > 1:
+        raise InputError("only one label can be looked for", field="label")
+    values = input.values_of(
+        definitions,
+        "crumb",
+        ask.property,
+        type=ask.type,
+        priority=ask.priority,
+        owner=ask.owner,
+        labels=ask.label,
+    )
+    if values:
+        filters["properties"] = input.filters_of(values)
+    return filters
+
+
+class List(Find):
+    """What `crumb.list` takes."""
+
+    state: Annotated[tuple[str, ...], option("in this state; also open, in_progress, closed", short="s")] = ()
+    name: Annotated[str | None, option("of this name")] = None
+    parent: Annotated[str | None, option("that wait for this crumb", complete="crumb")] = None
+    holder: Annotated[str | None, option("taken by this agent")] = None
+    limit: input.Limit = 100
+    offset: Annotated[int, option("leave out so many first")] = 0
+
+
+@verb("crumb.list", effect="read", errors=(InputError, NotFound))
+async def list_(desk: Desk, ask: List) -> Crumbs:
+    """List crumbs, newest first."""
+    cupboard = await input.cupboard_of(desk)
+    filters = await filters_of(cupboard, ask) | {"limit": ask.limit, "offset": ask.offset}
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
+    if ask.state:
+        filters["states"] = input.states_of(ask.state)
+    if ask.parent is not None:
+        filters["parent_id"] = await input.id_of(cupboard, "crumbs", ask.parent)
+    filters |= {
+        name: value for name, value in (("name", ask.name), ("holder", ask.holder)) if value is not None
+    }
+    return Crumbs([crumb_of(each) for each in await cupboard.crumbs.fetch(filters)])
+
+
+class Set(One):
+    """What `crumb.set` takes."""
+
+    name: Annotated[str | None, option("another name")] = None
+    state: Annotated[str | None, option("another state; open means ready", short="s")] = None
+    type: input.Type = None
+    priority: input.Priority = None
+    description: Annotated[str | None, option("more about it", short="d")] = None
+    owner: input.Owner = None
+    label: input.Label = ()
+    property: input.Property = ()
+    clear: Annotated[tuple[str, ...], option("a property that gets its default again")] = ()
+    defer_until: Annotated[
+        str | None, option("keep it out of the ready work: a time, 2h for in two hours, or never")
+    ] = None
+    expect: Annotated[int | None, option("the rev it must have now")] = None
+    force: input.Force = False
+
+
+@verb("crumb.set", effect="write", errors=(InputError, NotFound, Conflict))
+async def set_(desk: Desk, ask: Set) -> Crumb:
+    """Change a crumb: its name, state, properties."""
+    cupboard = await input.cupboard_of(desk)
+    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
+    values = input.values_of(
+        await cupboard.definitions(),
+        "crumb",
+        ask.property,
+        type=ask.type,
+        priority=ask.priority,
+        description=ask.description,
+        owner=ask.owner,
+        labels=ask.label,
+    )
+    if ask == Set(id=ask.id, expect=ask.expect, force=ask.force):
+        raise InputError("there is nothing to change", hint="give --name, --state, --property …")
+    crumb.name = crumb.name if ask.name is None else ask.name
+    if ask.state is not None:
+        input.check_holder(desk, cupboard, crumb, input.state_of(ask.state), ask.force)
+        crumb.set_state(input.state_of(ask.state))
+    for name in ask.clear:
+        crumb.clear_property(name)
+    for name, value in values.items():
+        crumb.set_property(name, value)
+    if ask.defer_until is not None:
+        never = ask.defer_until == "never"
+        crumb.defer(None if never else parse.ahead(ask.defer_until, "defer_until"))
+    await cupboard.crumbs.set(crumb.id, crumb, expected_version=ask.expect)
+    return crumb_of(crumb)
+
+
+class State(Ask):
+    """What `crumb.state` takes."""
+
+    id: Annotated[str, argument(input.CrumbId, complete="crumb")]
+    state: Annotated[
+        str, argument("draft, pending, ready, taken, pebble, dust, or open, in_progress, closed")
+    ]
+    force: input.Force = False
+
+
+@verb("crumb.state", effect="write", errors=(InputError, NotFound, Conflict))
+async def state(desk: Desk, ask: State) -> Crumb:
+    """Put a crumb into another state; any may follow any other."""
+    cupboard = await input.cupboard_of(desk)
+    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
+    input.check_holder(desk, cupboard, crumb, input.state_of(ask.state), ask.force)
+    crumb.set_state(input.state_of(ask.state))
+    await cupboard.crumbs.set(crumb.id, crumb)
+    return crumb_of(crumb)
+
+
+@verb("crumb.delete", effect="write", errors=(NotFound, Conflict))
+async def delete(desk: Desk, ask: One) -> Removed:
+    """Remove a crumb with its comments and links; its history stays, and undo brings it back."""
+    cupboard = await input.cupboard_of(desk)
+    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
+    input.check_held(desk, cupboard, crumb)
+    await cupboard.crumbs.delete(crumb.id)
+    return Removed("crumbs", crumb.id, crumb.name)
+
+
+class History(One):
+    """What `crumb.history` takes."""
+
+    limit: Annotated[int | None, option("at most so many", short="n")] = None
+
+
+@verb("crumb.history", effect="read", errors=(NotFound,))
+async def history(desk: Desk, ask: History) -> CrumbVersions:
+    """List the versions of a crumb, newest first; also of one that was removed."""
+    cupboard = await input.cupboard_of(desk)
+    versions = await cupboard.crumbs.versions(ask.id)
+    if not versions:
+        versions = await cupboard.crumbs.versions(await input.id_of(cupboard, "crumbs", ask.id))
+    items = [
+        CrumbVersion(
+            each.rev,
+            each.seq,
+            each.at,
+            each.author,
+            each.note,
+            None if each.entity is None else crumb_of(each.entity),
+        )
+        for each in reversed(versions)
+    ]
+    return CrumbVersions(items[: ask.limit])

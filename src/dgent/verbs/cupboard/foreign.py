@@ -1,0 +1,95 @@
+"""Verbs that carry a cupboard in and out: folders of the original program, and issues of beads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from dgent.errors import Conflict, InputError, NoBackendAvailable, NotFound, StorageFull
+from dgent.exchange.foreign.beads_export import export_beads
+from dgent.exchange.foreign.beads_import import import_beads
+from dgent.exchange.foreign.crumbs_export import export_folder
+from dgent.exchange.foreign.crumbs_import import import_folder
+from dgent.exchange.foreign.report import Existing, TakenIn, WrittenOut
+from dgent.verbs.context import Desk
+from dgent.verbs.cupboard import input
+from dgent.verbs.data.record import DryRun
+from dgent.verbs.registry import Ask, argument, option, verb
+
+Rule = Annotated[
+    Existing, option("what is there already with other content: the newer wins, it stays, or is replaced")
+]
+WRITING = (InputError, Conflict, StorageFull, NoBackendAvailable)
+Replace = Annotated[bool, option("write over what is there")]
+
+
+class TakeIn(Ask):
+    """What `cupboard.import` takes."""
+
+    path: Annotated[str, argument("the folder of crumbs.jsonl and its kin, or one of them", complete="file")]
+    existing: Rule = "newer"
+    dry_run: DryRun = False
+
+
+@verb("cupboard.import", effect="write", errors=(InputError, NotFound, Conflict), local=True, makes=True)
+async def take_in(desk: Desk, ask: TakeIn) -> TakenIn:
+    """Read a folder of the original program; what is odd in it is reported, and nothing is lost."""
+    cupboard = await input.cupboard_of(desk)
+    return await import_folder(
+        cupboard, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=desk.report
+    )
+
+
+class WriteOut(Ask):
+    """What `cupboard.export` takes."""
+
+    path: Annotated[str, argument("the folder", complete="file")]
+    replace: Replace = False
+
+
+@verb(
+    "cupboard.export",
+    effect="read",
+    errors=(InputError, Conflict, StorageFull, NoBackendAvailable),
+    local=True,
+)
+async def write_out(desk: Desk, ask: WriteOut) -> WrittenOut:
+    """Write the cupboard as a folder of the original program."""
+    cupboard = await input.cupboard_of(desk)
+    return await export_folder(cupboard, Path(ask.path), replace=ask.replace, progress=desk.report)
+
+
+class TakeInIssues(Ask):
+    """What `beads.import` takes."""
+
+    path: Annotated[str, argument("the issues.jsonl of beads", complete="file")]
+    existing: Rule = "newer"
+    dry_run: DryRun = False
+
+
+@verb("beads.import", effect="write", errors=(InputError, NotFound, Conflict), local=True, makes=True)
+async def take_in_issues(desk: Desk, ask: TakeInIssues) -> TakenIn:
+    """Read issues of beads: what blocks them becomes links, the rest is kept beside."""
+    cupboard = await input.cupboard_of(desk)
+    return await import_beads(
+        cupboard, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=desk.report
+    )
+
+
+class WriteOutIssues(Ask):
+    """What `beads.export` takes."""
+
+    path: Annotated[str, argument("the file", complete="file")]
+    imported: Annotated[bool, option("only the crumbs that came from beads")] = False
+    replace: Replace = False
+
+
+@verb(
+    "beads.export", effect="read", errors=(InputError, Conflict, StorageFull, NoBackendAvailable), local=True
+)
+async def write_out_issues(desk: Desk, ask: WriteOutIssues) -> WrittenOut:
+    """Write the crumbs as issues of beads: those that came from there as they came, but for changes."""
+    cupboard = await input.cupboard_of(desk)
+    return await export_beads(
+        cupboard, Path(ask.path), imported=ask.imported, replace=ask.replace, progress=desk.report
+    )

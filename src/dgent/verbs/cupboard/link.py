@@ -1,0 +1,100 @@
+"""Verbs for links, the edges between crumbs, trails and stashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from dgent.cupboard import Cupboard
+from dgent.cupboard import Link as LinkEntity
+from dgent.cupboard.kind import LinkType
+from dgent.cupboard.tables.link import ENDS
+from dgent.errors import Conflict, InputError, NotFound
+from dgent.model.crystal import Crystal
+from dgent.verbs.context import Desk
+from dgent.verbs.cupboard import input
+from dgent.verbs.cupboard.answer import Link, Links, Removed, link_of
+from dgent.verbs.registry import Ask, argument, option, verb
+
+TABLES = {"crumb": "crumbs", "trail": "trails", "stash": "stashes"}
+
+
+class Add(Ask):
+    """What `link.add` takes."""
+
+    type: Annotated[LinkType, argument("belongs_to, child_of, branches_from or scoped_to")]
+    from_id: Annotated[str, argument("a crumb, trail or stash: the child, the member", complete="crumb")]
+    to_id: Annotated[str, argument("a crumb or trail: the parent, the trail", complete="crumb")]
+
+
+@verb("link.add", effect="write", errors=(InputError, NotFound, Conflict))
+async def add(desk: Desk, ask: Add) -> Link:
+    """Link two things: `child_of CHILD PARENT`, `belongs_to CRUMB TRAIL`."""
+    cupboard = await input.cupboard_of(desk)
+    ends = ENDS[ask.type]
+    made = LinkEntity(
+        ask.type,
+        await input.id_of(cupboard, TABLES[ends.start], ask.from_id),
+        await input.id_of(cupboard, TABLES[ends.end], ask.to_id),
+    )
+    await cupboard.links.set(None, made)
+    return (await _named(cupboard, [made]))[0]
+
+
+class List(Ask):
+    """What `link.list` takes."""
+
+    type: Annotated[LinkType | None, option("only links of this type", short="t")] = None
+    from_id: Annotated[str | None, option("that start here", short="f", complete="crumb")] = None
+    to_id: Annotated[str | None, option("that end here", complete="crumb")] = None
+    limit: input.Limit = 100
+
+
+@verb("link.list", effect="read", errors=(InputError, NotFound))
+async def list_(desk: Desk, ask: List) -> Links:
+    """List links, oldest first."""
+    cupboard = await input.cupboard_of(desk)
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
+    filters: dict[str, Any] = {"limit": ask.limit}
+    if ask.type is not None:
+        filters["link_type"] = ask.type
+    for end in ("from_id", "to_id"):
+        given = getattr(ask, end)
+        if given is not None:
+            filters[end] = await _anything(cupboard, given)
+    return Links(await _named(cupboard, await cupboard.links.fetch(filters)))
+
+
+async def _named(cupboard: Cupboard, links: Sequence[LinkEntity]) -> list[Link]:
+    """Links with the names of what they join."""
+    ids = list({end for link in links for end in (link.from_id, link.to_id)})
+    found = await cupboard.universe.get_many(ids) if ids else []
+    names = {each.id: str(getattr(each.value, "name", "")) for each in found if isinstance(each, Crystal)}
+    return [link_of(each, names) for each in links]
+
+
+async def _anything(cupboard: Cupboard, given: str) -> str:
+    """The id of a crumb, a trail or a stash."""
+    problem = NotFound(f"there is no crumb, trail or stash {given!r}", id=given)
+    for table in TABLES.values():
+        try:
+            return await input.id_of(cupboard, table, given)
+        except NotFound as error:
+            problem = error if "more than one" in error.message else problem
+    raise problem
+
+
+class One(Ask):
+    """For a verb that takes one link."""
+
+    id: Annotated[str, argument("the link's id, or the beginning of it")]
+
+
+@verb("link.delete", effect="write", errors=(NotFound, Conflict))
+async def delete(desk: Desk, ask: One) -> Removed:
+    """Remove a link; whoever waited by it waits no longer."""
+    cupboard = await input.cupboard_of(desk)
+    link: LinkEntity = await input.found(cupboard, "links", ask.id)
+    await cupboard.links.delete(link.id)
+    return Removed("links", link.id, f"{link.from_id} {link.link_type} {link.to_id}")

@@ -1,0 +1,210 @@
+"""Verbs for the tables of the cupboard as they are: get, set, list and delete, the same for each.
+
+Keys are written as in `CrumbID`, and read in either spelling.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from datetime import datetime
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from dgent.cupboard import Cupboard, Table, errors
+from dgent.cupboard.tables.entity import Propertied
+from dgent.cupboard.tables.filter import plain
+from dgent.errors import Conflict, InputError, NotFound
+from dgent.verbs import parse
+from dgent.verbs.caller import Effect
+from dgent.verbs.context import Desk
+from dgent.verbs.cupboard import input
+from dgent.verbs.cupboard.answer import Removed
+from dgent.verbs.data.record import Nothing
+from dgent.verbs.registry import Ask, argument, nearest, verb
+
+Row: TypeAlias = dict[str, Any]
+TableName = Annotated[
+    str,
+    argument("crumbs, trails, links, properties, categories, stashes, metadata or schemas", complete="table"),
+]
+ADDED = ("crumbs", "trails", "stashes", "metadata")  # a new one of these changes nothing that is there
+TIMES = ("created_at", "updated_at", "completed_at", "defer_until")
+GIVEN = ("id", "lease_until", "holder", "token", "crumbs", "seq", "last_operation")
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Entities of a table, in its order."""
+
+    items: list[Row]
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A cupboard: where it is, and how much each of its tables holds."""
+
+    place: str
+    tables: dict[str, int]
+
+
+@verb("cupboard.init", effect="append", makes=True)
+async def init(desk: Desk, ask: Nothing) -> Opened:
+    """Make the cupboard, with what is built in; one that is there stays as it is."""
+    cupboard = await input.cupboard_of(desk)
+    await cupboard.prepare()
+    names = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
+    counts = {name: await cupboard.universe.count(schema=cupboard.table(name).schema.name) for name in names}
+    return Opened((await cupboard.universe.stats()).place, counts)
+
+
+class Get(Ask):
+    """What `cupboard.get` and `cupboard.delete` take."""
+
+    table: TableName
+    id: Annotated[str, argument("the id, or the beginning of it")]
+
+
+@verb("cupboard.get", effect="read", errors=(InputError, NotFound))
+async def get(desk: Desk, ask: Get) -> Row:
+    """Show an entity of a table."""
+    cupboard = await input.cupboard_of(desk)
+    return _row(cupboard.table(ask.table), await input.found(cupboard, ask.table, ask.id))
+
+
+class Set(Ask):
+    """What `cupboard.set` takes."""
+
+    table: TableName
+    id: Annotated[str, argument('the id; "" makes a new one')]
+    data: Annotated[Any, argument("what to change, as a JSON object; - reads it", words=True)]
+
+
+def _adds(ask: Set) -> Effect | None:
+    """Without an id it only adds, except to tables whose entities have a say about others."""
+    return "append" if not ask.id and ask.table in ADDED else None
+
+
+@verb("cupboard.set", effect="write", errors=(InputError, NotFound, Conflict), lighter=_adds, makes=True)
+async def set_(desk: Desk, ask: Set) -> Row:
+    """Store an entity in a table; what is not given stays as it is."""
+    given = ask.data if isinstance(ask.data, dict) else parse.mapping(str(ask.data), "data")
+    cupboard = await input.cupboard_of(desk)
+    table = cupboard.table(ask.table)
+    entity = table.entity()
+    if ask.id:
+        # The whole id: the beginning of another one would be an update of that.
+        with suppress(errors.EntityNotFound):
+            entity = await table.get(ask.id)
+    before = copy.deepcopy(entity)
+    _fill(table, entity, given, new=not entity.id)
+    input.check_held(desk, cupboard, before, getattr(entity, "state", ""))
+    input.check_lock(desk, before, entity)
+    await table.set(ask.id or None, entity)
+    return _row(table, entity)
+
+
+class List(Ask):
+    """What `cupboard.list` takes."""
+
+    table: TableName
+    filter: Annotated[tuple[str, ...], argument("state=ready, Name=Alpha, limit=5 …; all must hold")] = ()
+
+
+@verb("cupboard.list", effect="read", errors=(InputError, NotFound))
+async def list_(desk: Desk, ask: List) -> Rows:
+    """List the entities of a table that match all of some filters."""
+    cupboard = await input.cupboard_of(desk)
+    table = cupboard.table(ask.table)
+    filters = await _filters(cupboard, table, ask.filter)
+    return Rows([_row(table, each) for each in await table.fetch(filters)])
+
+
+@verb("cupboard.delete", effect="write", errors=(InputError, NotFound, Conflict))
+async def delete(desk: Desk, ask: Get) -> Removed:
+    """Remove an entity of a table, with what goes with it; undo brings it back."""
+    cupboard = await input.cupboard_of(desk)
+    table = cupboard.table(ask.table)
+    entity = await input.found(cupboard, ask.table, ask.id)
+    input.check_held(desk, cupboard, entity)
+    await table.delete(entity.id)
+    return Removed(ask.table, entity.id, str(getattr(entity, "name", "")))
+
+
+# -- entities as rows, and rows as entities ---------------------------------------------------
+
+
+def _key(name: str) -> str:
+    """A field as rows spell it: `crumb_id` is CrumbID."""
+    return "".join("ID" if part == "id" else part.capitalize() for part in name.split("_"))
+
+
+def _row(table: Table[Any], entity: Any) -> Row:
+    alias = table.alias if table.alias.endswith("_id") else "id"
+    row: Row = {_key(alias): entity.id}
+    for field in fields(entity):
+        if field.name.startswith("_") or field.name in ("id", "properties", "seq", "extra"):
+            continue
+        row[_key(field.name)] = getattr(entity, field.name)
+    if isinstance(entity, Propertied):
+        row["Properties"] = entity.readable()
+    return row | ({"Extra": entity.extra} if entity.extra else {})
+
+
+def _fill(table: Table[Any], entity: Any, given: Mapping[str, Any], new: bool) -> None:
+    """Give an entity what a row says; the store's own fields are left alone."""
+    known = {plain(field.name): field.name for field in fields(entity) if not field.name.startswith("_")}
+    known[plain(table.alias)] = "id" if table.alias.endswith("_id") else "name"
+    for key, value in given.items():
+        name = known.get(plain(key))
+        if name is None:
+            hint = nearest(key, [_key(each) for each in known.values()])
+            raise errors.InvalidData(f"{table.name} have no {key!r}", hint=hint, field=key)
+        if name in GIVEN or (not new and name in ("created_at", "updated_at", "version")):
+            continue
+        if name == "properties":
+            _set_properties(entity, value)
+        elif name == "state" and table.name == "crumbs" and isinstance(value, str):
+            entity.state = input.state_of(value)
+        else:
+            setattr(entity, name, _moment(value, key) if name in TIMES else value)
+
+
+def _set_properties(entity: Any, values: Any) -> None:
+    if not isinstance(values, dict):
+        raise errors.InvalidData("Properties is a JSON object", field="Properties")
+    for name, value in values.items():
+        entity.set_property(name, value)
+
+
+def _moment(value: Any, key: str) -> datetime | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise errors.InvalidData(f"{key} is a time as text, not {value!r:.80}", field=key)
+    return parse.ahead(value, key) if plain(key) == "deferuntil" else parse.moment(value, key)
+
+
+async def _filters(cupboard: Cupboard, table: Table[Any], given: Iterable[str]) -> dict[str, Any]:
+    """Filters typed as key=value; a key that is a property's name looks for its value."""
+    kinds = {plain(column): kind for column, kind in table.columns.items()}
+    definitions = await cupboard.definitions()
+    named = {plain(each.name): each for each in definitions.of("crumb")} if table.name == "crumbs" else {}
+    filters: dict[str, Any] = {}
+    for each in given:
+        key, sign, raw = each.partition("=")
+        if not sign or not key.strip():
+            raise errors.InvalidFilter(f"{each!r} is no filter", hint="write key=value", field="filter")
+        kind, value = kinds.get(plain(key.strip())), parse.value(raw)
+        if kind in ("text", "texts", "time") and not isinstance(value, str | list):
+            value = raw
+        if table.name == "crumbs" and plain(key.strip()) in ("state", "states"):
+            value = input.states_of(value if isinstance(value, list) else [value])
+        defined = named.get(plain(key.strip()))
+        if kind is None and defined is not None:
+            wanted = input.filters_of({defined.name: input.valued(defined, raw)})
+            filters["properties"] = filters.get("properties", {}) | wanted
+        else:
+            filters[key.strip()] = value
+    return filters

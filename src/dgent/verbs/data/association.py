@@ -1,0 +1,84 @@
+"""Verbs for how records hang together: causes and associations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from dgent.errors import InputError, NotFound
+from dgent.model.crystal import Crystal
+from dgent.universe import relation
+from dgent.verbs.answer import Records, record_of
+from dgent.verbs.context import Desk
+from dgent.verbs.data.record import found
+from dgent.verbs.registry import Ask, argument, option, verb
+
+
+class Associate(Ask):
+    """What `data.associate` takes."""
+
+    a: Annotated[str, argument("the id of the one", complete="id")]
+    b: Annotated[str, argument("the id of the other", complete="id")]
+    kind: Annotated[str, option("what kind of link", short="k")] = "related"
+    weight: Annotated[float, option("how strong it is")] = 1.0
+
+
+class Association(msgspec.Struct, frozen=True):
+    """A link from one record to another."""
+
+    id: str
+    a: str
+    b: str
+    kind: str
+    weight: float
+    created_at: datetime
+
+
+class Associations(msgspec.Struct, frozen=True):
+    """Links of a record."""
+
+    items: list[Association]
+
+
+@verb("data.associate", effect="write", errors=(InputError, NotFound))
+async def associate(desk: Desk, ask: Associate) -> Association:
+    """Link two records."""
+    u = await desk.universe()
+    a, b = (await found(u, ask.a)).id, (await found(u, ask.b)).id
+    return _link(await u.associate(a, b, ask.kind, ask.weight))
+
+
+class Associated(Ask):
+    """What `data.associated` takes."""
+
+    id: Annotated[str, argument("the record's id", complete="id")]
+    kind: Annotated[str | None, option("only links of this kind", short="k")] = None
+
+
+@verb("data.associated", effect="read", errors=(NotFound,))
+async def associated(desk: Desk, ask: Associated) -> Associations:
+    """List the links of a record."""
+    u = await desk.universe()
+    id = (await found(u, ask.id)).id
+    return Associations([_link(link) for link in await u.associated(id, ask.kind)])
+
+
+class Chain(Ask):
+    """What `data.chain` takes."""
+
+    id: Annotated[str, argument("the record's id", complete="id")]
+
+
+@verb("data.chain", effect="read", errors=(NotFound,))
+async def chain(desk: Desk, ask: Chain) -> Records:
+    """Show a record and what caused it, oldest first."""
+    u = await desk.universe()
+    links = await u.causal_chain((await found(u, ask.id)).id)
+    return Records([record_of(each.datum if isinstance(each, Crystal) else each) for each in links])
+
+
+def _link(link: Crystal[relation.Association]) -> Association:
+    value = link.value
+    return Association(link.id, value.a, value.b, value.kind, value.weight, link.created_at)

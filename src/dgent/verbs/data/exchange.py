@@ -1,0 +1,98 @@
+"""Verbs that carry records out of a store and into one, as lines of JSON."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Literal
+
+from dgent.errors import (
+    Corrupt,
+    Denied,
+    InputError,
+    NoBackendAvailable,
+    NotFound,
+    StorageFull,
+    VersionConflict,
+)
+from dgent.exchange import export as jsonl
+from dgent.exchange import folders
+from dgent.model.query import Query
+from dgent.universe.universe import Universe
+from dgent.verbs.context import Desk
+from dgent.verbs.data.record import DryRun, Find, query_of
+from dgent.verbs.registry import Ask, argument, option, verb
+
+
+class Export(Find):
+    """What `data.export` takes."""
+
+    to: Annotated[str, option("a new file; - writes to standard output", short="o")] = "-"
+
+
+@verb("data.export", effect="read", errors=(InputError, StorageFull, NoBackendAvailable), local=True)
+async def export(desk: Desk, ask: Export) -> jsonl.Exported:
+    """Write records as lines of JSON."""
+    u = await desk.universe()
+    if ask.as_of is not None:
+        raise InputError("export writes what is there now", hint="leave as_of out", field="as_of")
+    wanted = query_of(ask).replace(limit=None)
+    if ask.to == "-":
+        if desk.out is None:
+            raise InputError("there is no standard output here", hint="name a file", field="to")
+        return await jsonl.export(u, desk.out, query=wanted, progress=desk.report)
+    target = folders.usable(Path(ask.to), "to")
+    if os.path.lexists(target):
+        raise _taken(target)
+    with folders.translated(target):
+        return await _export_to(target, u, wanted, desk)
+
+
+async def _export_to(target: Path, u: Universe, wanted: Query, desk: Desk) -> jsonl.Exported:
+    # Under a name of its own, readable by the user only, until it is whole.
+    handle, unfinished = tempfile.mkstemp(
+        dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".partial"
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            done = await jsonl.export(u, file.write, query=wanted, progress=desk.report)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(unfinished, target)  # unlike a rename, this never takes the place of another file
+    except FileExistsError:
+        raise _taken(target) from None
+    finally:
+        os.unlink(unfinished)
+    return done
+
+
+def _taken(target: Path) -> InputError:
+    return InputError(f"{target} exists already", hint="name a new file", field="to")
+
+
+class Import(Ask):
+    """What `data.import` takes."""
+
+    path: Annotated[str, argument("a file that export wrote", complete="file")]
+    existing: Annotated[
+        Literal["refuse", "skip", "replace"], option("what to do with records that are there already")
+    ] = "refuse"
+    dry_run: DryRun = False
+
+
+@verb(
+    "data.import",
+    effect="write",
+    errors=(InputError, NotFound, Corrupt, Denied, VersionConflict),
+    local=True,
+    makes=True,
+)
+async def import_(desk: Desk, ask: Import) -> jsonl.Imported:
+    """Read records from lines that export wrote; a damaged file imports nothing."""
+    if not Path(ask.path).exists():
+        raise NotFound(f"there is no file {ask.path}", path=ask.path)
+    u = await desk.universe()
+    return await jsonl.import_(
+        u, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=desk.report
+    )

@@ -1,0 +1,289 @@
+"""Verbs that look back: versions, differences, the log, undo, and following what happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+
+from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
+from dgent.store.backend import Keep, Version
+from dgent.universe.history import revertible
+from dgent.universe.universe import Universe
+from dgent.verbs import parse, room
+from dgent.verbs.answer import (
+    Diff,
+    Difference,
+    Done,
+    Editions,
+    Entry,
+    Log,
+    Record,
+    edition_of,
+    entry_of,
+    record_of,
+)
+from dgent.verbs.context import Desk
+from dgent.verbs.data.record import DryRun, Find, found, query_of, shown
+from dgent.verbs.registry import Ask, argument, option, verb
+
+COMMITS = "`dgent log` lists them"
+WINDOW = 200  # commits read at once while going back through the log
+
+
+class History(Ask):
+    """What `data.history` takes."""
+
+    id: Annotated[str, argument("the record's id", complete="id")]
+    limit: Annotated[int | None, option("at most so many", short="n")] = None
+
+
+@verb("data.history", effect="read", errors=(NotFound,))
+async def history(desk: Desk, ask: History) -> Editions:
+    """List the versions of a record, newest first."""
+    u = await desk.universe()
+    return Editions([edition_of(version) for version in await _versions(u, ask.id, ask.limit)])
+
+
+async def _versions(u: Universe, id: str, limit: int | None = None) -> list[Version]:
+    versions = await u.history(id, limit=limit)
+    if not versions:
+        versions = await u.history((await found(u, id)).id, limit=limit)
+    return versions
+
+
+class Between(Ask):
+    """What `data.diff` takes."""
+
+    id: Annotated[str, argument("the record's id", complete="id")]
+    old: Annotated[int | None, argument("a rev; without it the one before `new`")] = None
+    new: Annotated[int | None, argument("a rev; without it the newest")] = None
+
+
+@verb("data.diff", effect="read", errors=(NotFound, HistoryGone))
+async def diff(desk: Desk, ask: Between) -> Diff:
+    """Show how two versions of a record differ."""
+    u = await desk.universe()
+    versions = {version.rev: version for version in await _versions(u, ask.id)}
+    newest = max(versions)
+    new = newest if ask.new is None else ask.new
+    old = max((rev for rev in versions if rev < new), default=new) if ask.old is None else ask.old
+    for rev in (old, new):
+        if rev not in versions:
+            kept = f"kept are {min(versions)} to {newest}"
+            raise NotFound(f"{ask.id!r} has no rev {rev}", hint=kept, id=ask.id, rev=rev)
+    before, after = _shown(versions[old]), _shown(versions[new])
+    for name in [*before.keys() & after.keys()]:
+        if name != "data" and before[name] == after[name]:
+            del before[name], after[name]
+    return Diff(
+        versions[new].id,
+        old,
+        new,
+        list(_differences(before, after, "")),
+        _unified(before, after, f"rev {old}", f"rev {new}"),
+    )
+
+
+def _shown(version: Version) -> dict[str, Any]:
+    """What is compared of a version: its envelope and its data, not its numbers. A deletion is empty."""
+    if version.datum is None:
+        return {}
+    record: dict[str, Any] = msgspec.to_builtins(record_of(version.datum))
+    for name in ("id", "rev", "seq", "created_at", "problem"):
+        del record[name]
+    return {name: value for name, value in record.items() if value not in (None, [])}
+
+
+def _differences(old: Any, new: Any, at: str) -> Iterator[Difference]:
+    """Each place that differs, the smallest there is: maps are entered, lists are compared by place."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            here = f"{at}.{key}" if at else key
+            yield from _differences(old.get(key, msgspec.UNSET), new.get(key, msgspec.UNSET), here)
+    elif isinstance(old, list) and isinstance(new, list):
+        for place in range(max(len(old), len(new))):
+            here, there = ([*each, *[msgspec.UNSET] * (place + 1 - len(each))][place] for each in (old, new))
+            yield from _differences(here, there, f"{at}.{place}")
+    elif type(old) is not type(new) or old != new:
+        yield Difference(at, old, new)
+
+
+def _unified(old: dict[str, Any], new: dict[str, Any], old_name: str, new_name: str) -> list[str]:
+    import difflib
+
+    return list(difflib.unified_diff(_pretty(old), _pretty(new), old_name, new_name, lineterm=""))
+
+
+def _pretty(value: dict[str, Any]) -> list[str]:
+    raw = msgspec.json.encode(value, order="deterministic")
+    return msgspec.json.format(raw, indent=2).decode().splitlines()
+
+
+class Back(Ask):
+    """What `data.log` takes."""
+
+    limit: Annotated[int, option("at most so many", short="n")] = 20
+    before: Annotated[int | None, option("commits before this one")] = None
+    since: Annotated[str | None, option("then or later: a time, or 2h for two hours ago")] = None
+    author: Annotated[str | None, option("by this author")] = None
+    id: Annotated[str | None, option("that touched this record", complete="id")] = None
+    schema: Annotated[str | None, option("that touched this schema", short="s", complete="schema")] = None
+
+
+@verb("data.log", effect="read", errors=(InputError,))
+async def log(desk: Desk, ask: Back) -> Log:
+    """Show the commits, newest first."""
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
+    u = await desk.universe()
+    kept = first = (await u.stats()).first_seq
+    end = await u.seq() + 1
+    end = end if ask.before is None else min(ask.before, end)
+    if ask.since is not None:
+        # Commit times never go back, so what is older lies before one commit.
+        first = max(first, await u.backend.seq_at(parse.moment(ask.since, "since")) + 1)
+    entries: list[Entry] = []
+    while end > first and len(entries) < ask.limit:
+        start = max(first - 1, end - 1 - WINDOW)
+        entries += [
+            entry_of(change)
+            for change in reversed(await u.changes(start, until=end - 1))
+            if _is_wanted(change, ask)
+        ]
+        end = start + 1
+    # Whoever looks for something particular is not looking for work.
+    glance = ask == Back(limit=ask.limit)
+    return Log(entries[: ask.limit], kept, await room.work(u) if glance else None)
+
+
+def _is_wanted(change: Any, ask: Back) -> bool:
+    return (
+        ask.author in (None, change.author)
+        and (ask.id is None or any(item.id == ask.id for item in change.items))
+        and (ask.schema is None or any(item.schema == ask.schema for item in change.items))
+    )
+
+
+class Target(Ask):
+    """What `data.show` takes."""
+
+    target: Annotated[str, argument("the number of a commit, or a record's id", complete="id")]
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A commit or a record, whichever was asked for."""
+
+    commit: Entry | None = None
+    record: Record | None = None
+
+
+@verb("data.show", effect="read", errors=(NotFound, HistoryGone))
+async def show(desk: Desk, ask: Target) -> Shown:
+    """Show one commit with what it changed, or a record."""
+    u = await desk.universe()
+    if not (ask.target.isascii() and ask.target.isdigit()):
+        return Shown(record=await shown(u, await found(u, ask.target)))
+    seq = parse.number(ask.target, "target")
+    changes = await u.changes(seq - 1, until=seq) if 1 <= seq <= await u.seq() else []
+    if not changes:
+        raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
+    return Shown(commit=entry_of(changes[0]))
+
+
+class Since(Ask):
+    """What `data.changes` takes."""
+
+    since: Annotated[int, argument("commits after this one")] = 0
+    limit: Annotated[int, option("at most so many", short="n")] = 1000
+
+
+@verb("data.changes", effect="read", errors=(HistoryGone,))
+async def changes(desk: Desk, ask: Since) -> Log:
+    """List the commits after one, oldest first: the feed."""
+    u = await desk.universe()
+    return Log([entry_of(change) for change in await u.changes(ask.since, limit=ask.limit)])
+
+
+class Undo(Ask):
+    """What `data.undo` takes."""
+
+    seq: Annotated[int | None, argument("the number of the commit; without it the newest")] = None
+    only: Annotated[tuple[str, ...], option("only these records of it", complete="id")] = ()
+    force: Annotated[bool, option("also where a record has changed since")] = False
+    dry_run: DryRun = False
+
+
+@verb("data.undo", effect="write", errors=(NotFound, UndoConflict, HistoryGone))
+async def undo(desk: Desk, ask: Undo) -> Done:
+    """Put back what a commit changed, as a new commit."""
+    u = await desk.universe()
+    newest = await u.seq()
+    seq = newest if ask.seq is None else ask.seq
+    if not 1 <= seq <= newest:
+        raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
+    await room.enter(u)
+    try:
+        if ask.dry_run:
+            planned = await revertible(u, seq, set(ask.only) or None, ask.force)
+            return Done(None, [each.id for each in planned], True)
+        done = await u.undo(seq, only=ask.only or None, force=ask.force)
+    except UndoConflict as error:
+        error.hint = "undo the later commits first, or choose with only, or use force"
+        raise
+    return Done(
+        done.seq, [written.id for written in done.written if written.changed and written.id is not None]
+    )
+
+
+class Watch(Find):
+    """What `data.watch` takes."""
+
+    from_seq: Annotated[int | None, option("start after this commit; without it from now on")] = None
+
+
+@verb("data.watch", effect="read", errors=(HistoryGone, InputError))
+async def watch(desk: Desk, ask: Watch) -> AsyncIterator[Entry]:
+    """Follow commits as they happen."""
+    u = await desk.universe()
+    if ask.as_of is not None:
+        raise InputError("watch looks forward", hint="use from_seq to start earlier", field="as_of")
+    filters = ask != Watch(from_seq=ask.from_seq)
+    wanted = query_of(ask).replace(limit=None) if filters else None
+    async for change in u.watch(ask.from_seq, query=wanted):
+        yield entry_of(change)
+
+
+class Compact(Ask):
+    """What `data.compact` takes."""
+
+    versions: Annotated[int | None, option("keep so many old versions of each record")] = None
+    days: Annotated[float | None, option("keep what is younger than so many days")] = None
+    schema: Annotated[str | None, option("only of this schema", short="s", complete="schema")] = None
+
+    def __post_init__(self) -> None:
+        if (self.versions is None) == (self.days is None):
+            raise ValueError("needs one of --versions 10 and --days 30")
+        if self.days is not None and not 0 <= self.days < 1_000_000:
+            raise ValueError("days must be a number from 0")
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What was let go of; `first_seq` is the oldest commit that is still kept."""
+
+    versions: int
+    commits: int
+    first_seq: int
+
+
+@verb("data.compact", effect="destroy", errors=(InputError,))
+async def compact(desk: Desk, ask: Compact) -> Compacted:
+    """Let go of old versions."""
+    from dgent import clock
+
+    u = await desk.universe()
+    after = None if ask.days is None else clock.now() - timedelta(days=ask.days)
+    done = await u.compact(Keep(versions=ask.versions, after=after, schema=ask.schema))
+    return Compacted(done.versions, done.commits, done.first_seq)

@@ -1,0 +1,367 @@
+"""Verbs for records: put them, find them, let them go."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import msgspec
+
+from dgent.errors import Denied, InputError, NotFound, Unavailable, VersionConflict
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.model.schema import Schema
+from dgent.store.backend import SchemaStats
+from dgent.universe.universe import Universe
+from dgent.universe.upgrade import Upgraded
+from dgent.universe.write import keyed_id
+from dgent.verbs import parse
+from dgent.verbs.answer import Counted, Done, Record, Records, record_of
+from dgent.verbs.caller import Effect
+from dgent.verbs.context import Desk
+from dgent.verbs.registry import Ask, argument, option, verb
+
+SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
+AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
+Note = Annotated[str | None, option("why; kept with the commit", short="m")]
+LIST = "`dgent data list` shows what there is"
+DryRun = Annotated[bool, option("say what would happen, and change nothing")]
+
+
+class Put(Ask):
+    """What `data.put` takes."""
+
+    data: Annotated[
+        Any, argument('a JSON object, or a text, which is kept as {"text": …}; - reads it', words=True)
+    ]
+    id: Annotated[str | None, option("the record's id; a new one without it", complete="id")] = None
+    schema: Annotated[str | None, option("the name of its schema", short="s", complete="schema")] = None
+    schema_version: Annotated[int | None, option("the schema's version; 1 without it")] = None
+    tag: Annotated[tuple[str, ...], option("a tag; may be given more than once", short="t")] = ()
+    author: Annotated[str | None, option("who made it")] = None
+    source: Annotated[str | None, option("where it came from")] = None
+    parent: Annotated[str | None, option("the id of what caused it", complete="id")] = None
+    expect: Annotated[int | None, option("the rev it must have now; 0: it must not exist")] = None
+    key: Annotated[str | None, option("an idempotency key: the same key twice happens once")] = None
+    note: Note = None
+
+
+def _adds(ask: Put) -> Effect | None:
+    """Without an id, or with one that must be new, it can only add a record, never change one."""
+    return "append" if ask.id is None or ask.expect == 0 else None
+
+
+@verb("data.put", effect="write", errors=(InputError, VersionConflict, Denied), lighter=_adds, makes=True)
+async def put(desk: Desk, ask: Put) -> Record:
+    """Store a record."""
+    if ask.schema is not None and ask.schema.startswith("dgent."):
+        raise Denied(f"{ask.schema!r} is a schema of dgent's own", hint="`data associate` links records")
+    version = 1 if ask.schema is not None and ask.schema_version is None else ask.schema_version
+    fields: dict[str, Any] = {"author": _author(desk, ask), "source": ask.source}
+    id = ask.id
+    if id is None and ask.key is not None:
+        id = keyed_id(ask.schema or "", ask.key)  # a retry must name the same record
+    datum = Datum(
+        id,
+        data=parse.data(ask.data),
+        tags=frozenset(ask.tag),
+        parent_id=ask.parent,
+        schema=ask.schema,
+        schema_version=version,
+        **fields,
+    ).checked()
+    # Opened only now: what cannot be stored must not make a store either.
+    u = await desk.universe()
+    return record_of(await u.put(datum, expect=ask.expect, key=ask.key, note=ask.note))
+
+
+def _author(desk: Desk, ask: Put) -> str | None:
+    """Whom the record names: only a partner may name another than the caller."""
+    caller = desk.caller
+    if caller.trust == "partner":
+        return ask.author or caller.agent
+    stamp = caller.agent or caller.id
+    if ask.author not in (None, stamp):
+        raise Denied(
+            f"{stamp} is {caller.trust} and may not write as {ask.author!r}", hint="leave author out"
+        )
+    return stamp
+
+
+class Get(Ask):
+    """What `data.get` takes."""
+
+    id: Annotated[str, argument("the record's id, or the beginning of it", complete="id")]
+    as_of: AsOf = None
+
+
+@verb("data.get", effect="read", errors=(NotFound,))
+async def get(desk: Desk, ask: Get) -> Record:
+    """Show a record."""
+    u = await desk.universe()
+    return await shown(u, await found(u, ask.id, parse.point(ask.as_of)))
+
+
+async def shown(u: Universe, datum: Datum) -> Record:
+    """A record with who committed it, where the log still says."""
+    if datum.seq is None or u.degraded is not None:
+        return record_of(datum)
+    for limit in (1, None):  # most look at the newest version
+        for version in await u.history(datum.id, limit=limit):
+            if version.rev == datum.rev:
+                return record_of(datum, version.author)
+    return record_of(datum)
+
+
+async def found(u: Any, id: str, as_of: Any = None) -> Datum:
+    """The record of an id, or of the only id that begins so."""
+    datum: Datum | None = await u.get(id, as_of=as_of, raw=True, partial=True)
+    if datum is not None:
+        return datum
+    like: list[Any] = []
+    if len(id) >= 4:
+        like = await u.query(prefix=id, limit=2, as_of=as_of, raw=True, partial=True)
+    if len(like) == 1:
+        return like[0]  # type: ignore[no-any-return]
+    if like:
+        raise NotFound(f"more than one id begins with {id!r}", hint="give more of it", id=id)
+    if u.degraded is not None:
+        raise Unavailable(
+            f"{id!r} is not at hand: {u.degraded.reason}", hint="try again when it is back", id=id
+        )
+    raise NotFound(f"there is no record {id!r}", hint=LIST, id=id)
+
+
+class Find(Ask):
+    """What `data.query` and `data.count` take."""
+
+    schema: Annotated[str | None, argument("only records of this schema", complete="schema")] = None
+    tag: Annotated[tuple[str, ...], option("with this tag; more than one: with all of them", short="t")] = ()
+    any_tag: Annotated[tuple[str, ...], option("with at least one of these tags")] = ()
+    where: Annotated[
+        tuple[str, ...], option("weight>=3, author=ann, name^=sh, tags~=red, or JSON", short="w")
+    ] = ()
+    author: Annotated[str | None, option("by this author")] = None
+    source: Annotated[str | None, option("from this source")] = None
+    parent: Annotated[str | None, option("caused by this record", complete="id")] = None
+    prefix: Annotated[str | None, option("whose id begins so", complete="id")] = None
+    since: Annotated[str | None, option("made then or later: a time, or 2h for two hours ago")] = None
+    until: Annotated[str | None, option("made before then")] = None
+    as_of: AsOf = None
+
+
+class FindSome(Find):
+    """What `data.query` takes."""
+
+    order_by: Annotated[str, option("created_at, or a path into the data")] = "created_at"
+    ascending: Annotated[bool, option("oldest or smallest first")] = False
+    limit: Annotated[int, option("at most so many", short="n")] = 20
+    offset: Annotated[int, option("leave out so many first")] = 0
+    cursor: Annotated[str | None, option("go on where an earlier answer ended")] = None
+
+
+def query_of(ask: Find) -> Query:
+    """The query that these filters make."""
+    if ask.schema is not None and any(sign in ask.schema for sign in "=<>"):
+        raise InputError(f"{ask.schema!r} is no schema", hint=f"write --where '{ask.schema}'", field="schema")
+    return Query(
+        schema=ask.schema,
+        tags=frozenset(ask.tag),
+        any_tags=frozenset(ask.any_tag),
+        where=parse.where(ask.where),
+        author=ask.author,
+        source=ask.source,
+        parent=ask.parent,
+        prefix=ask.prefix,
+        since=None if ask.since is None else parse.moment(ask.since, "since"),
+        until=None if ask.until is None else parse.moment(ask.until, "until"),
+    )
+
+
+@verb("data.query", effect="read", errors=(InputError,))
+async def query(desk: Desk, ask: FindSome) -> Records:
+    """Find records."""
+    u = await desk.universe()
+    if ask.limit < 1:
+        raise InputError("limit must be at least 1", field="limit")
+    wanted = query_of(ask).replace(
+        order_by=ask.order_by,
+        descending=not ask.ascending,
+        limit=ask.limit,
+        offset=ask.offset,
+        cursor=ask.cursor,
+    )
+    page = await u.page(wanted, as_of=parse.point(ask.as_of), raw=True, partial=True)
+    explain = page.explain
+    if (
+        not page.items
+        and ask.schema
+        and ask.schema not in [known.name for known in await u.schemas(partial=True)]
+    ):
+        explain = f"there is no schema {ask.schema!r} here"
+    return Records([record_of(datum) for datum in page.items], page.cursor, explain, page.partial)
+
+
+@verb("data.count", effect="read", errors=(InputError,))
+async def count(desk: Desk, ask: Find) -> Counted:
+    """Count records."""
+    u = await desk.universe()
+    count = await u.count(query_of(ask), as_of=parse.point(ask.as_of), partial=True)
+    return Counted(count, u.degraded is not None)
+
+
+class List(Ask):
+    """What `data.list` takes."""
+
+    prefix: Annotated[str | None, argument("whose id begins so", complete="id")] = None
+    after: Annotated[str | None, option("made after then: a time, or 2h for two hours ago")] = None
+    limit: Annotated[int, option("at most so many", short="n")] = 100
+
+
+@verb("data.list", effect="read", errors=(InputError,))
+async def list_(desk: Desk, ask: List) -> Records:
+    """List records by the beginning of their ids, newest first."""
+    u = await desk.universe()
+    after = None if ask.after is None else parse.moment(ask.after, "after")
+    found = await u.list(ask.prefix, after=after, limit=ask.limit, partial=True)
+    return Records([record_of(datum) for datum in found], partial=u.degraded is not None)
+
+
+class Delete(Ask):
+    """What `data.delete` takes."""
+
+    id: Annotated[str, argument("the record's id", complete="id")]
+    expect: Annotated[int | None, option("the rev it must have now")] = None
+    note: Note = None
+
+
+@verb("data.delete", effect="write", errors=(NotFound, VersionConflict, Denied))
+async def delete(desk: Desk, ask: Delete) -> Done:
+    """Remove a record; its history stays, and undo brings it back."""
+    u = await desk.universe()
+    if not await u.delete(ask.id, expect=ask.expect, note=ask.note):
+        raise NotFound(f"there is no record {ask.id!r}", hint=LIST, id=ask.id)
+    if u.degraded is not None:
+        return Done(None, [ask.id], pending=True)
+    return Done(await u.seq(), [ask.id])
+
+
+class Nothing(Ask):
+    """For a verb that takes nothing."""
+
+
+class Schemas(msgspec.Struct, frozen=True):
+    """The schemas a store knows; `partial` when it is away, and these are of what is at hand."""
+
+    items: list[SchemaStats]
+    partial: bool = False
+
+
+@verb("data.schemas", effect="read")
+async def schemas(desk: Desk, ask: Nothing) -> Schemas:
+    """List the schemas of the stored records."""
+    u = await desk.universe()
+    return Schemas(await u.schemas(partial=True), u.degraded is not None)
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """What a store holds."""
+
+    engine: str
+    place: str
+    records: int
+    seq: int
+    first_seq: int
+    size_bytes: int
+    schemas: int
+    details: dict[str, Any]
+
+
+@verb("data.stats", effect="read")
+async def stats(desk: Desk, ask: Nothing) -> Stats:
+    """Say how much is stored, and where."""
+    u = await desk.universe()
+    told = await u.stats()
+    return Stats(
+        told.engine,
+        told.place,
+        told.records,
+        told.seq,
+        told.first_seq,
+        told.size_bytes,
+        len(told.schemas),
+        told.details,
+    )
+
+
+class Forget(Ask):
+    """What `data.forget` takes."""
+
+    id: Annotated[tuple[str, ...], argument("the ids of the records", complete="id")]
+    dry_run: DryRun = False
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """What was erased for good; `erased` is False while other readers still keep the old bytes alive.
+
+    `remains` says where bytes may be that the engine cannot reach.
+    """
+
+    records: int
+    versions: int
+    seq: int | None
+    erased: bool
+    dry_run: bool = False
+    remains: str = ""
+
+
+@verb("data.forget", effect="destroy", errors=(InputError, NotFound, Denied))
+async def forget(desk: Desk, ask: Forget) -> Forgotten:
+    """Erase records and all their versions for good."""
+    u = await desk.universe()
+    ids = list(dict.fromkeys(ask.id))
+    kept = [await u.history(id) for id in ids]
+    for id, versions in zip(ids, kept, strict=True):
+        if not versions:
+            raise NotFound(f"there is no record {id!r}", hint=LIST, id=id)
+    if ask.dry_run:
+        return Forgotten(len(kept), sum(map(len, kept)), None, False, True)
+    done = await u.forget(*ids)
+    return Forgotten(done.records, done.versions, done.seq, done.erased, remains=done.remains)
+
+
+class Upgrade(Ask):
+    """What `data.upgrade` takes."""
+
+    schema: Annotated[str, argument("the schema's name", complete="schema")]
+    contracts: Annotated[tuple[str, ...], option("a Python module with the schema in it", short="c")] = ()
+    dry_run: DryRun = False
+
+
+@verb("data.upgrade", effect="write", errors=(InputError, NotFound), local=True)
+async def upgrade(desk: Desk, ask: Upgrade) -> Upgraded:
+    """Rewrite old records of a schema in its newest version."""
+    u = await desk.universe()
+    for module in ask.contracts:
+        u.register(*_schemas_in(module))
+    if u.contracts.named(ask.schema) is None:
+        raise InputError(
+            f"the contract of {ask.schema!r} is not known here",
+            hint="name the Python module that has its Schema: --contracts your.module",
+            field="contracts",
+        )
+    return await u.upgrade_all(ask.schema, dry_run=ask.dry_run, progress=desk.report)
+
+
+def _schemas_in(module: str) -> list[Schema[Any]]:
+    """The schemas that a module has at its top; named by the caller, never by data."""
+    try:
+        loaded = import_module(module)
+    except Exception as error:
+        # It is the caller's program that runs here, so anything may happen.
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"contracts: {module} does not load: {reason}", field="contracts") from None
+    found = [each for each in vars(loaded).values() if isinstance(each, Schema)]
+    if not found:
+        raise InputError(f"contracts: {module} holds no Schema", field="contracts")
+    return found

@@ -1,0 +1,120 @@
+"""Verbs for settings: what they are, and where each comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from dgent.config import file as settingfile
+from dgent.config import settings as config
+from dgent.errors import ConfigError, InputError
+from dgent.verbs.context import Desk
+from dgent.verbs.data.record import Nothing
+from dgent.verbs.registry import Ask, argument, nearest, option, verb
+
+Project = Annotated[bool, option("in the project's file instead of yours")]
+Key = Annotated[str, argument("the setting's name", complete="setting")]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """One setting, its value, and where that comes from."""
+
+    name: str
+    value: Any
+    source: str
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """Every setting, where the files are, and what was wrong with them."""
+
+    settings: list[Known]
+    places: dict[str, str]
+    warnings: list[str]
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A setting as a file has it now; None when the file no longer says anything of it."""
+
+    name: str
+    value: str | None
+    file: str
+
+
+class One(Ask):
+    """What `config.get` takes."""
+
+    name: Key
+
+
+class Set(Ask):
+    """What `config.set` takes."""
+
+    name: Key
+    value: Annotated[str, argument("its new value")]
+    project: Project = False
+
+
+class Unset(Ask):
+    """What `config.unset` takes."""
+
+    name: Key
+    project: Project = False
+
+
+@verb("config.show", effect="read", errors=(ConfigError,), local=True)
+async def show(desk: Desk, ask: Nothing) -> Configured:
+    """Show each setting and where it comes from."""
+    return _shown(desk.settings)
+
+
+@verb("config.get", effect="read", errors=(InputError, ConfigError), local=True)
+async def get(desk: Desk, ask: One) -> Known:
+    """Show one setting and where it comes from."""
+    (found,) = [each for each in _shown(desk.settings).settings if each.name == _known(ask.name)]
+    return found
+
+
+@verb("config.set", effect="write", errors=(InputError, ConfigError), local=True)
+async def set_(desk: Desk, ask: Set) -> Changed:
+    """Set one setting in your file, or the project's."""
+    file, project = _file(desk, ask.project)
+    config.write_setting(file, _known(ask.name), ask.value, project=project)
+    return Changed(ask.name, settingfile.mask(ask.value), str(file))
+
+
+@verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)
+async def unset(desk: Desk, ask: Unset) -> Changed:
+    """Remove one setting from your file, or the project's."""
+    file, project = _file(desk, ask.project)
+    config.write_setting(file, _known(ask.name), None, project=project)
+    return Changed(ask.name, None, str(file))
+
+
+def _known(name: str) -> str:
+    if name not in config.KEYS:
+        hint = nearest(name, config.KEYS) or f"there is {', '.join(config.KEYS)}"
+        raise InputError(f"there is no setting {name!r}", hint=hint, field="name")
+    return name
+
+
+def _file(desk: Desk, project: bool) -> tuple[Path, Path | None]:
+    """The settings file that is meant, and the folder of the project if it is that one's."""
+    settings = desk.settings
+    if not project:
+        return settings.user, None
+    folder = settings.project or Path.cwd()
+    return folder / ".dgent" / "config.toml", folder
+
+
+def _masked(value: Any) -> Any:
+    return settingfile.mask(value) if isinstance(value, str) else value
+
+
+def _shown(settings: config.Settings) -> Configured:
+    places = {name: str(folder) for name, folder in settings.places._asdict().items()}
+    if settings.project is not None:
+        places["project"] = str(settings.project)
+    known = [Known(each.name, _masked(each.value), each.source) for each in settings.listed()]
+    return Configured(known, places, list(settings.warnings))

@@ -1,0 +1,194 @@
+"""Verbs for forks: constellations made from a store to try things in, then merged back or thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from dgent.config import settings
+from dgent.errors import Busy, Conflict, Corrupt, DgentError, InputError, NotFound
+from dgent.exchange import backup, folders
+from dgent.exchange import fork as forks
+from dgent.exchange.fork.origin import Scope, check_scope, identity, origin
+from dgent.universe.position import position_of
+from dgent.universe.universe import Universe
+from dgent.universe.universe import open as open_universe
+from dgent.verbs import parse
+from dgent.verbs.context import Desk
+from dgent.verbs.data.record import DryRun, Nothing
+from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.store.constellation import check_free, folder_of, making, remove, told_of, url_of
+
+Name = Annotated[str, argument("the name of the fork", complete="constellation")]
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """A constellation that is a fork: of which store, as of which of its commits, and what of it.
+
+    `whole` is False of one that cannot be read, or was never finished; `problem` says why.
+    """
+
+    name: str
+    path: str
+    source: str
+    source_name: str
+    fork_point: int
+    scope: str
+    made_at: datetime | None
+    whole: bool = True
+    problem: str = ""
+
+
+class Forks(msgspec.Struct, frozen=True):
+    """The forks on this machine."""
+
+    items: list[Fork]
+
+
+class MakeFork(Ask):
+    """What `constellation.fork` takes."""
+
+    to: Annotated[str, argument("the name of the fork: small letters, digits, - _ and .")]
+    scope: Annotated[Scope, option("all, only the core blocks, or what was written since a time")] = "all"
+    since: Annotated[str | None, option("that time, 2h for two hours ago, or the number of a commit")] = None
+
+
+class MadeFork(msgspec.Struct, frozen=True):
+    """A fork that was made."""
+
+    name: str
+    path: str
+    fork: str
+    fork_point: int
+    scope: str
+    records: int
+    blocks: int
+    left_out: int = 0
+
+
+@verb("constellation.fork", effect="append", errors=(InputError, NotFound, Conflict, Corrupt), local=True)
+async def make(desk: Desk, ask: MakeFork) -> MadeFork:
+    """Make a new constellation from this store, to try things in and merge them back."""
+    since = parse.point(ask.since, "since")
+    scope: Scope = "since" if since is not None and ask.scope == "all" else ask.scope
+    check_scope(scope, since)
+    folder = settings.constellation_folder(desk.settings.places, ask.to)
+    check_free(folder, ask.to)
+    source = await desk.universe()
+    with making(folder, ask.to) as new:
+        if scope == "all" and source.backend.name == "sqlite":
+            done = await _copied(desk, source, new)
+        else:
+            async with open_universe(url_of(new), author=source.author) as u:
+                done = await forks.fork(
+                    source,
+                    u,
+                    scope=scope,
+                    since=since,
+                    name=desk.constellation or "",
+                    progress=desk.report,
+                )
+        folders.put(new, folder)
+    path = told_of(desk, ask.to).path
+    told = (done.fork, done.seq, done.scope, done.records, done.blocks, done.left_out)
+    return MadeFork(ask.to, path, *told)
+
+
+async def _copied(desk: Desk, source: Universe, new: Path) -> forks.Forked:
+    """All of a store that is a file, as it is at one moment: its file is copied."""
+    whose = await identity(source)
+    await backup.copy_into(source, desk.folder, new, progress=desk.report)
+    await backup.make_its_own(new)
+    async with open_universe(url_of(new), author=source.author) as u:
+        home = await position_of(source.backend)
+        return await forks.stamp(u, whose, await u.seq(), name=desk.constellation or "", home=home)
+
+
+class MergeFork(Ask):
+    """What `constellation.merge` takes."""
+
+    name: Name
+    dry_run: DryRun = False
+
+
+@verb("constellation.merge", effect="write", errors=(InputError, NotFound, Conflict, Corrupt), local=True)
+async def merge(desk: Desk, ask: MergeFork) -> forks.ForkMerged:
+    """Bring what was done in a fork back to this store; nothing is lost on either side."""
+    target = await desk.universe()
+    async with _opened(desk, ask.name, target.author) as u:
+        return await forks.merge(u, target, dry_run=ask.dry_run, progress=desk.report)
+
+
+@verb("fork.list", effect="read", local=True)
+async def list_(desk: Desk, ask: Nothing) -> Forks:
+    """List the forks on this machine."""
+    found = [await _told(desk, name) for name in settings.constellations(desk.settings.places)]
+    return Forks([each for each in found if each is not None])
+
+
+async def _told(desk: Desk, name: str) -> Fork | None:
+    """What a constellation says of where it comes from; None when it is no fork."""
+    path = str(settings.constellation_folder(desk.settings.places, name))
+    try:
+        async with _opened(desk, name, "system") as u:
+            made = await origin(u)
+    except DgentError as error:
+        return Fork(name, path, "", "", 0, "", None, False, error.message)
+    if made is None:
+        return None
+    problem = "" if made.whole else "it was never finished"
+    rest = (made.source, made.name, made.seq, made.scope, made.made_at, made.whole, problem)
+    return Fork(name, path, *rest)
+
+
+class Named(Ask):
+    """What `fork.status` takes."""
+
+    name: Name
+
+
+@verb("fork.status", effect="read", errors=(NotFound, Conflict, Corrupt), local=True)
+async def status(desk: Desk, ask: Named) -> forks.Apart:
+    """Show how far a fork and this store are apart, and what a merge would do."""
+    source = await desk.universe()
+    async with _opened(desk, ask.name, source.author) as u:
+        return await forks.status(u, source)
+
+
+class DeleteFork(Ask):
+    """What `fork.delete` takes."""
+
+    name: Name
+    dry_run: DryRun = False
+
+
+class ForkDeleted(msgspec.Struct, frozen=True):
+    """A fork that is gone."""
+
+    name: str
+    path: str
+    size_bytes: int
+    dry_run: bool = False
+
+
+@verb("fork.delete", effect="destroy", errors=(NotFound, Conflict, Busy), local=True)
+async def delete(desk: Desk, ask: DeleteFork) -> ForkDeleted:
+    """Throw a fork away with everything in it; the store it was made from knows nothing of it."""
+    async with _opened(desk, ask.name, "system") as u:
+        if await origin(u) is None:
+            raise NotFound(f"{ask.name!r} is no fork", hint=f"dgent constellation delete {ask.name}")
+    told = told_of(desk, ask.name)
+    if not ask.dry_run:
+        remove(desk, ask.name)
+    return ForkDeleted(told.name, told.path, told.size_bytes, ask.dry_run)
+
+
+@asynccontextmanager
+async def _opened(desk: Desk, name: str, author: str) -> AsyncIterator[Universe]:
+    async with open_universe(url_of(folder_of(desk, name)), author=author) as u:
+        yield u

@@ -1,0 +1,153 @@
+"""Verbs for a store that is a folder of text files: its canonical form, and git."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import msgspec
+
+from dgent.errors import InputError, NotFound, Unsupported
+from dgent.store.jsonl.backend import JSONLBackend
+from dgent.store.jsonl.compact import Compaction
+from dgent.store.jsonl.git import GitSetup, git_setup
+from dgent.store.jsonl.inspect import level_of, settle_hint
+from dgent.store.jsonl.merge import Merged, merge_files
+from dgent.system.threads import in_thread
+from dgent.universe.universe import open as open_universe
+from dgent.verbs.caller import Effect
+from dgent.verbs.context import Desk
+from dgent.verbs.registry import Ask, argument, option, verb
+
+Where = Annotated[str | None, argument("the folder; without it the store of this call", complete="file")]
+
+
+@asynccontextmanager
+async def _folder(desk: Desk, folder: str | None) -> AsyncIterator[JSONLBackend]:
+    """The store that is meant, which must be a folder of lines."""
+    if folder is None:
+        yield _checked((await desk.universe()).backend)
+        return
+    async with open_universe(f"jsonl:{folder}") as u:
+        yield _checked(u.backend)
+
+
+def _checked(backend: object) -> JSONLBackend:
+    if not isinstance(backend, JSONLBackend):
+        raise Unsupported("this store is no folder of lines", hint="give the folder of one, or --url jsonl:…")
+    return backend
+
+
+class Check(Ask):
+    """What `jsonl.check` takes."""
+
+    folder: Where = None
+
+
+class Odd(msgspec.Struct, frozen=True):
+    """A line that is not as a store writes it; it is kept all the same."""
+
+    file: str
+    line: int
+    kind: str
+    text: str
+
+
+class Disputed(msgspec.Struct, frozen=True):
+    """A record that two copies changed in the same `fields`; `rev` is the version that counts now."""
+
+    id: str
+    rev: int
+    fields: list[str]
+    hint: str
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What is odd in a folder; `healthy` when every line can be read and nothing waits to be settled."""
+
+    healthy: bool
+    folder: str
+    odd: list[Odd]
+    conflicts: list[Disputed]
+
+
+@verb("jsonl.check", effect="read", errors=(Unsupported,), local=True)
+async def check(desk: Desk, ask: Check) -> Checked:
+    """List lines that cannot be read or were edited, and records changed in two copies."""
+    async with _folder(desk, ask.folder) as backend:
+        reports, conflicts = await backend.oddities()
+        return Checked(
+            not conflicts and all(level_of(each) != "problem" for each in reports),
+            backend.folder,
+            [Odd(*each) for each in reports],
+            [Disputed(each.id, each.rev, list(each.fields), settle_hint(each)) for each in conflicts],
+        )
+
+
+class Settle(Ask):
+    """What `jsonl.settle` takes."""
+
+    id: Annotated[str, argument("the id of the record")]
+    folder: Where = None
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A record whose conflict is settled, and the version that says so."""
+
+    id: str
+    rev: int
+
+
+@verb("jsonl.settle", effect="write", errors=(NotFound, Unsupported), local=True)
+async def settle(desk: Desk, ask: Settle) -> Settled:
+    """Accept a record as it is that two copies changed in the same fields."""
+    author = (await desk.universe()).author if ask.folder is None else "system"
+    async with _folder(desk, ask.folder) as backend:
+        return Settled(ask.id, await backend.settle(ask.id, author))
+
+
+class Compact(Ask):
+    """What `jsonl.compact` takes."""
+
+    folder: Where = None
+    history: Annotated[bool, option("keep the old versions")] = False
+
+
+def _keeps_history(ask: Compact) -> Effect | None:
+    return "write" if ask.history else None
+
+
+@verb("jsonl.compact", effect="destroy", lighter=_keeps_history, errors=(Unsupported,), local=True)
+async def compact(desk: Desk, ask: Compact) -> Compaction:
+    """Rewrite the files sorted by id, with one line for each record."""
+    async with _folder(desk, ask.folder) as backend:
+        return await backend.rewrite(history=ask.history)
+
+
+class MergeDriver(Ask):
+    """What `jsonl.merge-driver` takes."""
+
+    base: Annotated[str, argument("the common ancestor's version, git's %O", complete="file")]
+    ours: Annotated[str, argument("our version, which becomes the merged one, git's %A", complete="file")]
+    theirs: Annotated[str, argument("the other version, git's %B", complete="file")]
+    path: Annotated[str, argument("the file's name in the repository, git's %P")] = "records.jsonl"
+
+
+@verb("jsonl.merge-driver", effect="write", errors=(InputError,), local=True)
+async def merge_driver(desk: Desk, ask: MergeDriver) -> Merged:
+    """Merge three versions of a file of lines; git calls this."""
+    return await in_thread(lambda _: merge_files(ask.base, ask.ours, ask.theirs, ask.path))
+
+
+class SetUp(Ask):
+    """What `jsonl.git-setup` takes."""
+
+    folder: Where = None
+
+
+@verb("jsonl.git-setup", effect="write", errors=(NotFound, Unsupported), local=True)
+async def set_up(desk: Desk, ask: SetUp) -> GitSetup:
+    """Make git merge the files of a store line by line."""
+    async with _folder(desk, ask.folder) as backend:
+        return await in_thread(lambda _: git_setup(backend.folder))

@@ -1,0 +1,111 @@
+"""Verbs for the outbox: what waits for a store that is away, and what it refused when it was back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from dgent import clock
+from dgent.errors import NotFound, Unavailable
+from dgent.store.offline.backend import DegradableBackend
+from dgent.store.offline.entry import SHOWN, shown
+from dgent.verbs.context import Desk
+from dgent.verbs.data.record import DryRun, Nothing
+from dgent.verbs.registry import Ask, argument, verb
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A commit that waits for the store."""
+
+    key: str
+    at: datetime
+    author: str
+    note: str | None
+    ops: list[dict[str, Any]]
+
+
+class Clashing(msgspec.Struct, frozen=True):
+    """A commit that the store refused, with why; `ours` is what it wanted, `theirs` what was there."""
+
+    id: str
+    key: str
+    made_at: str
+    author: str
+    note: str | None
+    code: str
+    reason: str
+    ours: list[dict[str, Any]]
+    theirs: list[dict[str, Any] | None]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """An outbox; `outbox` is None for a store that may not be away."""
+
+    outbox: str | None
+    degraded: bool
+    pending: list[Waiting]
+    conflicts: list[Clashing]
+
+
+@verb("outbox.list", effect="read", local=True)
+async def list_(desk: Desk, ask: Nothing) -> Kept:
+    """List the commits that wait for the store, and those that it refused."""
+    return await _kept(desk)
+
+
+@verb("outbox.replay", effect="write", errors=(Unavailable,), local=True)
+async def replay(desk: Desk, ask: Nothing) -> Kept:
+    """Look now whether the store is back, and do there what waits."""
+    backend = await _backend(desk)
+    if backend is not None:
+        await backend.reconnect()
+    return await _kept(desk)
+
+
+class Discard(Ask):
+    """What `outbox.discard` takes."""
+
+    id: Annotated[str, argument("the conflict's id, or the beginning of it")]
+    dry_run: DryRun = False
+
+
+@verb("outbox.discard", effect="destroy", errors=(NotFound,), local=True)
+async def discard(desk: Desk, ask: Discard) -> Clashing:
+    """Let go of a commit that the store refused, for good."""
+    found = [each for each in (await _kept(desk)).conflicts if each.id.startswith(ask.id)]
+    backend = await _backend(desk)
+    if len(found) != 1 or backend is None:
+        hint = "give more of it" if found else "`dgent outbox list` shows them"
+        raise NotFound(f"there is no conflict {ask.id!r}", hint=hint, id=ask.id)
+    if not ask.dry_run:
+        await backend.outbox.discard(found[0].id)
+    return found[0]
+
+
+async def _backend(desk: Desk) -> DegradableBackend | None:
+    backend = (await desk.universe()).backend
+    return backend if isinstance(backend, DegradableBackend) else None
+
+
+async def _kept(desk: Desk) -> Kept:
+    backend = await _backend(desk)
+    if backend is None:
+        return Kept(None, False, [], [])
+    outbox = backend.outbox
+    await outbox.refresh()
+    pending = [
+        Waiting(
+            entry.key,
+            clock.from_us(entry.at),
+            entry.author,
+            entry.note,
+            [shown(step) for step in entry.steps[:SHOWN]],
+        )
+        for entry in outbox.entries()
+    ]
+    clashes = sorted(outbox.clashes.values(), key=lambda datum: datum.seq or 0)
+    fields = Clashing.__struct_fields__[1:]
+    conflicts = [Clashing(datum.id, **{name: datum.data[name] for name in fields}) for datum in clashes]
+    return Kept(outbox.path, backend.degradation is not None, pending, conflicts)

@@ -1,0 +1,223 @@
+"""Verbs for the store itself: how it is, and safe copies of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from dgent import clock
+from dgent.config import settings
+from dgent.errors import Busy, Conflict, Corrupt, InputError, NotFound, Unsupported
+from dgent.exchange import backup as backups
+from dgent.exchange import copy as copies
+from dgent.exchange import folders as place
+from dgent.store.jsonl.backend import JSONLBackend
+from dgent.store.upkeep import Finding, check_commit_times, upkeep_of
+from dgent.universe.universe import Universe
+from dgent.universe.universe import open as open_universe
+from dgent.verbs import room
+from dgent.verbs.answer import Entry, Log
+from dgent.verbs.caller import Effect
+from dgent.verbs.context import Desk
+from dgent.verbs.cupboard.answer import Work
+from dgent.verbs.data.history import Back, log
+from dgent.verbs.data.record import DryRun, Nothing
+from dgent.verbs.registry import Ask, argument, option, verb
+
+LAST = 5
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How many records a schema has."""
+
+    schema: str
+    records: int
+    building: list[str]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A store at a glance."""
+
+    place: str
+    engine: str
+    constellation: str | None
+    health: str
+    degraded: bool
+    findings: list[Finding]
+    records: int
+    seq: int
+    size_bytes: int
+    schemas: list[Kind]
+    commits: list[Entry]
+    pending: int = 0
+    conflicts: int = 0
+    work: Work | None = None
+
+
+@verb("store.status", effect="read")
+async def status(desk: Desk, ask: Nothing) -> Status:
+    """Show the store at a glance."""
+    u = await desk.universe()
+    told = await u.stats()
+    # Of a store that is away there is nothing to inspect, and no log.
+    away = u.degraded is not None
+    findings = [each for each in await _inspected(u) if each.level in ("warning", "problem")]
+    recent = Log([]) if away else await log(desk, Back(limit=LAST))
+    kinds = [Kind(each.name, each.records, list(each.building)) for each in told.schemas]
+    return Status(
+        told.place,
+        told.engine,
+        desk.constellation,
+        "problem" if any(each.level == "problem" for each in findings) else "ok",
+        bool(told.details.get("degraded")),
+        findings,
+        told.records,
+        told.seq,
+        told.size_bytes,
+        sorted(kinds, key=lambda kind: -kind.records),
+        recent.items,
+        _count(told.details, "pending"),
+        _count(told.details, "conflicts"),
+        recent.work,
+    )
+
+
+def _count(details: dict[str, Any], name: str) -> int:
+    found = details.get(name)
+    return found if isinstance(found, int) else 0
+
+
+async def _inspected(u: Universe) -> list[Finding]:
+    if u.degraded is not None:
+        return []
+    try:
+        return await upkeep_of(u.backend).inspect()
+    except Unsupported:
+        return []
+
+
+class Doctor(Ask):
+    """What `store.doctor` takes."""
+
+    deep: Annotated[bool, option("look at every record and every index entry")] = False
+    fix: Annotated[bool, option("repair what can be repaired safely")] = False
+    damaged: Annotated[
+        Literal["accept", "drop"] | None,
+        option("keep or remove what is left of commits that lost lines, in a folder of text files"),
+    ] = None
+
+
+def _only_looks(ask: Doctor) -> Effect | None:
+    return None if ask.fix or ask.damaged else "read"
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """What was looked at, and what was found."""
+
+    healthy: bool
+    findings: list[Finding]
+
+
+@verb("store.doctor", effect="write", lighter=_only_looks, errors=(Corrupt, Unsupported), local=True)
+async def doctor(desk: Desk, ask: Doctor) -> Examined:
+    """Look for what is wrong with the store, and repair what is safe to repair."""
+    u = await desk.universe()
+    if ask.damaged is not None:
+        if not isinstance(u.backend, JSONLBackend):
+            raise Unsupported("only a folder of text files has commits that lost lines")
+        await u.backend.settle_damaged(accept=ask.damaged == "accept")
+    findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=desk.report)
+    findings += await check_commit_times(u.backend)
+    findings += await room.inspect(u, deep=ask.deep)
+    findings += _leftovers(desk, ask.fix)
+    bad = [each for each in findings if each.level == "problem" and not each.fixed]
+    return Examined(not bad, findings)
+
+
+def _leftovers(desk: Desk, fix: bool) -> list[Finding]:
+    """What killed processes left beside the constellation and among the backups."""
+    if desk.folder is None:
+        return []
+    found = place.leftovers(desk.folder)
+    if not found:
+        return [Finding("ok", "leftovers", "nothing unfinished lies beside it")]
+    cleared = len(place.clear_leftovers(found)) if fix else 0
+    names = ", ".join(path.name for path in found[:5])
+    message = f"{len(found)} unfinished of killed processes: {names}"
+    return [Finding("warning", "leftovers", message, fixable=True, fixed=cleared == len(found))]
+
+
+class Backup(Ask):
+    """What `store.backup` takes."""
+
+    to: Annotated[str | None, argument("a new folder; without it one under the data folder")] = None
+
+
+@verb("store.backup", effect="read", errors=(InputError, Conflict, Unsupported), local=True)
+async def backup(desk: Desk, ask: Backup) -> backups.Backup:
+    """Copy the whole constellation while it is in use, and prove that the copy opens."""
+    u = await desk.universe()
+    return await backups.backup(u, desk.folder, _target(desk, ask.to), progress=desk.report)
+
+
+def _target(desk: Desk, to: str | None) -> Path:
+    if to is not None:
+        return Path(to)
+    name = desk.constellation or "store"
+    folder = desk.settings.places.data / "backups"
+    settings.make_private(folder)
+    return folder / f"{name}-{clock.now():%Y%m%dT%H%M%SZ}-{os.getpid()}"
+
+
+class Copy(Ask):
+    """What `store.copy` takes."""
+
+    to: Annotated[str, argument("the URL of a store that is empty, or an earlier copy of this one")]
+
+
+@verb("store.copy", effect="read", errors=(InputError, Conflict, Corrupt), local=True)
+async def copy(desk: Desk, ask: Copy) -> copies.Copied:
+    """Copy everything to another store, whatever its engine, or bring an earlier copy up to date."""
+    if ask.to.startswith("memory:"):
+        raise InputError("a copy in memory is gone at the end", hint="give the URL of a file", field="to")
+    u = await desk.universe()
+    async with open_universe(ask.to, author=u.author) as target:
+        return await copies.copy(u, target, progress=desk.report)
+
+
+class Restore(Ask):
+    """What `store.restore` takes."""
+
+    source: Annotated[str, argument("the folder of a backup", complete="file")]
+    to: Annotated[str | None, option("another constellation", complete="constellation")] = None
+    replace: Annotated[bool, option("put it in the place of what is there, which is kept aside")] = False
+    dry_run: DryRun = False
+
+
+class Restoring(msgspec.Struct, frozen=True):
+    """What was restored, and where what was there before is kept."""
+
+    path: str
+    seq: int
+    records: int
+    kept: str | None
+    forgotten: int
+    dry_run: bool = False
+    redacted: int = 0
+
+
+@verb("store.restore", effect="destroy", errors=(Busy, Conflict, Corrupt, NotFound), local=True)
+async def restore(desk: Desk, ask: Restore) -> Restoring:
+    """Bring a backup back, beside what is there first, then in its place."""
+    name = desk.constellation if ask.to is None else ask.to
+    if name is None:
+        raise InputError("restore brings back constellations", hint="name one with --to", field="to")
+    folder = settings.constellation_folder(desk.settings.places, name)
+    found = backups.inspect_backup(Path(ask.source))
+    if ask.dry_run:
+        return Restoring(str(folder), found.seq, found.records, None, 0, True)
+    done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=desk.report)
+    return Restoring(done.path, done.seq, done.records, done.kept, done.forgotten, False, done.redacted)
