@@ -36,10 +36,11 @@ test: $(VENV)/.installed  ## every test, in parallel and in random order
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Long looks, and the suite as it must also pass: without asserts, strict, watched by asyncio, private, in ASCII.
+# By the environment, not by options: the workers, and the programs that tests start, do not get those.
 SOAK ?= 10
 soak: $(VENV)/.installed  ## every test for longer, then once in each unusual setting; takes hours
 	DGENT_SOAK=$(SOAK) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=7200 $(ARGS)
-	$(BIN)/python -O -m pytest -n $(WORKERS) --dist worksteal -W "ignore:assertions not in test modules" $(ARGS)
+	PYTHONOPTIMIZE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -W "ignore:assertions not in test modules" $(ARGS)
 	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=1200 $(ARGS)
 	umask 077; $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)

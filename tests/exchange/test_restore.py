@@ -22,6 +22,7 @@ from dgent.exchange.backup import backup, inspect_backup, refuse_live, restore
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
+from tests.soak import times
 
 
 @pytest.fixture
@@ -265,7 +266,7 @@ async def test_killed_while_backing_up(folder: Path, tmp_path: Path) -> None:
         await u.put_many([dgent.Datum(id=f"pad{i}", content=os.urandom(100_000)) for i in range(300)])
     before = await everything(folder)
     whole = 0
-    for _ in range(12):
+    for _ in range(times(6)):
         target = tmp_path / "killed"
         other = worker.start("back_up", folder, target)
         time.sleep(random.uniform(0, 0.4))
@@ -281,7 +282,7 @@ async def test_killed_while_backing_up(folder: Path, tmp_path: Path) -> None:
         assert {p.name for p in tmp_path.iterdir()} <= {"b", "home", "killed.partial"}
     async with dgent.open(url(folder)) as u:
         await backup(u, folder, tmp_path / "killed")
-    print(f"\nkilled while backing up: {whole} of 12 were complete")
+    print(f"\nkilled while backing up: {whole} of {times(6)} were complete")
     assert not (tmp_path / "killed.partial").exists()
     assert await everything(folder) == before
 
@@ -295,7 +296,7 @@ async def test_killed_while_restoring(folder: Path, tmp_path: Path) -> None:
         await u.forget("n7")
     old = await everything(folder)
     swapped = 0
-    for _ in range(12):
+    for _ in range(times(6)):
         other = worker.start("put_back", tmp_path / "big", folder)
         time.sleep(random.uniform(0, 0.35))
         worker.end(other)
@@ -310,7 +311,7 @@ async def test_killed_while_restoring(folder: Path, tmp_path: Path) -> None:
                 await u.put(dgent.Datum(id="later"))
             old = await everything(folder)
             swapped += 1
-    print(f"\nkilled while restoring: {swapped} of 12 had traded places")
+    print(f"\nkilled while restoring: {swapped} of {times(6)} had traded places")
     done = await restore(tmp_path / "big", folder, replace=True)
     assert done.records == 349 and not (tmp_path / "home.restoring").exists()
 

@@ -26,7 +26,8 @@ def start(job: str, *arguments: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.exchange.worker", job, *map(str, arguments)]
     worker = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE)
     assert worker.stdout is not None
-    assert worker.stdout.readline() == b"begin\n"
+    begun = worker.stdout.readline()
+    assert begun == b"begin\n"
     return worker
 
 

@@ -213,7 +213,8 @@ async def _while_busy(path: str) -> None:
         forked(child)()
         other.execute("ROLLBACK")
         other.close()
-        assert (await waiting).rev == 1
+        done = await waiting
+        assert done.rev == 1
 
 
 def fork_while_opening(path: str) -> None:

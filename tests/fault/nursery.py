@@ -73,7 +73,8 @@ class Nursery:
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
         with self._news:
-            assert self._news.wait_for(lambda: self._orders in self._born, 20), "the nursery does not answer"
+            born = self._news.wait_for(lambda: self._orders in self._born, 20)
+            assert born, "the nursery does not answer"
             return self._born[self._orders]
 
     def wait(self, *children: Child, timeout_s: float = 60) -> list[Child]:
@@ -99,7 +100,8 @@ class Nursery:
     def hear_until(self, child: Child, last: Any, timeout_s: float = 30) -> list[Any]:
         """Wait until a worker has said something; all it said until then."""
         with self._news:
-            assert self._news.wait_for(lambda: last in child.said or child.code is not None, timeout_s)
+            heard = self._news.wait_for(lambda: last in child.said or child.code is not None, timeout_s)
+        assert heard, f"worker {child.pid} did not say {last!r} in {timeout_s:.0f} s"
         assert last in child.said, f"worker {child.pid} ended with {child.code}: {child.said[-1:]}"
         return child.said[: child.said.index(last)]
 

@@ -84,7 +84,8 @@ FORK = """
         forgotten = sync.open(sys.argv[1])
         forgotten.put(Datum(id="forgotten", data={}))
         sys.exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    status = os.waitpid(child, 0)[1]
+    assert status == 0
     u.put(Datum(id="b", data={}))
     tx.__exit__(None, None, None)
     print(*sorted(datum.id for datum in u.list()))
