@@ -206,6 +206,9 @@ async def test_a_history_that_one_side_compacted(
         await block.compact(keep=2)
 
     async def look(block: Block) -> Any:
+        for each in await block.history():
+            if not each.compacted:
+                await block.at(each.number)
         return await block.text(), (await block.at((await block.checkpoints())["early"])).text
 
     await _edit(clones[0], begin)

@@ -563,6 +563,6 @@ def _oldest_kept(versions: list[Version], keep: int | None, older_than: datetime
         raise InputError(f"older_than is a time or how long ago, not {older_than!r}", field="older_than")
     newest = versions[-1].number
     edits = [each.number for each in versions if each.op not in version.REWRITES]
-    by_count = newest if keep is None else edits[-min(keep, len(edits))]
+    by_count = newest if keep is None or not edits else edits[-min(keep, len(edits))]
     young = (each.number for each in versions if moment is None or each.at >= moment)
     return min(by_count, newest if moment is None else next(young, newest))

@@ -8,11 +8,12 @@ document is what all their updates come to, whoever merges. What was redacted on
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgent import clock
 from dgent.blocks.document import shape as shapes
@@ -22,7 +23,7 @@ from dgent.blocks.errors import DocumentCorrupt
 from dgent.blocks.history import log
 from dgent.blocks.history.join import OVER_LIMIT
 from dgent.blocks.history.pack import Page, pack, unpack
-from dgent.blocks.history.version import REWRITES, Version
+from dgent.blocks.history.version import COMPACTED, REWRITES, Version
 from dgent.blocks.record import (
     BLOCK,
     CHECKPOINT,
@@ -52,6 +53,7 @@ from dgent.store.engine.merge import (
     says_the_same,
 )
 
+_Key = tuple[int, str, str]
 _PART = re.compile(r"(.+)/(?:u/(\d{10})|p/\d{10}(?:/[^/]+)?|s(?:/[^/]+)?|t|redacted)")
 _PACKED = frozenset((PAGE.name, SNAPSHOT.name))
 _DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, REDACTION.name))
@@ -65,14 +67,14 @@ class _Entry:
     update: bytes
 
     @property
-    def key(self) -> tuple[int, str, str]:
+    def key(self) -> _Key:
         """What a version is known by, whatever its number."""
         return clock.to_us(self.version.at), self.version.by, self.version.op
 
     @property
-    def worth(self) -> tuple[bool, bool]:
+    def worth(self) -> tuple[bool, bool, bool]:
         """Which of two records of a version counts: one that was redacted, else one with its update."""
-        return self.version.redacted, bool(self.update)
+        return self.version.redacted, bool(self.update), not self.version.compacted
 
     @property
     def is_lost(self) -> bool:
@@ -80,6 +82,18 @@ class _Entry:
         version = self.version
         brought = bool(version.lost or version.added or version.removed)
         return brought and not self.update and version.op not in REWRITES
+
+
+class _Start(NamedTuple):
+    """What a document begins with, the versions that fit to that, and those that do not.
+
+    `known` is how many of the versions are in the state: of those only lines are left, but for the last.
+    """
+
+    state: bytes
+    known: int
+    entries: list[_Entry]
+    left_out: list[_Entry]
 
 
 def _settle(settlement: Settlement) -> None:
@@ -118,11 +132,15 @@ class _Merging:
     def __init__(self, settlement: Settlement, block: str) -> None:
         self._settlement, self._block = settlement, block
         self._tips = {id: self._versions_of(id) for id in _parts(settlement, block)}
-        self._kept: dict[tuple[int, str, str], bytes] = {}  # states of versions that were compacted
-        self._start, self._entries, self._left_out = self._find_start(self._find_entries())
+        self._kept: dict[_Key, bytes] = {}  # states of versions that were compacted
+        self._states: list[tuple[_Key, bytes]] = []  # of versions that a history begins with
+        self._lines: set[tuple[int, _Key, bool]] = set()  # without updates, and whether redacted
+        found = self._find_entries()
+        self._start, self._known, self._entries, self._left_out = self._find_start(found)
         self._old: dict[int, list[_Entry]] = {}
         for entry in self._entries:
             self._old.setdefault(entry.version.number, []).append(entry)
+        self._keep_named()
         numbers = enumerate(self._entries, 1)
         self._common = next(
             (n - 1 for n, each in numbers if len(self._old.get(n, ())) != 1), len(self._entries)
@@ -140,8 +158,10 @@ class _Merging:
 
     def _find_entries(self) -> list[_Entry]:
         """Every version once, in the order in which it shall be numbered."""
-        found: dict[tuple[int, str, str], _Entry] = {}
+        found: dict[_Key, _Entry] = {}
         for entry in self._each_entry():
+            if entry.version.compacted or entry.is_lost:
+                self._lines.add((entry.version.number, entry.key, entry.version.redacted))
             known = found.get(entry.key)
             if known is None:
                 found[entry.key] = entry
@@ -154,6 +174,8 @@ class _Merging:
     def _each_entry(self) -> Iterator[_Entry]:
         for page in self._of(PAGE.name):
             packed = unpack(self._block, page.data["first"], page.data["last"], page.content)
+            if packed.state and not any(packed.updates):
+                self._states.append((_Entry(packed.versions[-1], b"").key, packed.state))
             for entry in map(_Entry, packed.versions, packed.updates):
                 if entry.version.number in packed.kept:
                     self._kept[entry.key] = packed.kept[entry.version.number]
@@ -165,25 +187,72 @@ class _Merging:
 
     # -- the document ----------------------------------------------------------------------
 
-    def _find_start(self, entries: list[_Entry]) -> tuple[bytes, list[_Entry], list[_Entry]]:
-        """What the document begins with, the versions that fit to that, and those that do not.
+    def _find_start(self, entries: list[_Entry]) -> _Start:
+        """Find what the document begins with.
 
-        That is nothing, unless a history was ended: then a snapshot, and what was written elsewhere on top
-        of what is not kept any more cannot be merged.
+        That is nothing, unless a history was ended: then the state that it goes on from, and what was written
+        elsewhere on top of what is not kept any more cannot be merged.
         """
         if not any(entry.is_lost for entry in entries):
-            return b"", entries, []
-        lost = max(entry.version.number for entry in entries if entry.is_lost)
-        snapshots = [each for each in self._of(SNAPSHOT.name) if each.data.get("version", 0) >= lost]
-        redactions = max((each.data.get("redactions", 0) for each in snapshots), default=0)
+            self._kept = {}
+            return _Start(b"", 0, entries, [])
+        hidden = self._find_hidden(entries)
+        numbers = {entry.key: entry.version.number for entry in entries}
+        self._states = sorted(each for each in self._states if numbers[each[0]] < hidden)
+        self._kept = {
+            entry.key: self._kept[entry.key]
+            for entry in entries
+            if entry.key in self._kept and entry.version.number < hidden
+        }
+        compacted = {number for number, _, _ in self._lines}
         found = [
-            (each.content, *_fitting(each.content, entries))
-            for each in sorted(snapshots, key=lambda each: -each.data.get("version", 0))
-            if each.data.get("redactions", 0) == redactions
+            _starting(entries, place, state)
+            for key, state in self._states
+            for place, entry in enumerate(entries)
+            if entry.key == key and entry.version.number - 1 in compacted
         ]
-        if not found:
-            raise DocumentCorrupt(f"the block {self._block!r} has no snapshot")
-        return max(found, key=lambda each: len(each[1]))
+        found += [_starting(entries, -1, b""), *self._from_snapshots(entries)]
+        return max(found, key=lambda each: (len(each.entries), -each.known, each.state))
+
+    def _keep_named(self) -> None:
+        """Keep the states of checkpointed versions of which only lines would be left, if there are any."""
+        places = {entry.key: place for place, entry in enumerate(self._entries)}
+        states = [(places[key], state) for key, state in self._states if key in places]
+        for each in self._settlement.records(CHECKPOINT.name):
+            old = self._old.get(int(each.data.get("version", 0)), [])
+            meant = _meant(old, each) if old and each.data.get("block") == self._block else None
+            if meant is None or meant.key in self._kept or places[meant.key] >= self._known - 1:
+                continue
+            place = places[meant.key]
+            for since, state in sorted([(-1, b""), *(one for one in states if one[0] <= place)])[::-1]:
+                between = self._entries[since + 1 : place + 1]
+                if not any(entry.is_lost for entry in between):
+                    with suppress(DocumentCorrupt):
+                        updates = (entry.update for entry in between)
+                        self._kept[meant.key] = Document.load(state, updates).state()
+                        break
+
+    def _find_hidden(self, entries: Iterable[_Entry]) -> float:
+        """The first version that one side redacted and another compacted: later states may have its text."""
+        plain = {key for _, key, redacted in self._lines if not redacted}
+        found = (each.version.number for each in entries if each.version.redacted and each.key in plain)
+        return min(found, default=math.inf)
+
+    def _from_snapshots(self, entries: Sequence[_Entry]) -> Iterator[_Start]:
+        """Begin with a snapshot: less of the history is left, but nothing that was redacted is in it.
+
+        The record of redactions that names a snapshot lists what was taken out of it.
+        """
+        redacted = {clock.text(entry.version.at) for entry in entries if entry.version.redacted}
+        gone: dict[str, set[str]] = {}
+        for each in self._of(REDACTION.name):
+            id = snapshot_id(self._block, str(each.data.get("snapshot", "")))
+            gone.setdefault(id, set()).update(str(one.get("at")) for one in each.data.get("redacted") or ())
+        for each in self._of(SNAPSHOT.name):
+            frontiers = Document.load(each.content).frontiers
+            places = [place for place, entry in enumerate(entries) if entry.version.frontiers == frontiers]
+            if places and redacted <= gone.get(each.id, set()):
+                yield _starting(entries, places[-1], Document.load(each.content).state())
 
     def run(self) -> None:
         """Number the versions, and write the records that hold them."""
@@ -194,23 +263,30 @@ class _Merging:
         document = Document.load(self._start)
         whole = Document.load(self._start, (entry.update for entry in self._entries))
         measure = self._measure()
-        numbers: dict[tuple[int, str, str], int] = {}
+        numbers: dict[_Key, int] = {}
         made: list[_Entry] = []
         for number, entry in enumerate(self._entries, 1):
             numbers[entry.key] = number
             old = entry.version
-            document.merge(entry.update)
+            if number > self._known:
+                document.merge(entry.update)
+            elif number < self._known:
+                line = replace(old, frontiers="", lost=old.lost or COMPACTED)
+                entry = entry if entry.key in self._kept else _Entry(line, b"")
+            else:
+                entry = _Entry(old, b"")
             if number <= self._common:
                 made.append(entry)
                 continue
+            old = entry.version
             node, parent = (self._renumbered(each, entry, whole, numbers) for each in (old.node, old.parent))
             version = replace(
                 old,
                 number=number,
                 node=number if old.node == old.number else node,
                 parent=parent,
-                size=measure(document, old.size),
-                frontiers=document.frontiers if old.frontiers else "",
+                size=old.size if number < self._known else measure(document, old.size),
+                frontiers=document.frontiers if old.frontiers and number >= self._known else old.frontiers,
             )
             made.append(_Entry(version, entry.update))
         return made, document
@@ -249,7 +325,7 @@ class _Merging:
         if folded is None:
             # Only a page says of a version that it was redacted or compacted.
             lost = max((each.version.number for each in made if each.version.lost), default=0)
-            folded = max(len(made) - log.KEEP, min(lost, len(made) - 1), 0)
+            folded = max(len(made) - log.KEEP, min(max(lost, self._known), len(made) - 1), 0)
             wanted |= self._packed(made[:folded])
         else:
             # The later of two snapshots that hold the same, and pages as they are.
@@ -266,8 +342,12 @@ class _Merging:
             for id, version in wanted.items()
             if id in self._settlement.diverged or not says_the_same(version, self._settlement.get(id))
         }
-        disputed = {version_id(self._block, entry.version.number) for entry in self._left_out}
-        self._settlement.put(changed, disputed & changed.keys())
+        left_out = {version_id(self._block, entry.version.number) for entry in self._left_out}
+        disputed = left_out & changed.keys()
+        if self._left_out and not disputed:  # none of them has a record of its own
+            newest = version_id(self._block, made[-1].version.number)
+            changed[newest], disputed = wanted[newest], {newest}
+        self._settlement.put(changed, disputed)
 
     def _folded_alike(self) -> int | None:
         """How many versions are folded, if pages and snapshot can stay as they are; else None."""
@@ -294,10 +374,11 @@ class _Merging:
         fresh = "m" + hashlib.sha256(seed.encode()).hexdigest()[:12]
         wanted: dict[str, Datum | None] = {}
         document = Document.load(self._start)
-        for start in range(0, len(entries), log.FOLD):
-            some = entries[start : start + log.FOLD]
+        for turn, some in enumerate(_pages(entries, self._known), 1):
             document.merge_all(entry.update for entry in some)
-            state = document.state() if start // log.FOLD % log.STATE_EVERY == log.STATE_EVERY - 1 else b""
+            after = some[-1].version.number - self._known  # at 0, the history begins with it
+            wants = after == 0 or (after > 0 and turn % log.STATE_EVERY == 0)
+            state = document.state() if wants else b""
             kept = {each.version.number: self._kept[each.key] for each in some if each.key in self._kept}
             page = Page([each.version for each in some], [each.update for each in some], state, kept)
             first, last = page.versions[0].number, page.versions[-1].number
@@ -306,13 +387,15 @@ class _Merging:
             wanted[id] = self._datum(id, PAGE, data, pack(page), some[-1])
         if entries:
             redactions = max((each.data.get("redactions", 0) for each in self._of(SNAPSHOT.name)), default=0)
-            place = "" if redaction is None else str(redaction.data.get("snapshot", ""))
-            id = snapshot_id(self._block, place)
+            named = "" if redaction is None else str(redaction.data.get("snapshot", ""))
+            id = snapshot_id(self._block, named)
             data = {"version": len(entries), "redactions": redactions}
             wanted[id] = self._datum(id, SNAPSHOT, data, document.snapshot(), entries[-1])
         if redaction is not None:
             numbers = {clock.text(entry.version.at): entry.version.number for entry in entries}
-            wanted[redaction.id] = _united_redactions(redaction, self._of(REDACTION.name), numbers)
+            united = _united_redactions(redaction, self._of(REDACTION.name), numbers)
+            place = {} if entries else {"snapshot": ""}  # there is none to be named
+            wanted[redaction.id] = united.replace(data={**united.data, **place})
             # What the other side packed may still hold what was redacted.
             stale = [
                 id
@@ -360,6 +443,8 @@ class _Merging:
             if old and number > self._common:
                 own = _meant(old, each)
                 wanted[each.id] = each.replace(data={**each.data, "version": numbers[own.key]})
+            elif number > len(made) and each.data.get("block") == self._block:
+                wanted[each.id] = None  # what it names could not be merged
         for each in self._settlement.records(SEEN.name):
             if each.data.get("block") == self._block and each.data.get("version", 0) > self._common:
                 wanted[each.id] = each.replace(data={**each.data, "version": self._common})
@@ -388,6 +473,35 @@ _VERSION_FIELDS = ("op", "node", "parent", "size", "added", "removed", "frontier
 
 def _version_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in _VERSION_FIELDS if name in data}
+
+
+def _pages(entries: Sequence[_Entry], known: int) -> Iterator[Sequence[_Entry]]:
+    """Divide versions into pages; the one that a history begins with has a page of its own."""
+    for part in (entries[: max(0, known - 1)], entries[max(0, known - 1) : known], entries[known:]):
+        for start in range(0, len(part), log.FOLD):
+            yield part[start : start + log.FOLD]
+
+
+def _starting(entries: Sequence[_Entry], place: int, state: bytes) -> _Start:
+    """Begin a document with the state of one of its versions; with nothing before the first."""
+    document = Document.load(state)
+    known: list[_Entry] = []
+    left_out: list[_Entry] = []
+    for entry in entries[: place + 1]:
+        (known if _has(document, entry) else left_out).append(entry)
+    lost = [entry for entry in entries[place + 1 :] if entry.is_lost]
+    fit, others = _fitting(state, (entry for entry in entries[place + 1 :] if not entry.is_lost))
+    return _Start(state, len(known), known + fit, left_out + lost + others)
+
+
+def _has(document: Document, entry: _Entry) -> bool:
+    """Check whether a document has what a version brought; of one whose update is gone that is assumed."""
+    before = document.frontiers
+    with suppress(DocumentCorrupt):
+        probe = document.fork()
+        probe.merge(entry.update)
+        return probe.frontiers == before
+    return False
 
 
 def _fitting(snapshot: bytes, entries: Iterable[_Entry]) -> tuple[list[_Entry], list[_Entry]]:

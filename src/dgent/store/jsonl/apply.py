@@ -82,8 +82,9 @@ class Adopting:
         self._cache.put_lines([(fresh.dk, fresh.rev, made, c, at, number, said, line.after)])
         if line.id in self._tips:
             self._tips[line.id][made] = Seen(fresh.dk, fresh.rev, made, c, at, said), fresh
-        disputed = line.disputed != [] and not (line.disputed is None and is_internal(line.schema or ""))
-        if isinstance(line.prev, list) and not hand and disputed:
+        # A line of an older dgent that merges others does not say whether they are in dispute.
+        unsaid = line.disputed is None and isinstance(line.prev, list) and not is_internal(line.schema or "")
+        if not hand and (line.disputed or unsaid):
             self._cache.put_conflict(fresh.dk, fresh.rev, prevs(line), line.disputed or ())
         self.touched.setdefault(line.schema or "", set()).add(line.id)
         return self.op(fresh)
