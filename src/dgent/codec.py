@@ -1,4 +1,4 @@
-"""JSON-like values: refusing what cannot be stored, and turning the rest into bytes and back.
+"""JSON-like values: refuse what cannot be stored, and turn the rest into bytes and back.
 
 Nothing here constructs a type named in data, so loading can never run code.
 """
@@ -26,7 +26,7 @@ _decoder = msgspec.json.Decoder()
 
 
 def plain(value: Any, enc_hook: Any = None) -> Any:
-    """A JSON-like copy of a value, or an InputError that names the place that cannot be stored.
+    """Return a JSON-like copy of a value, or an InputError that names the place that cannot be stored.
 
     Tuples and sets become lists; datetimes become UTC text; enums, UUIDs, bytes and dataclasses
     become what msgspec makes of them.
@@ -129,7 +129,7 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 
 
 class _Bad(Exception):
-    """Collects the path to a bad value while the walk unwinds."""
+    """Carries the path to a value that cannot be stored while the walk unwinds."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
@@ -142,17 +142,17 @@ def _bad(reason: str, hint: str) -> _Bad:
 
 
 def encode(data: Any) -> bytes:
-    """JSON bytes of a plain value, keys in the caller's order."""
+    """Return the JSON bytes of a plain value, with keys in the caller's order."""
     return _encoder.encode(data)
 
 
 def canonical(data: Any) -> bytes:
-    """JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
+    """Return JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
     return _canonical.encode(data)
 
 
 def decode(raw: bytes) -> Any:
-    """The value of stored JSON bytes."""
+    """Return the value of stored JSON bytes."""
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -160,7 +160,7 @@ def decode(raw: bytes) -> Any:
 
 
 def same(left: bytes, right: bytes) -> bool:
-    """Whether two encodings hold the same value, whatever the order of their keys."""
+    """Return whether two encodings hold the same value; the order of keys does not matter."""
     if left == right:
         return True
     if len(left) != len(right):

@@ -1,4 +1,4 @@
-"""Where things are and how dgent is set: the only file that reads the home folder and the environment.
+"""Settings and the user's folders: the only file that reads the home folder and the environment.
 
 Each setting is looked for in this order, and the first that has it counts:
 
@@ -37,7 +37,7 @@ _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt"
 
 
 class Key(NamedTuple):
-    """What is known of a setting. A secret one may hold a password."""
+    """The rules of a setting. A secret one may hold a password."""
 
     type: type
     default: Any
@@ -71,7 +71,7 @@ class Places(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A value and where it came from. A secret one does not show itself."""
+    """A value and its origin. A secret one does not show itself."""
 
     name: str
     value: Any
@@ -84,7 +84,7 @@ class Setting(NamedTuple):
 
 
 class Settings:
-    """What `load` found; read it, do not change it."""
+    """The result of `load`; read it, do not change it."""
 
     places: Places
     project: Path | None  # the folder with the .dgent that counts here
@@ -123,7 +123,7 @@ class Settings:
 
     @property
     def author(self) -> str:
-        """Who makes the changes."""
+        """The author of changes."""
         return str(self.values["author"].value)
 
     @property
@@ -133,39 +133,39 @@ class Settings:
 
     @property
     def degrade(self) -> bool | Literal["optimistic"]:
-        """Whether the store may be away: False, True or `optimistic`."""
+        """True if the store may be unavailable: False, True or `optimistic`."""
         value = self.values["degrade"].value
         return "optimistic" if value == "optimistic" else value == "yes"
 
     @property
     def outbox(self) -> str:
-        """The file that keeps writes while the store is away."""
+        """The file that keeps writes while the store is unavailable."""
         found = self.values["outbox"].value or outbox_file(self.url, self.places)
         return str(found).removeprefix("sqlite:///")
 
     @property
     def urls(self) -> list[str]:
-        """The store, and what answers reads while it is away."""
+        """The store, and the places that answer reads while it is unavailable."""
         stand_in = self.values["stand_in"].value
         return [self.url] if stand_in is None else [self.url, str(stand_in)]
 
     @property
     def color(self) -> str:
-        """When to print in colour: `auto`, `always` or `never`."""
+        """The colour mode: `auto`, `always` or `never`."""
         return str(self.values["color"].value)
 
     @property
     def pager(self) -> str:
-        """When to show long output page by page: `auto`, `always` or `never`."""
+        """The pager mode for long output: `auto`, `always` or `never`."""
         return str(self.values["pager"].value)
 
     @property
     def strict(self) -> bool:
-        """Whether a wrong setting is an error."""
+        """True if a wrong setting is an error."""
         return bool(self.values["strict"].value)
 
     def listed(self) -> list[Setting]:
-        """Every setting as it may be shown: passwords hidden, variables as they were written."""
+        """Return every setting as it may be shown: passwords hidden, variables as they were written."""
         return [
             each._replace(value=mask(self._shown.get(each.name, each.value))) if each.secret else each
             for each in self.values.values()
@@ -179,7 +179,7 @@ class Settings:
 
 
 def places(environment: Mapping[str, str] | None = None) -> Places:
-    """The user's folders by the XDG rules; an XDG variable with a relative path is ignored. Makes nothing."""
+    """Return the user's folders by the XDG rules; ignores relative paths in XDG variables. Makes nothing."""
     env = os.environ if environment is None else environment
 
     def folder(variable: str, *usual: str) -> Path:
@@ -210,7 +210,7 @@ def _home(environment: Mapping[str, str] | None) -> Path | None:
 
 
 def constellation_folder(places: Places, name: str) -> Path:
-    """The folder of a constellation, made or not; a name that could lead elsewhere is an InputError."""
+    """Return a constellation's folder, which may not exist; InputError for a name that leads elsewhere."""
     fault = _fault("constellation", name)
     if fault:
         raise InputError(f"a constellation's name {fault}", field="constellation")
@@ -218,7 +218,7 @@ def constellation_folder(places: Places, name: str) -> Path:
 
 
 def constellations(places: Places) -> list[str]:
-    """The constellations there are, by name."""
+    """Return the names of the constellations that exist."""
     try:
         names = os.listdir(places.data / "constellations")
     except OSError:
@@ -236,7 +236,7 @@ def _database_url(folder: Path) -> str:
 
 
 def _constellation_of(url: str, places: Places) -> str | None:
-    """The constellation that a URL means, if it is the database of one."""
+    """Return the constellation that a URL means, if it is the database of one."""
     if not url.startswith("sqlite:///"):
         return None
     path = Path(os.path.normpath(url.removeprefix("sqlite:///")))
@@ -245,7 +245,7 @@ def _constellation_of(url: str, places: Places) -> str | None:
 
 
 def machine_key(environment: Mapping[str, str] | None = None) -> bytes | None:
-    """A secret of this user on this machine, made when first asked for; None where none can be kept."""
+    """Return a secret of this user on this machine, made on first use; None where none can be stored."""
     try:
         folder = places(environment).cache
         make_private(folder)
@@ -259,7 +259,7 @@ def machine_key(environment: Mapping[str, str] | None = None) -> bytes | None:
 
 
 def _read_key(path: Path) -> bytes | None:
-    """The key of a file that only its owner may read; None when there is none."""
+    """Return the key of a file that only its owner may read; None when there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:
@@ -317,12 +317,12 @@ def private_files() -> Iterator[None]:
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
-    """The place that the settings name when no argument does; a constellation's folder is made, private."""
+    """Return the default place of the settings; a constellation's folder is made, private."""
     return _default(environment).url
 
 
 def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, str | None]:
-    """The places that the settings name, whether the first may be away, and its outbox if so."""
+    """Return the places of the settings, whether the first may be unavailable, and its outbox if so."""
     settings = _default(None)
     degrade = settings.degrade if degrade is None else degrade
     if degrade and outbox is None:
@@ -331,7 +331,7 @@ def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, st
 
 
 def outbox_file(url: str, where: Places | None = None) -> str:
-    """Where the outbox of a store is unless somebody says otherwise; its folder is made, private."""
+    """Return the default outbox of a store; its folder is made, private."""
     import hashlib
 
     for start in ("sqlite:///", "jsonl:"):
@@ -408,7 +408,7 @@ def _here(cwd: str | Path | None) -> Path:
 
 
 def _project(start: Path, home: Path | None, problems: list[str]) -> Path | None:
-    """The nearest folder from `start` upward with a `.dgent`, below the home folder or beside it."""
+    """Return the nearest folder from `start` upward with a `.dgent`, below the home folder or beside it."""
     ends = {Path(start.anchor)}
     for end in () if home is None else (home, Path(os.path.realpath(home))):
         ends |= {end, *end.parents}
@@ -429,7 +429,7 @@ def _project(start: Path, home: Path | None, problems: list[str]) -> Path | None
 
 
 class _Search:
-    """The settings found so far, from the highest level down, and what was wrong on the way."""
+    """The settings found so far, from the highest level down, and the problems met."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self.env = env
@@ -469,8 +469,10 @@ class _Search:
         self._one_place("the environment")
 
     def take_file(self, path: Path, level: str, base: Path) -> None:
-        """The settings of a file, with paths relative to `base`. A project's, which may come from anybody,
-        stay inside it and never read the environment."""
+        """Read the settings of a file, with paths relative to `base`.
+
+        Those of a project, which may come from anybody, stay inside it and never read the environment.
+        """
         ours = level != "project"
         try:
             if not ours:
@@ -497,7 +499,7 @@ class _Search:
         self._one_place(str(path))
 
     def take_catalog(self, path: Path, base: Path) -> None:
-        """The agents of a project."""
+        """Read the agents of a project."""
         try:
             file.check_inside(path, base)
             agents = file.agents(path)
@@ -526,7 +528,7 @@ class _Search:
             self.shown[name] = written
 
     def _decided(self) -> set[str]:
-        """What higher levels have said: a place said there, in either way, decides both keys."""
+        """Return the keys that higher levels have set: a place there, in either way, decides both keys."""
         both = {"url", "constellation"}
         return self.found.keys() | (both if both & self.found.keys() else set())
 
@@ -541,7 +543,7 @@ class _Search:
 
 
 def _fault(name: str, value: object) -> str | None:
-    """Why a value cannot be a setting's, in words that do not show it; None if it can."""
+    """Return why a value is not valid for a setting, in words that do not show it; None if it is valid."""
     key = KEYS[name]
     if key.type is bool:
         return None if isinstance(value, bool) else "must be true or false"
@@ -618,7 +620,7 @@ def write_setting(path: Path, name: str, value: str | None, *, project: Path | N
 
 
 def wants_color(setting: str, terminal: bool, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether to colour: as the setting says; `auto` on a terminal, unless NO_COLOR is set or it is dumb."""
+    """Return whether to colour: `auto` does on a terminal, unless NO_COLOR is set or it is dumb."""
     if setting != "auto":
         return setting == "always"
     env = os.environ if environment is None else environment

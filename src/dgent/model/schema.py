@@ -26,8 +26,8 @@ class Schema(Generic[T]):
 
     `migrations[v]` turns data of version v into version v + 1; every step from `oldest` on is there.
     `downgrades[v]` turns version v into v - 1, so that this program can read records of a newer one.
-    `indexes` are dotted paths that queries find quickly. `history` and `feed` say what the store keeps
-    of replaced versions and whether changes are announced. `owner` is the room that alone may write.
+    `indexes` are dotted paths that queries find quickly. `history` and `feed` say which replaced versions
+    the store keeps and whether changes are announced. `owner` is the room that alone may write.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Schema(Generic[T]):
         object.__setattr__(self, field, value)
 
     def _steps(self, field: str) -> Mapping[int, Step]:
-        """A read-only copy: a dict that the caller changes later must not change the schema."""
+        """Return a read-only copy: a dict that the caller changes later must not change the schema."""
         given = getattr(self, field)
         if not isinstance(given, Mapping):
             raise SchemaError(f"{self.name}: {field} must map versions to functions", field=field)
@@ -139,7 +139,7 @@ class Schema(Generic[T]):
                 raise SchemaError(f"{self.name}: {error.message}", field="owner") from None
 
     def can_read(self, version: int) -> bool:
-        """Whether there are steps from a stored version to this one."""
+        """Return whether there are steps from a stored version to this one."""
         if version <= self.version:
             return version >= self.oldest
         # The count first: a stored version of two billion must not become a walk of that length.
@@ -148,13 +148,13 @@ class Schema(Generic[T]):
         )
 
     def shape_of(self, data: Mapping[str, Any], stored_version: int) -> dict[str, Any]:
-        """A copy of the data in this schema's version, whichever direction that is."""
+        """Return a copy of the data in this schema's version, upgraded or downgraded."""
         if stored_version > self.version:
             return self.downgrade(data, stored_version)
         return self.upgrade(data, stored_version)
 
     def upgrade(self, data: Mapping[str, Any], from_version: int) -> dict[str, Any]:
-        """A copy of older data in this version; the steps never see the caller's own data.
+        """Return a copy of older data in this version; the steps never see the caller's own data.
 
         Raises UpgradeFailed when a step does, and for data older than `oldest`.
         """
@@ -173,7 +173,7 @@ class Schema(Generic[T]):
         return out
 
     def downgrade(self, data: Mapping[str, Any], from_version: int) -> dict[str, Any]:
-        """A copy of newer data in this version, or NewerRecord when a step back is missing."""
+        """Return a copy of newer data in this version; raises NewerRecord when a step back is missing."""
         if not self.can_read(from_version):
             raise NewerRecord(
                 f"this record is of {self.name} version {from_version}; this program knows {self.version}",
@@ -209,19 +209,19 @@ class Schema(Generic[T]):
         return UpgradeFailed(f"{self.name} {step}: {reason}", schema=self.name, step=step, reason=reason)
 
     def decode(self, data: dict[str, Any]) -> T:
-        """The value of data in this version, or DecodeFailed naming every wrong field."""
+        """Return the value of data in this version; raises DecodeFailed naming every wrong field."""
         return self.shape.decode(data)
 
     def encode(self, value: T) -> dict[str, Any]:
-        """The storable data of a value, or InputError naming every wrong field."""
+        """Return the storable data of a value; raises InputError naming every wrong field."""
         return self.shape.encode(value)
 
     def carry(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-        """New data plus what old data holds that the contract does not know."""
+        """Return new data plus the fields of the old data that the contract does not know."""
         return self.shape.carry(old, new)
 
     def refs(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """The path and the id of every link in the data."""
+        """Return the path and the id of every link in the data."""
         return self.shape.refs(data)
 
     @property
@@ -236,7 +236,7 @@ class Schema(Generic[T]):
 
     @staticmethod
     def derive_step(old: type[Any], new: type[Any]) -> Step:
-        """A migration that only adds the fields with defaults that `new` has and `old` lacks."""
+        """Return a migration that only adds the fields with defaults that `new` has and `old` lacks."""
         return _derived(Shape(old), Shape(new))
 
 

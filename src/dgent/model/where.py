@@ -32,23 +32,23 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
     value: Any
 
     def holds(self, found: Any) -> bool:
-        """Whether a value found at the path (or MISSING) passes."""
+        """Return whether a value found at the path (or MISSING) passes."""
         check: Check = _CHECKS[self.op](self.value)
         self.__dict__["holds"] = check  # found before this method from now on
         return check(found)
 
     def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
+        """Return whether a record's data passes."""
         return self.holds(read(data, self.path))
 
 
 class All(msgspec.Struct, frozen=True):
-    """Holds when every part holds; so also when there is none."""
+    """Holds when every part holds, so also when there are no parts."""
 
     parts: tuple[Part, ...]
 
     def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
+        """Return whether a record's data passes."""
         return all(part.test(data) for part in self.parts)
 
 
@@ -58,7 +58,7 @@ class Either(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
 
     def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
+        """Return whether a record's data passes."""
         return any(part.test(data) for part in self.parts)
 
 
@@ -68,7 +68,7 @@ class Negated(msgspec.Struct, frozen=True):
     part: Part
 
     def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
+        """Return whether a record's data passes."""
         return not self.part.test(data)
 
 
@@ -78,7 +78,7 @@ NOTHING = All(())
 
 
 def form(part: Part) -> list[Any]:
-    """A part as JSON in which the order of conditions and choices does not show."""
+    """Return a part as JSON in which the order of conditions and choices does not show."""
     if isinstance(part, Condition):
         choices = isinstance(part.value, tuple)
         value = sorted(part.value, key=codec.canonical) if choices else part.value
@@ -90,12 +90,12 @@ def form(part: Part) -> list[Any]:
 
 
 def refusal(field: str, reason: str, hint: str = "") -> QueryError:
-    """The error for a wrong field of a query."""
+    """Return the error for a wrong field of a query."""
     return QueryError(f"{field} {reason}", hint=hint, field=field)
 
 
 def path_of(field: str, path: Any) -> Path:
-    """The path a query names, or the error that names the field it stands in."""
+    """Return the path that a query names; QueryError names the field it stands in."""
     try:
         return parse(path)
     except QueryError as error:
@@ -103,14 +103,14 @@ def path_of(field: str, path: Any) -> Path:
 
 
 class Reader:
-    """Turns a `where` into parts, and counts them so that no query is without bounds."""
+    """Turns a `where` into parts, and counts them so that every query is bounded."""
 
     def __init__(self) -> None:
         self.count = 0
         self.maps = 0
 
     def where(self, where: Any, depth: int) -> list[Part]:
-        """The parts of a map of conditions; all of them must hold."""
+        """Return the parts of a map of conditions; all of them must hold."""
         _check_depth(depth)
         if not is_map(where):
             raise refusal("where", f"must be a map, not {type(where).__name__}")
@@ -135,7 +135,7 @@ class Reader:
         return parts
 
     def at(self, path: Path, operand: Any, depth: int) -> list[Part]:
-        """The parts of what is asked at one path."""
+        """Return the parts of the operand at one path."""
         operators = _count_operators(operand)
         if not operators:
             if is_map(operand) and operand and _BARE_NAMES.issuperset(operand):
@@ -152,14 +152,14 @@ class Reader:
         ]
 
     def negated(self, path: Path, operand: Any, depth: int) -> Part:
-        """The opposite of what is asked at one path."""
+        """Return the opposite of the operand at one path."""
         _check_depth(depth + 1)
         if not _count_operators(operand):
             raise refusal("where", f"has a $not at {text(path)} without an operator", "use $ne for a value")
         return Negated(_one(self.at(path, operand, depth + 1)))
 
     def condition(self, path: Path, op: str, value: Any) -> Condition:
-        """One operator with a checked operand."""
+        """Return one operator with a checked operand."""
         self.count += 1
         if self.count > MAX_CONDITIONS:
             raise refusal("where", f"has more than {MAX_CONDITIONS} conditions")
@@ -170,7 +170,7 @@ class Reader:
 
 
 def is_map(value: Any) -> bool:
-    """Whether a value is a mapping; the plain kinds first, because asking an abstract class is slow."""
+    """Return whether a value is a mapping; tests plain types first: abstract classes are slow to ask."""
     return type(value) is not str and (type(value) is dict or isinstance(value, Mapping))
 
 
@@ -198,7 +198,7 @@ def _listed(name: str, operand: Any) -> Any:
 
 
 def _operand(path: Path, op: str, value: Any) -> Any:
-    """The operand as plain JSON, or a QueryError when the operator cannot take it."""
+    """Return the operand as plain JSON; raises QueryError when the operator cannot take it."""
     if op == "$eq" and type(value) is str and value.isascii():
         return value  # the usual case; the rest below finds nothing wrong with it
     choices = op in ("$in", "$nin")

@@ -65,7 +65,7 @@ __all__ = [
 
 
 class Own(Home):
-    """The place of a cupboard that opens a store of its own: shut while it is not attached."""
+    """The home of a cupboard that opens its own store: closed while it is not attached."""
 
     def __init__(self, cupboard: cupboards.Cupboard) -> None:
         super().__init__(None)

@@ -21,14 +21,14 @@ def set_universe(universe: Any) -> Any:
 
 
 def get_universe() -> Any:
-    """The universe of this process; NoUniverse if none is set."""
+    """Return the universe of this process; raises NoUniverse if none is set."""
     if _current is None:
         raise NoUniverse("no universe is set for this process", hint="call `sync.set_universe(u)` first")
     return _current
 
 
 class _Async(current.DataMixin):
-    """The async mixin over one universe, whichever is current."""
+    """The async mixin over one given universe."""
 
     def __init__(self, universe: Any) -> None:
         self._universe = universe

@@ -1,4 +1,4 @@
-"""A block of blocking code inside an async context manager."""
+"""Run a block of blocking code inside an async context manager."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Stay:
     """One task of the loop that enters a manager, waits until a block is over, and leaves it.
 
-    Everything is touched on the loop only. It knows nothing of the `Entering`, which can therefore be found
-    to be given up.
+    Everything is touched on the loop only. It holds no reference to the `Entering`, which can therefore be
+    garbage-collected.
     """
 
     def __init__(self, manager: AbstractAsyncContextManager[Any]) -> None:
@@ -47,7 +47,7 @@ class Stay:
             self._left.set_result(error)
 
     def give_up(self) -> None:
-        """Have it leave as if the block were cancelled; what was being entered is entered before."""
+        """Have it leave as if the block were cancelled; an entering under way is completed before."""
         self.let_go(asyncio.CancelledError())
 
     async def _main(self) -> bool | None:
@@ -69,10 +69,10 @@ def _seen(task: asyncio.Task[Any]) -> None:
 
 
 class Entering(AbstractContextManager[Any]):
-    """What `with` enters in place of `async with`.
+    """The context manager that `with` enters in place of `async with`.
 
-    As in async code, whatever the manager does meanwhile belongs to one task. If that goes wrong while the
-    block runs, a thread cannot be stopped; it is told at the end of the block.
+    As in async code, all work of the manager belongs to one task. If that fails while the block runs, the
+    thread cannot be stopped; the error is raised at the end of the block.
     """
 
     def __init__(

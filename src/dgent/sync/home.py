@@ -1,4 +1,4 @@
-"""What a universe and everything made from it share: their loop, and whether they may still be used."""
+"""The state that a universe and everything made from it share: their loop, and whether it is closed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _send = operator.methodcaller("send", None)
 
 
 class Home:
-    """The place of one universe on the background loop."""
+    """The state of one universe on the background loop."""
 
     def __init__(self, universe: Universe | None) -> None:
         self.runner = runner()
@@ -39,7 +39,7 @@ class Home:
     # -- calls ------------------------------------------------------------------------------
 
     def begin(self) -> Call:
-        """A call that may be made from this thread now."""
+        """Return a call that may be made from this thread now."""
         self.runner.check()
         if self._closed:
             self._refuse()
@@ -48,8 +48,8 @@ class Home:
     def now(self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any) -> Any:
         """Do a point read on this thread; WAITS when it is not one after all.
 
-        It is the async method itself that runs, by hand: on an engine with `get_now` it never waits,
-        and so its checks, conversions and errors are the same without being written twice.
+        The async method itself runs, driven by hand: on an engine with `get_now` it never waits, and so its
+        checks, conversions and errors are the same without being written twice.
         """
         self.runner.check()
         # A lock for each thread: readers do not wait for each other, only `close` waits for them.
@@ -118,5 +118,5 @@ class Home:
                 pass  # a read that had begun is done
 
     def _gone(self) -> DgentError:
-        """The error for whoever comes too late."""
+        """Return the error for a call after the end."""
         return Closed("this universe was closed", hint="call dgent.sync.open again")

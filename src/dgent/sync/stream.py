@@ -1,4 +1,4 @@
-"""Iterators over what comes from the loop: a page ahead, and closed when they are given up."""
+"""Iterators over items from the loop: a page ahead, and closed when they are given up."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ AHEAD = 256  # items that are fetched before anyone asks for them
 class Pump(Generic[T]):
     """Moves items from an async iterator to where another thread takes them.
 
-    Everything but `items` is touched on the loop only. It knows nothing of the `Stream`, which can
-    therefore be found to be given up.
+    Everything but `items` is touched on the loop only. It holds no reference to the `Stream`, which can
+    therefore be garbage-collected.
     """
 
     def __init__(self, source: AsyncIterator[T]) -> None:
@@ -63,7 +63,7 @@ class Pump(Generic[T]):
             await _aclose(self._source)
 
     def end(self, error: BaseException | None = None) -> asyncio.Task[None] | None:
-        """Stop; whoever still asks gets the error, or the plain end."""
+        """Stop; a consumer that still asks gets the error, or the plain end."""
         if not self.over:
             self.over = True
             self.error = error

@@ -1,4 +1,4 @@
-"""Making the blocking twin of an async class, from the class itself."""
+"""Make the blocking twin of an async class, from the class itself."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _TWINS: dict[type, type[Twin]] = {}
 
 
 def wrap(value: Any, home: Home, owner: Twin | None = None) -> Any:
-    """What a blocking caller gets in place of a value from the loop."""
+    """Return the blocking form of a value from the loop."""
     if owner is not None and value is owner._source:
         return owner
     kind = _TWINS.get(type(value))
@@ -71,10 +71,10 @@ def make_twin(
     instead: Mapping[str, Any] | None = None,
     module: str = MODULE,
 ) -> Any:
-    """The blocking twin of an async class; a subclass of the twins of its bases.
+    """Return the blocking twin of an async class; a subclass of the twins of its bases.
 
     `point_reads` names the methods that need not go to the loop when the engine reads on any thread;
-    `instead` holds what takes the place of a member; `module` is where users find it.
+    `instead` holds replacements of members; `module` is where users find it.
     """
     body: dict[str, Any] = {
         "__doc__": wording.blocking(source.__doc__ or ""),
@@ -95,7 +95,7 @@ def make_twin(
 
 
 def dressed(method: Function, like: Function, qualname: str, module: str = MODULE) -> Function:
-    """A method with the documentation and the parameters of the async one."""
+    """Return a method with the documentation and the parameters of the async one."""
     functools.update_wrapper(method, like)
     method.__doc__ = like.__doc__ and wording.blocking(like.__doc__)
     method.__module__, method.__qualname__ = module, qualname

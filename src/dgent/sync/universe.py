@@ -1,4 +1,4 @@
-"""The blocking twins of the universe's classes, how to open one, and how to copy one."""
+"""The blocking twins of the universe's classes, and functions to open and copy one."""
 
 from __future__ import annotations
 

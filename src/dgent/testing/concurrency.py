@@ -16,7 +16,7 @@ TASKS = 64
 
 
 async def _add_one(store: Backend) -> int:
-    """Count up by compare-and-set; how often it had to try."""
+    """Count up by compare-and-set; return how many tries it took."""
     for attempt in range(10_000):
         now = await store.get("counter")
         assert now is not None
@@ -33,7 +33,7 @@ class Broken(StoredView):
     """A caller whose own code fails."""
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
-        """Nothing."""
+        """Fail."""
         raise RuntimeError("a bug in a migration step")
 
 
@@ -52,7 +52,7 @@ class ConcurrencyContract(Contract):
         assert len(await store.history("counter", None)) == TASKS + 1
 
     async def test_one_bad_commit_fails_alone(self, store: Backend) -> None:
-        """Whether it is refused, wrong in itself, or hits a bug in its caller's own code."""
+        """One that is refused, wrong in itself, or hits a bug in its caller's own code."""
         await put(store, record("taken", 1))
         guard = Guard(0, queries=(Query(where={"n": 1}),))
 

@@ -79,11 +79,11 @@ BAD: dict[str, list[dict[str, Any]]] = {
 
 
 class ErrorContract(Contract):
-    """What is wrong is refused, alike on every engine."""
+    """Wrong input is refused, by every engine alike."""
 
     @pytest.fixture
     async def kept(self, store: Backend) -> Backend:
-        """A store with one record, which must not change."""
+        """Return a store with one record, which must not change."""
         await put(store, typed("kept", 1))
         return store
 

@@ -24,7 +24,7 @@ from dgent.testing.contract import (
 
 
 class IndexContract(Contract):
-    """Indexes that are made, filled, replaced and dropped while the store is used."""
+    """Indexes that are made, built, replaced and dropped while the store is used."""
 
     @pytest.mark.parametrize("known", [1, 2, 3])
     async def test_old_records_are_found_during_a_fill(self, store: Backend, known: int) -> None:
@@ -83,7 +83,7 @@ class IndexContract(Contract):
         assert await store.referrers("x", None) == []
 
     async def test_a_writer_of_an_older_version_leaves_its_records_unindexed(self, store: Backend) -> None:
-        """Its shape is not that of the index, so a query looks at the record until someone fills it."""
+        """Its shape is not that of the index, so a query reads the record until someone indexes it."""
         await store.declare(Declaration("note", 3, indexes=("double",), refs=("double",)))
         await commit(store, Put(typed("a", 5), indexed=Shaped(2, {"number": 5})))
         await commit(store, Put(typed("b", 6), indexed=Shaped(3, {"number": 6, "double": 12})))
@@ -130,7 +130,7 @@ class IndexContract(Contract):
             await fill(store, Steps(2))
 
     async def test_items_of_a_list_are_found_before_during_and_after_a_fill(self, store: Backend) -> None:
-        """An index on `n.*` is on each item of `n`. What is no list is found as without it."""
+        """An index on `n.*` is on each item of `n`. A value that is not a list is found as without it."""
         long = "x" * 300
         values: dict[str, Any] = {
             "words": ["tea", "green", "tea"],

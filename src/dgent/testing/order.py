@@ -36,7 +36,7 @@ MIXED: list[Any] = [
 
 
 def _field(size: int) -> list[Datum]:
-    """Records whose field `v` has every kind of value, long equal beginnings, null, or is missing."""
+    """Return records whose field `v` has every kind of value, long equal beginnings, null, or is missing."""
     records = []
     for i in range(size):
         value = MIXED[i % len(MIXED)] if i % 3 else LONG + format(i * 7919 % 1000, "04")

@@ -32,7 +32,7 @@ VALUES += ["", "a", "ab", "b", LONG, LONG + "a", LONG + "b", "\U0010ffff", "100%
 
 
 def library(size: int = 400) -> list[Datum]:
-    """Records that differ in everything a query can ask for; more than a planner would simply read."""
+    """Return records that differ in all that a query can ask for; too many for a planner to just read."""
     records = []
     for i in range(size):
         data: dict[str, Any] = {"k": i % 5, "deep": {"list": [i % 3, i]}}
@@ -119,11 +119,11 @@ WHERE: list[Query] = [
 
 
 class QueryContract(Contract):
-    """Finding records by everything a query can say."""
+    """Find records by everything a query can express."""
 
     @pytest.fixture(params=["plain", "indexed"])
     async def filled(self, store: Backend, request: pytest.FixtureRequest) -> Backend:
-        """A store with the library, its fields declared or not."""
+        """Return a store with the library, its fields declared or not."""
         if request.param == "indexed":
             await store.declare(Declaration("note", 1, indexes=("n", "k", "deep.list.1")))
         for start in range(0, len(RECORDS), 200):

@@ -1,4 +1,4 @@
-"""Retention: old versions go when a rule says so, and asking for them says that they went."""
+"""Retention: a rule removes old versions, and asking for them says that they were removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _revs(store: Backend, id: str) -> list[int]:
 
 
 async def _told(store: Backend, id: str) -> list[tuple[str | None, str | None]]:
-    """Who made each version of a record, and why."""
+    """Return the author and the note of each version of a record."""
     return [(version.author, version.note) for version in await store.history(id, None)]
 
 
@@ -210,7 +210,7 @@ class RetentionContract(Contract):
         assert [change.seq for change in await store.changes(seqs[-1], 10)] == [answer.seq]
 
     async def test_who_committed_goes_with_the_commit(self, store: Backend) -> None:
-        """Whom the record names is a claim, and never stands in for who committed; the time stays."""
+        """The author that a record names is a claim, and never replaces the committer; the time stays."""
         await commit(store, Put(record("a", 1)), author="ann", note="first")
         await commit(store, Put(record("a", 2, author="bob")), author="ann", note="second")
         before = await store.history("a", 1)

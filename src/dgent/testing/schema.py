@@ -1,4 +1,4 @@
-"""Declarations, owners and versions: what a store knows of schemas."""
+"""Declarations, owners and versions: a store's knowledge of schemas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dgent.testing.contract import (
 
 
 class SchemaContract(Contract):
-    """What a store knows of schemas."""
+    """A store's knowledge of schemas."""
 
     async def test_declaring_is_seen_in_stats(self, store: Backend) -> None:
         declared = await store.declare(Declaration("note", 2, indexes=("a", "b.c"), owner=None))

@@ -38,7 +38,7 @@ IDS = [f"r{n}" for n in range(6)]
 
 
 class TransactionContract(Contract):
-    """What a commit promises."""
+    """The guarantees of a commit."""
 
     async def test_a_guard_without_ops_is_checked(self, backend: Factory, store: Backend) -> None:
         """Also when this handle has heard nothing of the commit that touched what was read."""

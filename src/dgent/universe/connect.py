@@ -1,4 +1,4 @@
-"""From places to a backend, and what a universe needs to be open."""
+"""From places to a backend, and the open state of a universe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Degrade = bool | Literal["optimistic"] | None
 
 
 class Life:
-    """Whether a universe is open, shared with the views that rooms have of it."""
+    """The open state of a universe, shared with the views that rooms have of it."""
 
     __slots__ = ("closed", "loop", "others")
 
@@ -28,7 +28,7 @@ class Life:
 
 
 async def open_store(backend: Backend, others: Sequence[str]) -> None:
-    """Open a backend; what cannot be opened is named, and with it the places that were not tried."""
+    """Open a backend; on failure the error names it, and the places that were not tried."""
     try:
         if not await backend.is_available():
             raise NoBackendAvailable(
@@ -47,7 +47,7 @@ async def open_store(backend: Backend, others: Sequence[str]) -> None:
 def backend_at(
     url: str | Sequence[str] | None, degrade: Degrade, outbox: str | None, **options: str | None
 ) -> tuple[Backend, tuple[str, ...]]:
-    """The backend for the places a caller named, and those of them that it does not stand for."""
+    """Return the backend for the named places, and the places that this backend does not stand for."""
     if degrade not in (None, False, True, "optimistic"):
         raise InputError(f"degrade is {degrade!r}; it is True, False or 'optimistic'", field="degrade")
     if url is None:
@@ -94,7 +94,7 @@ def _degradable(
 
 
 def warn_of_dispute(schema: Schema[Any]) -> None:
-    """Say that two programs have different contracts under one version."""
+    """Warn that two programs have different contracts under one version."""
     warnings.warn(
         f"{schema.name} version {schema.version} was declared with another contract before; two programs"
         " disagree, and each may find the other's records unreadable. A changed contract needs a higher"

@@ -1,4 +1,4 @@
-"""Going back: undoing a commit, and the rule by which old history is let go."""
+"""Undo a commit, and read the rule by which old history is pruned."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ATTEMPTS = 8
 
 
 class Keeper(Protocol):
-    """A room that sees to it that undoing its commits leaves its rules whole."""
+    """A room that keeps its rules intact when its commits are undone."""
 
     async def prepare(self) -> None:
-        """Have the room's schemas known here, if the store has anything of it."""
+        """Register the room's schemas here, if the store holds anything of the room."""
         ...
 
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
-        """Put records back, and what follows from them; refused where the rules do not allow it."""
+        """Put records back, with everything that depends on them; refused where the rules forbid it."""
         ...
 
 
@@ -54,7 +54,7 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
 
 
 async def revertible(universe: Universe, seq: int, wanted: set[str] | None, force: bool) -> list[Reverted]:
-    """The records that undoing a commit would put back; refused where undo would refuse."""
+    """Return the records that undoing a commit would put back; refused where undo would refuse."""
     records = await _picked(universe, seq, wanted)
     keeper = await _keeper(universe, records)
     if keeper is not None:
@@ -71,7 +71,7 @@ def _revertible(seq: int, records: list[Reverted], force: bool) -> list[Reverted
 
 
 async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
-    """The room whose records these are, if all are of one room and it is in use here."""
+    """Return the room whose records these are, if all are of one room and it is in use here."""
     for keeper in universe.keepers.values():
         await keeper.prepare()
     if not universe.keepers:
@@ -83,7 +83,7 @@ async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
 
 
 def _owner(universe: Universe, schema: str) -> str:
-    """The room of a schema; one that was not used here yet is known by the name of its schemas."""
+    """Return the room of a schema; one that was not used here yet is known by the name of its schemas."""
     known = universe.contracts.named(schema)
     return schema.partition(".")[0] if known is None else known.owner or ""
 
@@ -111,7 +111,7 @@ def _ops(universe: Universe, records: Iterable[Reverted]) -> list[Op]:
 
 
 def refusal(seq: int, changed: list[Reverted]) -> UndoConflict:
-    """What says that records of a commit are no longer as it left them."""
+    """Return the error that records of a commit have changed since."""
     names = ", ".join(f"{r.id!r} (rev {r.now_rev}, commit {r.now_seq})" for r in changed[:10])
     return UndoConflict(
         f"{len(changed)} records of commit {seq} changed since: {names}",
@@ -120,7 +120,7 @@ def refusal(seq: int, changed: list[Reverted]) -> UndoConflict:
 
 
 def rule(keep: int | timedelta | datetime | Keep) -> Keep:
-    """The retention rule a caller means; one that says nothing would remove everything."""
+    """Return the retention rule that the arguments mean; one that names nothing would remove everything."""
     if isinstance(keep, timedelta):
         if keep < timedelta(0):
             raise InputError(f"keep reaches into the future: {keep}", field="keep")

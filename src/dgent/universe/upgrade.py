@@ -1,4 +1,4 @@
-"""Rewriting old records in the newest version of their schema."""
+"""Rewrite old records in the newest version of their schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 500
 
 
 class Upgraded(msgspec.Struct):
-    """What `upgrade_all` did, or would do in a dry run."""
+    """The result of `upgrade_all`, or of its dry run."""
 
     schema: str
     version: int
@@ -40,7 +40,7 @@ async def upgrade_all(
     dry_run: bool,
     progress: Callable[[int, int], Awaitable[None] | None] | None,
 ) -> Upgraded:
-    """Rewrite every older record of a schema; stopped at any point, the next run goes on from there."""
+    """Rewrite every older record of a schema; a run that was stopped is continued by the next."""
     await universe.seq()  # of a store that is away, what is at hand is not all there is
     report = Upgraded(schema.name, schema.version)
     # Not `iterate`: a rewritten record keeps its place in time, so a plain cursor meets each one once,

@@ -1,4 +1,4 @@
-"""Turning what callers hand in (values, crystals, datums) into ops."""
+"""Turn the values, crystals and datums of callers into ops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_datum(
     created_at: datetime | None = None,
     key: str | None = None,
 ) -> tuple[Datum, Any]:
-    """The datum of a new typed value, and the value as everyone will read it."""
+    """Return the datum of a new typed value, and the value as everyone will read it."""
     if isinstance(value, _STORED):
         raise InputError("remember takes a value", hint="use store for crystals and put for datums")
     schema = contracts.of_type(type(value))
@@ -55,18 +55,18 @@ def new_datum(
 
 
 def keyed_id(schema: str, key: str) -> str:
-    """The id of a record remembered under an idempotency key: a retry must name the same record."""
+    """Return the id of a record remembered under an idempotency key: the same for a retry."""
     return hashlib.blake2b(f"{schema}\0{key}".encode(), digest_size=16).hexdigest()
 
 
 def id_of(thing: Any) -> str | None:
-    """The id of a crystal, datum or ref, or the id itself."""
+    """Return the id of a crystal, datum or ref; an id comes back as it is."""
     found: str | None = getattr(thing, "id", thing)
     return found
 
 
 def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = False) -> Put:
-    """The op that stores a datum, with its index shape when it is of an older version."""
+    """Return the op that stores a datum, with its index shape when it is of an older version."""
     if not isinstance(datum, Datum):
         raise InputError(f"put takes a Datum, not {type(datum).__name__}", hint="use remember for values")
     if datum.problem is not None:
@@ -80,14 +80,14 @@ def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = Fal
 
 
 def authored(op: Put, author: str) -> Put:
-    """The op with an author where its datum names none."""
+    """Return the op with an author where its datum names none."""
     if op.datum.author is not None:
         return op
     return Put(op.datum.replace(author=author), op.expect, op.indexed, op.plain)
 
 
 def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any]:
-    """The op that stores a crystal or a datum, and the crystal's value as everyone will read it."""
+    """Return the op that stores a crystal or a datum, and the crystal's value as everyone will read it."""
     if isinstance(thing, Crystal):
         schema = contracts.named(thing.schema_name)
         if schema is None:
@@ -102,7 +102,7 @@ def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any
 async def stored(
     backend: Backend, datums: Sequence[Datum], written: Sequence[Written], repeated: bool
 ) -> list[Datum]:
-    """Datums as a commit stored them: with rev and seq, and the time at which each record was made."""
+    """Return datums as a commit stored them: with rev and seq, and the creation time of each record."""
     old = [
         datum.id
         for datum, mine in zip(datums, written, strict=True)

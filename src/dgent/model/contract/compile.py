@@ -1,4 +1,4 @@
-"""Compiling a contract's type hints into nodes."""
+"""Compile a contract's type hints into nodes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _SCALARS = (str, int, float, bool, NoneType, bytes, datetime, date, time, timede
 
 
 class Compiler:
-    """Makes nodes from type hints; each record once, so that a contract may contain itself."""
+    """Makes nodes from type hints; each record type once, so that a contract may contain itself."""
 
     def __init__(self) -> None:
         self.records: dict[Any, Record] = {}
         self.hints: dict[Any, dict[str, Any]] = {}
 
     def root(self, contract: Any) -> Record:
-        """The node of a whole contract."""
+        """Return the node of a whole contract."""
         made = get_origin(contract) or contract
         if not isinstance(made, type) or not dataclasses.is_dataclass(made):
             raise SchemaError(
@@ -176,7 +176,7 @@ class Compiler:
 
 
 def _resolved(hint: Any) -> dict[str, Any]:
-    """The type hints of a dataclass, with the parameters of generic classes filled in."""
+    """Return the type hints of a dataclass, with the parameters of generic classes filled in."""
     made = get_origin(hint) or hint
     scopes: dict[type, dict[Any, Any]] = {}
     _bind(hint, {}, scopes)
@@ -209,7 +209,7 @@ def _filled(hint: Any, scope: dict[Any, Any]) -> Any:
 
 
 def _unalias(hint: Any) -> Any:
-    """What a NewType or a `type X = ...` stands for."""
+    """Return the type that a NewType or a `type X = ...` stands for."""
     while True:
         if hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
@@ -220,7 +220,7 @@ def _unalias(hint: Any) -> Any:
 
 
 def _members(hint: Any) -> Iterator[Any]:
-    """The members of a union, unions inside it opened up; any other type is its own only member."""
+    """Yield the members of a union, with nested unions opened; any other type is its own only member."""
     hint = _unalias(hint)
     if get_origin(hint) in (Union, UnionType):
         for member in get_args(hint):
@@ -230,7 +230,7 @@ def _members(hint: Any) -> Iterator[Any]:
 
 
 def _bare(hint: Any) -> Iterator[Any]:
-    """The members of a union without their constraints."""
+    """Yield the members of a union without their constraints."""
     for member in _members(hint):
         if get_origin(member) is Annotated:
             yield from _bare(get_args(member)[0])
@@ -252,7 +252,7 @@ def _leaf(hint: Any, where: str) -> Leaf:
 
 
 def _takes(hint: Any) -> str | None:
-    """None when msgspec can convert to this type, and its reason when it cannot."""
+    """Return None when msgspec can convert to this type, and its reason when it cannot."""
     try:
         msgspec.json.Decoder(hint, dec_hook=ref.decode_hook)
     except Exception as error:
@@ -261,7 +261,7 @@ def _takes(hint: Any) -> str | None:
 
 
 def _tags(hints: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The fields whose hint is a Literal of texts."""
+    """Return the fields whose hint is a Literal of texts."""
     found = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
     return {name: values for name, values in found.items() if all(isinstance(v, str) for v in values)}
 

@@ -1,4 +1,4 @@
-"""How queries see data under a contract: which paths there are, defaults filled in, decimals as numbers."""
+"""Data under a contract as queries see it: the paths, defaults filled in, decimals as numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dgent.model.where import Condition, Negated, Part, is_map, refusal
 _REMEMBERED = 1024  # paths: a map has as many as callers care to ask for
 
 Defaults = tuple[Any, ...] | None
-"""What a missing value may be read as; None when that depends on the record."""
+"""The values that a missing one may be read as; None when that depends on the record."""
 
 
 class Lookup:
@@ -44,7 +44,7 @@ class Lookup:
     # -- data -----------------------------------------------------------------------------
 
     def see(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The data with defaults for what is missing, and values for the texts that stand for them."""
+        """Return the data with defaults for what is missing, and values for the texts that stand for them."""
         # Runs for each record that is compared, and mostly there is nothing to do.
         optional, deep = self._top
         return data if not deep and optional <= data.keys() else self._see_record(self._root, data)
@@ -82,7 +82,7 @@ class Lookup:
         return {**data, **changed} if changed else data
 
     def _default(self, field: Field) -> Any:
-        """A default as it would be stored; MISSING for one that is made anew each time, such as an id."""
+        """Return a default as it would be stored; MISSING for one made anew each time, such as an id."""
         found = self._made.get(id(field), ...)
         if found is ...:
             assert field.default is not None
@@ -97,15 +97,15 @@ class Lookup:
     # -- paths ----------------------------------------------------------------------------
 
     def kind(self, path: Path) -> Kind | None:
-        """What the texts at a path stand for."""
+        """Return the kind of value that the texts at a path stand for."""
         return self.at(path)[0]
 
     def defaults(self, path: Path) -> Defaults:
-        """What a value that is missing at a path may be read as; empty when it stays missing."""
+        """Return the defaults that a value missing at a path may be read as; empty when it stays missing."""
         return self.at(path)[1]
 
     def at(self, path: Path) -> tuple[Kind | None, Defaults]:
-        """Both at once."""
+        """Return the kind and the defaults at a path."""
         found = self._found.get(path)
         if found is None:
             if len(self._found) > _REMEMBERED:
@@ -127,7 +127,7 @@ class Lookup:
         return ()
 
     def _gives(self, field: Field, below: Path) -> bool:
-        """Whether the default of a field may have a value at a path below it; an empty map has none."""
+        """Return whether a field's default may have a value at a path below it; an empty map has none."""
         made = self._default(field)
         if made is MISSING:
             return False
@@ -160,7 +160,7 @@ class Lookup:
         return refusal(field, f"names {text(path)}, which {self._label} does not have", hint)
 
     def _check_operand(self, condition: Condition) -> None:
-        """A map where the contract has none: most likely an operator without its `$`."""
+        """Refuse a map where the contract has none: most likely an operator without its `$`."""
         if condition.op not in ("$eq", "$ne") or type(condition.value) is not dict:
             return
         if all(isinstance(node, Leaf | Link | Many | Fixed) for node in self._nodes(condition.path)):
@@ -171,7 +171,7 @@ class Lookup:
             )
 
     def _nodes(self, path: Path) -> list[Node]:
-        """The places of the contract that a path may lead to."""
+        """Return the places of the contract that a path may lead to."""
         here = _opened(self._root)
         for segment in path:
             here = [node for above in here for node in _below(above, segment)]
@@ -179,7 +179,7 @@ class Lookup:
 
 
 def _opened(node: Node) -> list[Node]:
-    """The node, or for a union its members."""
+    """Return the node, or for a union its members."""
     return [each for below in node.below for each in _opened(below)] if isinstance(node, Choice) else [node]
 
 
@@ -205,7 +205,7 @@ def _kind_of(node: Node) -> Kind | None:
 
 
 def _parts(hint: Any) -> list[Any]:
-    """A type and everything inside it: the members of a union, what is annotated."""
+    """Return a type and everything inside it: the members of a union, what is annotated."""
     return [
         hint,
         *(part for arg in get_args(hint) if isinstance(arg, type) or get_args(arg) for part in _parts(arg)),

@@ -1,7 +1,7 @@
-"""The places of a contract, and what data must look like at each.
+"""The places of a contract, and the data that fits each.
 
-msgspec converts all it can in one call. The nodes stand beside it for what it does not do: unions of
-dataclasses, naming every wrong field at once, finding links, and keeping fields the contract does not know.
+msgspec converts all it can in one call. The nodes do what it does not: unions of dataclasses, naming
+every wrong field at once, finding links, and keeping fields that the contract does not know.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ convert = msgspec.convert
 
 
 class Node:
-    """One place in a contract; this very class is `Any`, where everything fits and nothing is known."""
+    """One place in a contract; this class itself is `Any`, where everything fits and nothing is known."""
 
     below: Sequence[Node] = ()
     rule: Any = None  # a constraint on a whole container, such as its length
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
-        """The value of the data, or _BAD after noting why not."""
+        """Return the value of the data, or _BAD after adding the reason to `errors`."""
         return data
 
     def parts(self, data: Any) -> Parts:
-        """The key, node and data of each place below; none for data that does not fit."""
+        """Return the key, node and data of each place below; none for data that does not fit."""
         return ()
 
     def refs(self, data: Any, at: path.Path) -> Iterator[tuple[str, str]]:
-        """The path and id of each link in the data."""
+        """Yield the path and id of each link in the data."""
         for key, node, item in self.parts(data):
             yield from node.refs(item, (*at, key))
 
     def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
-        """The paths that an engine indexes for links."""
+        """Yield the paths that an engine indexes for links."""
         return iter(())
 
     def unknown(self, data: Any) -> bool:
-        """Whether the data holds a field that the contract does not know."""
+        """Return whether the data holds a field that the contract does not know."""
         return any(node.unknown(item) for _, node, item in self.parts(data))
 
     def aware(self, data: Any) -> bool:
-        """Whether each datetime in data that msgspec took has a time zone; it does not ask for one."""
+        """Return whether each datetime that msgspec accepted has a time zone; msgspec does not check that."""
         return all(node.aware(item) for _, node, item in self.parts(data))
 
     def carry(self, old: Any, new: Any) -> Any:
-        """The new data plus what only the old data knows."""
+        """Return the new data plus the fields that only the old data has."""
         return new
 
     def text(self, above: tuple[Node, ...]) -> str:
-        """The type as text, the same in every process."""
+        """Return the type as text, the same in every process."""
         return "any"
 
     def _ruled(self, data: Any, value: Any, at: path.Path, errors: Errors) -> Any:
@@ -86,7 +86,7 @@ class Leaf(Node):
 
 
 class Moment(Leaf):
-    """A datetime, possibly in a union with scalars that are no texts."""
+    """A datetime, possibly in a union with scalars that are not texts."""
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
         value = super().read(data, at, errors)
@@ -157,7 +157,7 @@ class Many(Node):
         return sorted(out, key=codec.canonical) if self.build is frozenset else out
 
     def _pair_equal(self, old: Sequence[Any], new: Sequence[Any]) -> dict[int, int]:
-        """The old place of each new item that the contract sees as equal.
+        """Return the old place of each new item that the contract sees as equal.
 
         Equal items pair up in order; where some of them came or went, those in their old place first.
         """
@@ -173,14 +173,14 @@ class Many(Node):
         return pairs
 
     def _grouped(self, items: Sequence[Any]) -> dict[bytes | None, list[int]]:
-        """The places of the items, by what the contract sees of each."""
+        """Return the places of the items, grouped by what the contract sees of each."""
         places: dict[bytes | None, list[int]] = {}
         for place, item in enumerate(items):
             places.setdefault(self._known(item), []).append(place)
         return places
 
     def _known(self, data: Any) -> bytes | None:
-        """What the contract sees of an item, defaults filled in, as comparable bytes."""
+        """Return what the contract sees of an item, defaults filled in, as comparable bytes."""
         errors: Errors = {}
         value = self.item.read(data, (), errors)
         return None if errors else codec.canonical(codec.plain([value], enc_hook=ref.encode_hook))
@@ -251,10 +251,10 @@ class Table(Node):
 
 
 class Choice(Node):
-    """A union: the data says which of the nodes below reads it."""
+    """A union: the data decides which of the nodes below reads it."""
 
     def pick(self, data: Any) -> Node | None:
-        """The node for this data, or None when there is none."""
+        """Return the node for this data, or None when there is none."""
         raise NotImplementedError
 
     def parts(self, data: Any) -> Parts:
@@ -286,7 +286,7 @@ class Choice(Node):
 
 
 class OneOf(Choice):
-    """A union whose members JSON tells apart: null, scalar, list or map."""
+    """A union whose members differ in JSON: null, scalar, list or map."""
 
     def __init__(self, nullable: bool, members: dict[str, Node]) -> None:
         self.nullable, self.members = nullable, members
@@ -311,7 +311,7 @@ class OneOf(Choice):
 
 
 class Tagged(Choice):
-    """A union of dataclasses told apart by the text in one field."""
+    """A union of dataclasses that the text in one field distinguishes."""
 
     def __init__(self, tag: str, records: dict[str, Record]) -> None:
         self.tag, self.records = tag, records
@@ -374,7 +374,7 @@ class Record(Node):
         return _note(errors, (*at, name), "is missing") if field.default is None else field.default()
 
     def _build(self, values: dict[str, Any], at: path.Path, errors: Errors) -> Any:
-        """An instance made as msgspec makes it: attributes first, then __post_init__."""
+        """Return an instance made as msgspec makes it: attributes first, then __post_init__."""
         value = object.__new__(self.made)
         for name, item in values.items():
             object.__setattr__(value, name, item)
@@ -427,7 +427,7 @@ class Record(Node):
 
 
 def _pair_changed(pairs: dict[int, int], old: int, new: int) -> None:
-    """Pair each other item with the unpaired old one that stands as far behind the same neighbour."""
+    """Pair each other item with the unpaired old one at the same distance behind the same neighbour."""
     taken = set(pairs.values())
     here = -1
     for n in range(new):
@@ -444,7 +444,7 @@ def _is_link(node: Node) -> bool:
 
 
 def reach(node: Node) -> Iterator[Node]:
-    """Every node below this one and itself, each once."""
+    """Yield every node below this one and itself, each once."""
     seen, todo = {node}, [node]
     while todo:
         here = todo.pop()
@@ -455,7 +455,7 @@ def reach(node: Node) -> Iterator[Node]:
 
 
 def spell(hint: Any) -> str:
-    """A type as text, without module names and memory addresses."""
+    """Return a type as text, without module names and memory addresses."""
     if hint is None:
         return ""
     origin, args = get_origin(hint), get_args(hint)

@@ -1,4 +1,4 @@
-"""The backend contract over a kernel: what every engine shares that has one."""
+"""The backend contract over a kernel, shared by every engine that has one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from dgent.store.engine.row import Row, datum_of
 
 
 def reverted(reading: Reading, seq: int) -> list[Reverted]:
-    """For each record that a commit changed: what it was before, and where it stands now.
+    """Return each record that a commit changed: its state before, and its present one.
 
     Records that are neither on the feed nor in the history, such as heartbeats, are left out.
     """
@@ -84,7 +84,7 @@ BATCH = 20_000  # entries removed by one statement
 
 
 class KernelBackend(ABC):
-    """A backend over a kernel; an engine says where reads and writes run."""
+    """A backend over a kernel; an engine decides where reads and writes run."""
 
     name: str
     priority: int
@@ -101,7 +101,7 @@ class KernelBackend(ABC):
 
     @abstractmethod
     async def _write(self, work: Callable[[Ledger], R]) -> R:
-        """Run work in a write transaction of its own."""
+        """Run work in its own write transaction."""
 
     @abstractmethod
     def _commit(self, prepared: Prepared, view: View) -> Awaitable[Committed]:
@@ -114,7 +114,7 @@ class KernelBackend(ABC):
         return await self._commit(prepare(commit), view)
 
     async def outcome(self, key: str) -> Committed | None:
-        """What a keyed commit came to, or None if it never happened."""
+        """Return the answer to a keyed commit, or None if it never happened."""
         ids_.check_id(key, "key")
 
         def work(reading: Reading) -> Committed | None:
@@ -126,12 +126,12 @@ class KernelBackend(ABC):
     # -- reads ----------------------------------------------------------------------------
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version, or the one at a seq."""
+        """Return the live version, or the one at a seq."""
         check_as_of(as_of)
         return await self._inline(lambda reading: read.get(reading, id, as_of))
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
-        """One answer for each id, read at one moment."""
+        """Return one answer for each id, read at one moment."""
         check_as_of(as_of)
         wanted = check_ids(ids)
 
@@ -141,7 +141,7 @@ class KernelBackend(ABC):
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
-        """The rank of each record in the order of time."""
+        """Return the rank of each record in the order of time."""
         wanted = check_ids(ids)
 
         def work(reading: Reading) -> list[Rank | None]:
@@ -151,7 +151,7 @@ class KernelBackend(ABC):
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of matching records in order."""
+        """Return a page of matching records in order."""
         check_as_of(as_of)
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
 
@@ -162,7 +162,7 @@ class KernelBackend(ABC):
         return page
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
-        """How many records match, ignoring limit, offset and cursor."""
+        """Return how many records match, ignoring limit, offset and cursor."""
         check_as_of(as_of)
 
         def work(reading: Reading) -> int:
@@ -172,7 +172,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
-        """Records whose declared refs hold this id, newest first."""
+        """Return the records whose declared refs hold this id, newest first."""
         ids_.check_id(id)
         check_limit(limit)
 
@@ -183,7 +183,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it, nearest first."""
+        """Return a record and its causes, nearest first."""
         ids_.check_id(id)
         check_limit(limit)
         short = min(limit, INLINE_IDS)
@@ -193,7 +193,7 @@ class KernelBackend(ABC):
         return await self._read(lambda reading: read.ancestors(reading, id, limit))
 
     async def history(self, id: str, limit: int | None) -> list[Version]:
-        """The kept versions of a record, newest first."""
+        """Return the kept versions of a record, newest first."""
         ids_.check_id(id)
         check_limit(limit)
 
@@ -204,7 +204,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def changes(self, since: int, limit: int) -> list[Change]:
-        """Commits after a seq, in order; HistoryGone if some were compacted away."""
+        """Return commits after a seq, in order; HistoryGone if some were compacted away."""
         check_seq(since, "since")
         check_limit(limit)
 
@@ -215,7 +215,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def reverted(self, seq: int) -> list[Reverted]:
-        """What the records of a commit were before it."""
+        """Return the state before a commit of each of its records."""
         check_seq(seq, "seq")
 
         def work(reading: Reading) -> list[Reverted]:
@@ -225,7 +225,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def validate(self, guard: Guard, view: View) -> int:
-        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
         check_seq(guard.since, "since")
 
         def work(reading: Reading) -> int:
@@ -238,11 +238,11 @@ class KernelBackend(ABC):
         return await self._inline(work)
 
     async def last_seq(self) -> int:
-        """The newest seq."""
+        """Return the newest seq."""
         return await self._inline(lambda reading: reading.newest()[0])
 
     async def seq_at(self, moment: datetime) -> int:
-        """The newest seq committed at or before a time."""
+        """Return the newest seq committed at or before a time."""
         at = check_moment(moment, "moment")
 
         def work(reading: Reading) -> int:
@@ -252,7 +252,7 @@ class KernelBackend(ABC):
         return await self._inline(work)
 
     async def versions(self, schema: str) -> dict[int, int]:
-        """How many live records there are of each stored version."""
+        """Return how many live records there are of each stored version."""
         ids_.check_name(schema, "schema")
 
         def work(reading: Reading) -> dict[int, int]:
@@ -276,7 +276,7 @@ class KernelBackend(ABC):
         return await self._write(lambda ledger: prune.fill_step(ledger, schema, view))
 
     async def drop_index(self, schema: str, path: str) -> None:
-        """Forget a declared index."""
+        """Drop a declared index."""
         ids_.check_name(schema, "schema")
 
         def work(ledger: Ledger) -> None:
@@ -335,7 +335,7 @@ class KernelBackend(ABC):
         return Compacted(versions, commits, await self._inline(floor) + 1)
 
     async def stats(self) -> BackendStats:
-        """What the store holds, and how it is."""
+        """Return the contents and the condition of the store."""
 
         def work(reading: Reading) -> BackendStats:
             reading.refresh()

@@ -1,17 +1,18 @@
-"""What a store knows of its schemas, and which index streams a record stands in.
+"""A store's knowledge of its schemas, and the indexes that a record is in.
 
-A stream is a sorted run of `(key, t, dk)`. Every index of a store is such a stream:
+An index (a `stream` in the tables) is a sorted run of `(key, t, dk)`: the key, the time and the number of a
+record. These are all indexes of a store:
 
     (schema)              all records of a schema, by time
     (schema, tag)         the ones with a tag, by time
     (schema, @author)     by author, then time; likewise @source where one is set
-    (@parent)             over all schemas: by what caused it
-    (schema, @ref)        by what its declared refs hold
+    (@parent)             over all schemas: by the record that caused it
+    (schema, @ref)        by the ids that its declared refs hold
     (schema, path)        by a declared field; by each item of a list, for a path that ends with `*`
     (schema, tag, path)   by tag and field, for the first two declared fields
 
-Field streams describe records in the shape of the schema's newest registered version. A field whose
-texts stand for decimals, durations or times is in a stream of its own kind, in the order of those.
+Field indexes describe records in the shape of the schema's newest registered version. A field whose
+texts stand for decimals, durations or times has an index of that kind, in the order of those values.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _msgpack_keys = msgspec.msgpack.Decoder(dict[str, list[bytes]])
 
 
 class StreamName(NamedTuple):
-    """Which stream: schema number (0 for all), index version (0 for none), tag, and path or @field."""
+    """The name of an index: schema number (0: all), index version (0: none), tag, and path or @field."""
 
     schema: int
     iv: int
@@ -79,7 +80,7 @@ _states = msgspec.json.Decoder(SchemaState)
 
 
 def state_of(raw: bytes) -> SchemaState:
-    """A schema from its stored declaration."""
+    """Return a schema from its stored declaration."""
     try:
         return _states.decode(raw)
     except (msgspec.DecodeError, TypeError, UnicodeDecodeError, RecursionError) as error:
@@ -87,16 +88,16 @@ def state_of(raw: bytes) -> SchemaState:
 
 
 def known(state: SchemaState | None) -> SchemaState:
-    """The state of a stored row's schema; Corrupt when the store does not know it."""
+    """Return the state of a stored row's schema; Corrupt when the store does not know it."""
     if state is None:
         raise Corrupt("a stored row is of a schema that the store does not know", hint="restore a backup")
     return state
 
 
 class Catalog:
-    """What is cached of a store's names, streams and schemas.
+    """Cached names, indexes and schemas of a store.
 
-    What is cached must fit the moment that is read, so readers of different moments share none.
+    The cache must fit the moment that is read, so readers of different moments do not share one.
     """
 
     def __init__(self) -> None:
@@ -104,7 +105,7 @@ class Catalog:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what may have changed."""
+        """Drop entries that may have changed."""
         self.generation += 1
         self.version = -1
         self.numbers: dict[str, int] = {}
@@ -117,11 +118,11 @@ class Catalog:
         self.salt = b""
 
     def hash(self, id: str) -> bytes:
-        """What is kept of a forgotten id."""
+        """Return the hash that is kept of a forgotten id."""
         return hashlib.blake2b(id.encode(), key=self.salt, digest_size=20).digest()
 
     def seq_at(self, at: int, newest: int, time_by: Callable[[int], int | None]) -> int:
-        """The newest seq committed at or before a time.
+        """Return the newest seq committed at or before a time.
 
         `time_by` gives the time of the last commit up to a seq, or None when none of them is left.
         """
@@ -138,7 +139,7 @@ class Catalog:
         return first
 
     def copy(self) -> Catalog:
-        """Another one that knows the same, and may learn what this one must not."""
+        """Return another catalog with the same entries, which may learn what this one must not."""
         other = Catalog()
         other.__dict__.update(self.__dict__)
         other.numbers, other.names = dict(self.numbers), dict(self.names)
@@ -147,10 +148,10 @@ class Catalog:
 
 
 def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
-    """The state after a declaration; the same object when nothing changes.
+    """Return the state after a declaration; the same object when nothing changes.
 
     Declarations of one version add up. An older version than the newest known changes nothing. An
-    owner stays: whoever declares a schema without knowing its room must not open it to everyone.
+    owner stays: a declaration that does not name the schema's room must not open it to everyone.
     """
     owner = state.owner or reserved.OWNERS.get(state.name)
     if wanted.owner is not None and owner is not None and wanted.owner != owner:
@@ -191,18 +192,18 @@ def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaStat
 
 
 def _indexing(state: SchemaState) -> tuple[Any, ...]:
-    """What the entries of a schema's records follow from."""
+    """Return the facts that decide the index entries of a schema's records."""
     return state.paths, state.refs, state.iv, state.kinds, state.keys
 
 
 def field_stream(state: SchemaState, path: str, tag: str = "") -> StreamName:
-    """The stream of a declared field."""
+    """Return the index of a declared field."""
     kind = state.kinds.get(path)
     return StreamName(state.number, state.iv, tag, f".{path}" if kind is None else f"={kind}.{path}")
 
 
 def is_declared(state: SchemaState, name: StreamName) -> bool:
-    """Whether a stream of a schema is one that its declarations have now."""
+    """Return whether an index of a schema is among its present declarations."""
     if name.iv == 0 or name.path == REF:
         return name.iv in (0, state.iv)
     return any(name == field_stream(state, path, name.tag) for path in state.paths)
@@ -212,7 +213,7 @@ FieldKeys = dict[str, list[bytes]]
 
 
 def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
-    """The index keys of a record in the shape of the index."""
+    """Return the index keys of a record in the shape of the index."""
     kinds = state.kinds
     keys = {p: _keys(data, p, kinds.get(p)) for p in state.paths}
     if state.refs:
@@ -237,7 +238,7 @@ def _key(value: Any, kind: Kind | None) -> bytes:
 
 
 def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
-    """The ids that a record's declared refs hold."""
+    """Return the ids that a record's declared refs hold."""
     found: dict[str, None] = {}
     for ref in state.refs:
         for item in paths.every(data, paths.parse(ref)):
@@ -247,32 +248,32 @@ def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
 
 
 def pack_keys(keys: FieldKeys) -> bytes:
-    """Index keys as the row carries them when its own data cannot give them."""
+    """Return index keys as the row carries them when its own data cannot give them."""
     return msgspec.msgpack.encode(keys)
 
 
 def unpack_keys(raw: bytes) -> FieldKeys:
-    """The index keys a row carries."""
+    """Return the index keys a row carries."""
     return _msgpack_keys.decode(raw) if raw else {}
 
 
 def number_key(number: int) -> bytes:
-    """The key of an author or source: exact, whatever its text."""
+    """Return the key of an author or source; always exact."""
     return number.to_bytes(6, "big")
 
 
 def low(key: bytes) -> Position:
-    """The first position that can have a key."""
+    """Return the first position that can have a key."""
     return (key, T_MIN, T_MIN)
 
 
 def high(key: bytes) -> Position:
-    """The position after the last one that has a key."""
+    """Return the position after the last one that has a key."""
     return (key + b"\x00", T_MIN, T_MIN)
 
 
 def after_text(prefix: str) -> str | None:
-    """The smallest text, by code points, above all that start with a prefix; None when there is none."""
+    """Return the smallest text, by code points, above all that start with a prefix; None if there is none."""
     trimmed = prefix.rstrip("\U0010ffff")
     if not trimmed:
         return None
@@ -281,6 +282,6 @@ def after_text(prefix: str) -> str | None:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The smallest key above all that start with a prefix; None when there is none."""
+    """Return the smallest key above all that start with a prefix; None if there is none."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None

@@ -66,7 +66,7 @@ _NEW = (None, 0, NEW)  # what an op may expect that creates a record
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
-    """A commit made ready: encoded and checked as far as that goes without the store."""
+    """A commit ready to run: encoded, and checked as far as that is possible without the store."""
 
     commit: Commit
     drafts: Sequence[Draft | None]
@@ -76,7 +76,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 
 def prepare(commit: Commit) -> Prepared:
-    """Refuse what is wrong in itself and encode the rest, before the store is asked."""
+    """Refuse a commit that is wrong in itself and encode the rest, before the store is asked."""
     drafts: list[Draft | None] = []
     size = 0
     check_commit(commit)
@@ -108,14 +108,14 @@ def _check_together(ops: Sequence[Op]) -> None:
 
 
 def key_bytes(key: str) -> bytes:
-    """An idempotency key as stored: a hash, so it holds no content."""
+    """Return an idempotency key as stored: a hash, so it holds no content."""
     return hashlib.blake2b(key.encode(), digest_size=20).digest()
 
 
 def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
-    """What a keyed commit is about; the creation time is left out because a retry has another.
+    """Return the digest of a keyed commit; without the creation time, which is another in a retry.
 
-    It is the hash of one JSON list, which is never made as a whole: a commit may be large.
+    It is the hash of one JSON list, which is never built as a whole: a commit may be large.
     """
     digest = hashlib.blake2b(b"[", digest_size=16)
     for number, (op, made) in enumerate(zip(ops, drafts, strict=True)):
@@ -127,7 +127,7 @@ def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
 
 
 def _told(op: Op, made: Draft | None) -> list[object]:
-    """What the digest of a commit covers of one op."""
+    """Return the part of one op that the digest of its commit covers."""
     if made is None:
         return [type(op).__name__, op.id, op.expect]
     body = codec.canonical(made.plain).decode()
@@ -138,7 +138,7 @@ def _told(op: Op, made: Draft | None) -> list[object]:
 
 
 class _Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What one op will do: the stored head, and the draft to write, if any."""
+    """The outcome of one op: the stored head, and the encoded record to write, if any."""
 
     op: Op
     draft: Draft | None
@@ -147,7 +147,7 @@ class _Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Template(NamedTuple):
-    """The streams of records with one schema and one set of tags."""
+    """The indexes of records with one schema and one set of tags."""
 
     timed: tuple[int, ...]
     author: int
@@ -184,9 +184,9 @@ class Ledger:
         return self._write(prepared, verdicts)
 
     def _put_new(self, commit: Commit, made: Draft | None) -> Committed | None:
-        """One new record of a schema that is known as it is: what most commits are, in few steps.
+        """Commit one new record of a schema that is known as it is: the usual commit, in few steps.
 
-        None when it is anything else, or is to be refused; nothing is written then.
+        Returns None for any other commit, and for one that is to be refused; nothing is written then.
         """
         kernel, op = self.kernel, commit.ops[0]
         if made is None or op.expect not in _NEW or reserved.may_be_of_room(op.id):
@@ -219,7 +219,7 @@ class Ledger:
         return Committed(seq, (Written(row.id, row.rev, seq, True),))
 
     def _notice_changes(self) -> None:
-        """Forget which streams records stand in when declarations or streams have changed."""
+        """Drop cached templates when declarations or indexes have changed."""
         if self._generation != self.kernel.generation:
             self._templates.clear()
             self._generation = self.kernel.generation
@@ -431,7 +431,7 @@ class Ledger:
         return state
 
     def entries_of(self, row: Row) -> list[Entry]:
-        """The entries a live stored row has now."""
+        """Return the entries a live stored row has now."""
         self._notice_changes()
         state = known(self.kernel.state(self.kernel.name(row.schema)))
         try:
@@ -499,7 +499,7 @@ class Ledger:
         return Committed(earlier.seq, tuple(written), repeated=True)
 
     def answer(self, logged: Logged) -> Committed:
-        """What a commit in the log was answered with, one entry for each op.
+        """Return the answer to a commit in the log, one entry for each op.
 
         The log names no ids: an op on a record that never was, or is forgotten, has None.
         """
@@ -534,7 +534,7 @@ class Ledger:
 
 
 def commit_time(commit: Commit, last: int) -> int:
-    """When a commit is made, in microseconds: never before the one before it."""
+    """Return the time of a commit in microseconds: never before that of the commit before it."""
     return max(clock.now_us() if commit.at_us is None else commit.at_us, last)
 
 

@@ -1,6 +1,6 @@
-"""Choosing the streams that answer a query.
+"""Choose the indexes that answer a query.
 
-A plan may give too many rows, never too few: what a stream does not prove, `Query.matches`
+A plan may give too many rows, never too few: what an index does not prove, `Query.matches`
 decides row by row.
 """
 
@@ -41,7 +41,7 @@ CHOICES = 64  # `$in` with more values is left to `matches`
 
 
 class Plan(NamedTuple):
-    """Which scans to read and what is left to do with their rows."""
+    """The scans to read and the work left to do with their rows."""
 
     scans: tuple[Scan, ...]
     ordered: bool  # the scans run in the query's order, so reading can stop early
@@ -65,7 +65,7 @@ class _Candidate(NamedTuple):
 
 
 def make_plan(reading: Reading, query: Query, view: View) -> Plan:
-    """The plan for a query, judged by the sizes of the streams it could read."""
+    """Return the plan for a query, judged by the sizes of the indexes it could read."""
     plan = _plan(reading, query, view)
     # No index knows what a gate allows, so every row is looked at.
     return plan if query.allow is None else plan._replace(exact=False)
@@ -107,14 +107,14 @@ def _parent_plan(reading: Reading, query: Query) -> Plan:
 
 
 def _bounds(key: bytes, query: Query) -> tuple[Position, Position]:
-    """The part of one key's run that lies in the query's time window."""
+    """Return the part of one key's run that lies in the query's time window."""
     first = low(key) if query.since is None else (key, clock.to_us(query.since), T_MIN)
     last = high(key) if query.until is None else (key, clock.to_us(query.until), T_MIN)
     return first, last
 
 
 def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState) -> Plan | None:
-    """The plan of the usual page: one schema, at most one tag, at most one declared field by its value.
+    """Return the plan of the usual page: one schema, at most one tag, at most one indexed field by value.
 
     `_Planner` would find the same; agents ask such queries all day, and there is nothing to weigh.
     """
@@ -150,13 +150,13 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
 
 
 def _fields_usable(state: SchemaState, view: View) -> bool:
-    """Field streams have the shape of version `iv`; a caller that sees another shape must not use them."""
+    """Return whether the caller sees records in the shape of the field indexes, and so may use them."""
     known = view.version(state.name)
     return known == state.iv if known is not None else state.seen <= {state.iv}
 
 
 def _is_exact_index(state: SchemaState, lookup: Lookup | None, condition: Condition, path: str) -> bool:
-    """Whether the index of a field has exactly the records with a value; `_Planner` weighs all else."""
+    """Return whether a field's index has exactly the records with a value; `_Planner` handles the rest."""
     kind, defaults = (None, ()) if lookup is None else lookup.at(condition.path)
     if kind != state.kinds.get(path) or type(condition.value) in KINDS:
         return False
@@ -164,7 +164,7 @@ def _is_exact_index(state: SchemaState, lookup: Lookup | None, condition: Condit
 
 
 def _is_keyed(state: SchemaState, lookup: Lookup | None, condition: Condition) -> bool:
-    """Whether the keys of a field are those of the values that a condition compares."""
+    """Return whether the keys of a field are those of the values that a condition compares."""
     path = (*condition.path, paths.EACH) if condition.op == "$contains" else condition.path
     kind = state.kinds.get(paths.text(path))
     if kind != _kind(lookup, path):
@@ -180,12 +180,12 @@ _BY_VALUE = ("$eq", "$in", "$contains", "$exists", "$prefix")
 
 
 def _kind(lookup: Lookup | None, path: paths.Path) -> Kind | None:
-    """What the texts at a path stand for, as the caller sees them."""
+    """Return the kind of value that the texts at a path stand for, as the caller sees them."""
     return None if lookup is None else lookup.kind(path)
 
 
 def _may_default(lookup: Lookup | None, condition: Condition) -> bool:
-    """Whether a record without the field may pass, because the caller reads it as a default."""
+    """Return whether a record without the field may pass, because the caller reads it as a default."""
     defaults = () if lookup is None else lookup.defaults(condition.path)
     return defaults is None or any(map(condition.holds, defaults))
 
@@ -210,7 +210,7 @@ class _Planner:
         self.needs = self._needs()
 
     def plan(self) -> Plan:
-        """The best of the candidates; one that proves everything needs no comparison."""
+        """Return the best of the candidates; one that proves everything needs no comparison."""
         candidates = []
         for candidate in self._candidates():
             if self.needs <= candidate.proves and self.query.order_path is None:
@@ -235,7 +235,7 @@ class _Planner:
         )
 
     def _needs(self) -> frozenset[object]:
-        """Every part of the query that some stream would have to prove."""
+        """Return every part of the query that an index would have to prove."""
         query = self.query
         needs: set[object] = {("tag", tag) for tag in query.tags}
         needs |= {part for part in ("any_tags", "author", "source", "prefix") if getattr(query, part)}
@@ -243,7 +243,7 @@ class _Planner:
         return frozenset(needs)
 
     def _candidates(self) -> Iterator[_Candidate]:
-        """Ways to read the schema in time order, the ones that usually prove most first."""
+        """Yield ways to read the schema in time order, the ones that usually prove most first."""
         yield from self._field_candidates()
         query, number = self.query, self.state.number
         if query.any_tags:
@@ -325,11 +325,11 @@ class _Planner:
         return (self.state.number,)
 
     def _has_defaults(self, path: paths.Path) -> bool:
-        """Whether a record without the field may be read as if it had it."""
+        """Return whether a record without the field may be read as if it had it."""
         return self.lookup is not None and self.lookup.defaults(path) != ()
 
     def _lacking(self, path: str | None) -> tuple[Scan, ...]:
-        """The rows without a field, whatever their tags; each is looked at as the caller reads it."""
+        """Return scans of the rows without a field, with any tags; each is checked as the caller reads it."""
         stream = None
         if path is not None:
             stream = self.reading.stream(field_stream(self.state, path))
@@ -347,7 +347,7 @@ class _Planner:
         return found
 
     def _narrow_range(self) -> Plan | None:
-        """A short range of a declared field, to be sorted, where the time-ordered streams are long."""
+        """Return a short range of an indexed field, to be sorted, where the time-ordered indexes are long."""
         by_path: dict[str, tuple[bytes, bytes]] = {}
         for condition, first, last in self._ranges():
             path = paths.text(condition.path)
@@ -397,12 +397,12 @@ class _Planner:
 
 
 def _index_key(value: object, kind: Kind | None) -> tuple[bytes, bool]:
-    """The key of a value in a stream of a kind."""
+    """Return the key of a value in an index of a kind."""
     return order.index_key(value if kind is None else value_of(kind, value))
 
 
 def _equal_keys(condition: Condition, kind: Kind | None) -> tuple[tuple[bytes, ...], bool]:
-    """The keys a condition allows when they are few, and whether having one proves it."""
+    """Return the keys a condition allows when they are few, and whether having one proves it."""
     if condition.op == "$eq":
         values = (condition.value,)
     elif condition.op == "$in" and 0 < len(condition.value) <= CHOICES:
@@ -418,7 +418,7 @@ def _equal_keys(condition: Condition, kind: Kind | None) -> tuple[tuple[bytes, .
 
 
 def _range_keys(condition: Condition, kind: Kind | None) -> tuple[bytes, bytes] | None:
-    """The keys from and up to which a condition can hold, or None."""
+    """Return the keys from and up to which a condition can hold, or None."""
     if condition.op in ("$gt", "$gte"):
         key, _ = _index_key(condition.value, kind)
         return key, bytes((key[0] + 1,))

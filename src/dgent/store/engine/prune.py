@@ -1,4 +1,4 @@
-"""Letting go of data: forgetting for good, retention of history, and indexing what is old."""
+"""Delete data for good, prune history by its retention rules, and index old records."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def forget(
 
 
 def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
-    """Remove records and every trace of them, as of the newest seq; how many versions there were."""
+    """Remove records and every trace of them, as of the newest seq; return how many versions there were."""
     kernel = ledger.kernel
     schemas = {old.schema for row in rows for old in (row, *kernel.past(row.dk))}
     entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
@@ -79,7 +79,7 @@ def _check_owner(kernel: Writing, row: Row, room: str | None) -> None:
 
 
 def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
-    """The seqs of all commits that name some records; also those whose versions are no longer kept."""
+    """Return the seqs of all commits that name some records, also those whose versions were pruned."""
     found: list[int] = []
     since = 0
     while batch := kernel.log(since, LOG_BATCH):
@@ -89,7 +89,7 @@ def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
 
 
 def _drop_traces(kernel: Writing, schema: int) -> None:
-    """Drop what may hold texts of forgotten records: tags that no record has, and replaced indexes."""
+    """Drop texts that forgotten records may have left: tags that no record has, and replaced indexes."""
     state = known(kernel.state(kernel.name(schema)))
 
     def wanted(name: StreamName) -> bool:
@@ -106,7 +106,7 @@ def _drop_traces(kernel: Writing, schema: int) -> None:
 
 
 def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, int | None]:
-    """Apply a retention rule to some records; removed versions and commits, and where to go on."""
+    """Apply a retention rule to some records; returns removed versions and commits, and the next dk."""
     batch = kernel.kept_after(after_dk, 500)
     after = None if keep.after is None else clock.to_us(keep.after)
     removed, floor = 0, 0
@@ -135,7 +135,7 @@ def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, 
 
 
 def _first_kept(spans: list[tuple[int, int, int]], versions: int | None, after: int | None) -> int:
-    """The oldest rev that a rule keeps; both parts of a rule must agree to remove one."""
+    """Return the oldest rev that a rule keeps; both parts of a rule must agree to remove one."""
     below = spans[-1][0]
     if versions is not None:
         below = min(below, spans[max(0, len(spans) - 1 - versions)][0])
@@ -151,8 +151,8 @@ def _first_kept(spans: list[tuple[int, int, int]], versions: int | None, after: 
 def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
     """Index one batch of a schema's old records; False when nothing is left to do.
 
-    Two processes may fill at once: each batch starts where the stored mark stands, and writing an
-    entry twice changes nothing.
+    Two processes may do this at once: each batch starts at the stored mark, and writing an entry twice
+    changes nothing.
     """
     kernel = ledger.kernel
     state = kernel.state(schema)
@@ -222,7 +222,7 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
 
 
 def _fill_damaged(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:
-    """A record that cannot be read stands in no field stream; every query looks at it."""
+    """Take a record that cannot be read out of the field indexes, and return the entries it keeps."""
     kernel = ledger.kernel
     old, bare = kernel.entries_at(row.dk), ledger.entries_of(row._replace(fk=EMPTY))
     kernel.remove_entries(set(old) - set(bare))

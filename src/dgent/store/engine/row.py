@@ -1,4 +1,4 @@
-"""Rows as engines keep them, and the way from a datum to a row and back."""
+"""Rows as engines keep them, and the conversion from a datum to a row and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T_FIRST = clock.to_us(datetime(1, 1, 1, tzinfo=UTC))
 T_LAST = clock.to_us(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
 
 DAMAGE = (Corrupt, msgspec.MsgspecError, TypeError, ValueError, RecursionError)
-"""What reading bytes that are not what was written may raise."""
+"""The errors that reading damaged bytes may raise."""
 
 _UNREADABLE = b"\xff"  # stands for a body that does not unpack; it is no JSON
 _tags_decoder = msgspec.json.Decoder(list[str])
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 class Brief(NamedTuple):
-    """What a reader needs of a live row; engines fetch pages of these as plain tuples."""
+    """The columns of a live row that a reader needs; engines fetch pages of these as plain tuples."""
 
     dk: int
     id: str
@@ -71,9 +71,9 @@ SCHEMA, SV, DATA = (Brief._fields.index(name) for name in ("schema", "sv", "data
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Rows of one schema as they were read; their datums are made when someone asks for them.
+    """Rows of one schema as they were read; their datums are made on request.
 
-    Whoever wants fifty values seldom looks at what they were stored with.
+    A caller that wants fifty values seldom looks at their envelopes.
     """
 
     schema: str
@@ -81,16 +81,16 @@ class Rows(msgspec.Struct, frozen=True):
     names: Mapping[int, str]
 
     def datum(self, row: tuple[Any, ...]) -> Datum:
-        """The datum of one of the rows."""
+        """Return the datum of one of the rows."""
         return datums_of((row,), self.names.__getitem__)[0]
 
     def datums(self) -> list[Datum]:
-        """The datums of all the rows."""
+        """Return the datums of all the rows."""
         return datums_of(self.rows, self.names.__getitem__)
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A datum made ready for writing, before it has numbers, rev and seq."""
+    """A datum encoded for writing, before it has numbers, rev and seq."""
 
     id: str
     t: int
@@ -145,7 +145,7 @@ _tag_texts: dict[frozenset[str], tuple[tuple[str, ...], str]] = {}
 
 
 def _tag_text(tags: frozenset[str]) -> tuple[tuple[str, ...], str]:
-    """Tags sorted, and as the row has them; few sets serve many records, so they are encoded once."""
+    """Return tags sorted, and as the row has them; cached, because few sets serve many records."""
     if len(_tag_texts) > 4096:
         _tag_texts.clear()
     text = codec.encode(sorted(tags)).decode()
@@ -154,12 +154,12 @@ def _tag_text(tags: frozenset[str]) -> tuple[tuple[str, ...], str]:
 
 
 def tags_of(row: Row) -> tuple[str, ...]:
-    """The tags of a row, sorted."""
+    """Return the tags of a row, sorted."""
     return () if row.tags == "[]" else tuple(_tags_decoder.decode(row.tags))
 
 
 def data_of(row: Row) -> dict[str, Any]:
-    """The data of a row whose body is plain; raises one of DAMAGE when it is none."""
+    """Return the data of a row whose body is plain; raises one of DAMAGE when it is damaged."""
     data: dict[str, Any] = _data_decoder.decode(row.data) if row.data else {}
     return data
 
@@ -171,7 +171,7 @@ _tag_sets: dict[str, frozenset[str]] = {"[]": _NO_TAGS}
 
 
 def _tag_set(text: str) -> frozenset[str]:
-    """Few sets of tags serve many records, so their texts are decoded once."""
+    """Return the tags of a row's text; cached, because few sets of tags serve many records."""
     if len(_tag_sets) > 4096:
         _tag_sets.clear()
     found = _tag_sets[text] = frozenset(_tags_decoder.decode(text))
@@ -179,7 +179,7 @@ def _tag_set(text: str) -> frozenset[str]:
 
 
 def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
-    """The datum of a live row whose body is plain; runs for every record read, so it unpacks in one go.
+    """Return the datum of a live row with a plain body; runs for every record read, so it unpacks in one go.
 
     A damaged row becomes a datum with a `problem`: one bad record must not hide the others.
     """
@@ -210,10 +210,10 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
 
 
 def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> list[Datum]:
-    """The datums of brief rows, for a caller who decodes the data himself.
+    """Return the datums of brief rows, for a caller that decodes the data itself.
 
-    He finds out then if it is damaged. Every record read in a page or by its id comes through here,
-    so there are no calls in the plain case.
+    The caller notices then if the data is damaged. Every record read in a page or by its id comes through
+    here, so there are no calls in the plain case.
     """
     out: list[Any] = []
     names: dict[int | None, str] = {}
@@ -251,7 +251,7 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
 
 
 def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows | None:
-    """Brief rows kept as they are; None when something about them is odd and each needs a look."""
+    """Return brief rows as they are; None when something about them is odd and each needs a check."""
     if not rows:
         return None
     first = rows[0][SCHEMA]
@@ -274,17 +274,17 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows
 
 
 def brief_of(row: Row) -> Brief:
-    """What a reader needs of a live row."""
+    """Return the columns of a live row that a reader needs."""
     return Brief._make((*row[:4], row.t, *row[7:13], *row[15:]))
 
 
 def whole_of(brief: tuple[Any, ...]) -> Row:
-    """A brief row in the layout of Row; what it does not carry, no datum shows."""
+    """Return a brief row in the layout of Row; no datum shows the columns that it lacks."""
     return Row._make((*brief[:4], 1, brief[4], 0, *brief[5:11], versions.PLAIN, None, *brief[11:]))
 
 
 def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:
-    """What can still be told of a record, and why there is not more."""
+    """Return the readable rest of a damaged record, with the reason as its problem."""
 
     def told(read: Callable[[], Any], instead: Any) -> Any:
         try:
@@ -315,12 +315,12 @@ def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
 
 
 def _text(value: Any) -> str:
-    """An id that is no text, as one: nobody can ask for it, but it is named."""
+    """Return an id that is not a text as one: nobody can ask for it, but reports can name it."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def packed(row: Row, newer: Row) -> Row:
-    """The row as history keeps it: small, given the version that replaces it."""
+    """Return the row as history keeps it: small, given the version that replaces it."""
     if not isinstance(row.data, bytes | None) or not isinstance(row.content, bytes | None):
         return row  # damaged, and kept as it is
     enc, data, content = versions.pack(row.rev, row.data, row.content, newer.data, newer.content)
@@ -328,7 +328,7 @@ def packed(row: Row, newer: Row) -> Row:
 
 
 def unpacked(row: Row, newer: Callable[[], Row]) -> Row:
-    """The row with a plain body; `newer` gives the next version, plain, if it is needed."""
+    """Return the row with a plain body; `newer` gives the next version, plain, if it is needed."""
     if row.enc == versions.PLAIN:
         return row
     try:

@@ -38,11 +38,11 @@ class MemoryBackend(EmbeddedBackend):
         self._changed = asyncio.Event()
 
     async def is_available(self) -> bool:
-        """Always."""
+        """Return True: memory is always there."""
         return True
 
     async def open(self) -> None:
-        """Begin; there is nothing to open."""
+        """Start; there is nothing to open."""
         if self._opened:
             raise Closed("this memory store is open already", hint="make another backend")
         self._opened = True
@@ -68,7 +68,7 @@ class MemoryBackend(EmbeddedBackend):
         return result
 
     def _wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Wake everyone who waits for a commit."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -76,7 +76,7 @@ class MemoryBackend(EmbeddedBackend):
         return await self._write(lambda ledger: ledger.commit(prepared, view))
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
-        """The live version, read on this thread without an event loop."""
+        """Return the live version, read on this thread without an event loop."""
         if lazy:
             return self._read_now(lambda reading: read.get_lazily(reading, id))
         return self._read_now(lambda reading: read.get(reading, id, None))

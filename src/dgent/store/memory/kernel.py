@@ -1,4 +1,4 @@
-"""The memory engine's structures: dictionaries, and sorted lists for the streams."""
+"""The memory engine's structures: dictionaries, and sorted lists for the indexes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MemoryKernel:
     # -- reading --------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Nothing to notice: no other process can see this store."""
+        """Do nothing: no other process can see this store."""
 
     def newest(self) -> tuple[int, int]:
         return self.tip.seq, self.tip.at

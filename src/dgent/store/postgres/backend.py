@@ -40,7 +40,7 @@ SHORT = 1000  # a page of more rows is read in parts
 
 
 class PostgresBackend(KernelBackend):
-    """Keeps a universe in a schema of its own on a Postgres server.
+    """Keeps a universe in its own schema on a Postgres server.
 
     `durability="full"` (the default): the server says a commit is durable before the call returns.
     `"relaxed"`: a crash of the server may lose the last moments' commits, never part of one.
@@ -69,7 +69,7 @@ class PostgresBackend(KernelBackend):
     # -- lifecycle ------------------------------------------------------------------------
 
     async def is_available(self) -> bool:
-        """Whether the server can be reached now; only `open` can say why not."""
+        """Return whether the server can be reached now; only `open` can say why not."""
         return True
 
     async def open(self) -> None:
@@ -92,7 +92,7 @@ class PostgresBackend(KernelBackend):
             self._replica = Replica(Pool(self.address, self.address.read_dsn, writes=False), self._texts)
 
     async def close(self) -> None:
-        """Finish what was handed in and let go of the connections."""
+        """Finish submitted commits and close the connections."""
         pool, self._pool = self._pool, None
         if self._pid != os.getpid():
             return  # what was inherited by a fork belongs to the parent
@@ -121,7 +121,7 @@ class PostgresBackend(KernelBackend):
     # -- where work runs ------------------------------------------------------------------
 
     async def _ask(self, work: Callable[[asyncpg.Connection], Awaitable[R]], quick: bool = False) -> R:
-        """Read from a replica that has caught up with what this handle knows of, or from the primary."""
+        """Read from a replica that has caught up with what this handle has seen, or from the primary."""
         pool = self._opened()
         if self._replica is None:
             return await pool.call(work, quick=quick)
@@ -150,7 +150,7 @@ class PostgresBackend(KernelBackend):
         return self._writer.commit(prepared, view)
 
     async def _fetch(self, sql: str, *values: Any) -> Any:
-        """One statement that reads, by itself a moment."""
+        """Run one statement that reads, which by itself sees one moment."""
         if self._replica is not None:
             return await self._ask(lambda connection: connection.fetch(sql, *values), quick=True)
         pool = self._opened()
@@ -181,7 +181,7 @@ class PostgresBackend(KernelBackend):
     # -- quick reads ----------------------------------------------------------------------
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version, or the one at a seq."""
+        """Return the live version, or the one at a seq."""
         check_as_of(as_of)
         if as_of is not None or not self._plain:
             return await self._read(lambda reading: read.get(reading, id, as_of))
@@ -200,7 +200,7 @@ class PostgresBackend(KernelBackend):
         return datum
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
-        """One answer for each id, read at one moment."""
+        """Return one answer for each id, read at one moment."""
         if as_of is not None or not self._plain:
             return await super().get_many(ids, as_of)
         wanted = check_ids(ids)
@@ -210,7 +210,7 @@ class PostgresBackend(KernelBackend):
         return [by_id.get(id) for id in wanted]
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it, nearest first, in one round trip."""
+        """Return a record and its causes, nearest first, in one round trip."""
         if not self._plain:
             return await super().ancestors(id, limit)
         check_limit(limit)
@@ -225,14 +225,14 @@ class PostgresBackend(KernelBackend):
         return chain
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
-        """The rank of each record in the order of time, in one round trip."""
+        """Return the rank of each record in the order of time, in one round trip."""
         wanted = check_ids(ids)
         rows = await self._fetch(self._texts.ranks, wanted)
         found = {id: Rank(record_key, created_us) for id, record_key, created_us in rows}
         return [found.get(id) for id in wanted]
 
     async def _names(self, rows: Sequence[Any]) -> Callable[[int], str]:
-        """What turns the numbers in some brief rows into texts; unknown ones are fetched at once."""
+        """Return a function from numbers in some brief rows to texts; unknown ones are fetched at once."""
         known = self._catalogs.names
         missing = {
             number
@@ -252,7 +252,7 @@ class PostgresBackend(KernelBackend):
         return name
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of matching records in order."""
+        """Return a page of matching records in order."""
         check_as_of(as_of)
         if self._plain and as_of is None and query.limit is not None and query.offset + query.limit <= SHORT:
             page = await quick.page(self._fetch, self._texts, self._catalogs, query, view, self.epoch)
@@ -261,19 +261,19 @@ class PostgresBackend(KernelBackend):
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
 
     async def validate(self, guard: Guard, view: View) -> int:
-        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
         check_seq(guard.since, "since")
         seq = await self.last_seq()
         return seq if seq == guard.since else await super().validate(guard, view)
 
     async def last_seq(self) -> int:
-        """The newest seq."""
+        """Return the newest seq."""
         seq: int = (await self._fetch(self._texts.clock))[0][0]
         self._seen.told(seq)
         return seq
 
     async def _primary_seq(self) -> int:
-        """The newest seq where commits happen: the news of one come from there, too."""
+        """Return the newest seq of the primary, where commits happen and notifications come from."""
         pool = self._opened()
         found = await pool.call(lambda connection: connection.fetch(self._texts.clock), quick=True)
         seq: int = found[0][0]
@@ -297,11 +297,11 @@ class PostgresBackend(KernelBackend):
             return False  # only the owner of the tables may; the records are gone for every reader
 
     def upkeep(self) -> PostgresUpkeep:
-        """What inspects this store."""
+        """The upkeep of this store."""
         return PostgresUpkeep(self)
 
     async def stats(self) -> BackendStats:
-        """What the store holds, and how it is."""
+        """Return the contents and the condition of the store."""
         found = await super().stats()
         size = (await self._fetch(self._texts.bytes, self.address.universe))[0][0]
         version = (await self._fetch("SHOW server_version"))[0][0]

@@ -1,7 +1,7 @@
 """Writes inside one transaction that holds the clock: upkeep of a universe, step by step.
 
-Commits do not come this way; see `proposal`. Here each step may look at what the steps before it did,
-so what waits to be written is sent before anything is read.
+Commits do not come this way; see `proposal`. Here each step may read what the steps before it did,
+so pending writes are sent before anything is read.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class PostgresKernel(PostgresReading):
         self._changed_catalog = False
 
     def begin(self) -> None:
-        """Take the clock: from here on nobody else writes."""
+        """Lock the clock: from here on nobody else writes."""
         seq, at, dk, version, self._any_lag = self._all(self.texts.lock)[0]
         self.tip = Tip(seq, at, dk)
         self._first = (seq, at, dk)
         self.use(version)
 
     def end(self, writer: bytes) -> None:
-        """Write what waits, set the clock, and leave a mark to tell by that it was done."""
+        """Send pending writes, set the clock, and leave a mark that proves that it was done."""
         self.flush()
         seq, at, dk = self.tip.seq, self.tip.at, self.tip.dk
         if (seq, at, dk) != self._first or self._changed_catalog:
@@ -60,13 +60,13 @@ class PostgresKernel(PostgresReading):
             self._run("SELECT pg_notify($1, $2)", "dgent_" + self.texts.universe, str(seq))
 
     def happened(self, writer: bytes) -> bool:
-        """Whether work under this mark was committed; only the clock's holder can be sure."""
+        """Return whether work under this mark was committed; only the clock's holder can be sure."""
         return bool(self._all(self.texts.once, writer, 1))
 
     # -- what waits -----------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what waits to be written; what was read before may be different then."""
+        """Send pending writes; earlier reads may be outdated then."""
         if self.changes:
             self._forget_read()
             changes, self.changes = self.changes, Changes()
@@ -85,7 +85,7 @@ class PostgresKernel(PostgresReading):
         return super()._all(sql, *values)
 
     def _run(self, sql: str, *values: Any) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement; return how many rows it changed."""
         self.flush()
         self._forget_read()
         status: str = wait(self.connection.execute(sql, *values))
@@ -227,7 +227,7 @@ class PostgresKernel(PostgresReading):
         )
 
     def _reload(self) -> None:
-        """Read the catalog again, here and in every other process."""
+        """Load the catalog again, here and in every other process."""
         self._changed_catalog = True
         self.catalogs = Catalogs()
         self.catalog = self._load(self.catalog.version)

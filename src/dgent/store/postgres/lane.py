@@ -1,7 +1,7 @@
-"""One group of commits on its way: worked out, sent, answered; done once whatever happens to the reply.
+"""One group of commits in flight: worked out, sent, answered; done once even if the reply is lost.
 
 Every group carries its lane's name and a number. When a reply is lost the same group is sent again
-with the same number; the store refuses the second one, and what the first came to is read back.
+with the same number; the store refuses the second one, and the result of the first is read back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ENTRY = ("ix", "key", "t", "dk", "id")
 async def send(
     connection: asyncpg.Connection, texts: Texts, proposal: Proposal, writer: bytes, n: int
 ) -> tuple[int, int]:
-    """Take the clock with everything but the new rows and entries, then stream those."""
+    """Lock the clock with everything but the new rows and entries, then stream those."""
     fresh, added = proposal.changes.fresh, proposal.changes.added
     proposal.changes.fresh, proposal.changes.added = [], []
     try:
@@ -82,7 +82,7 @@ OPS_A_SECOND = 1000  # a large commit gets so much more time
 
 
 class Job:
-    """One commit, who waits for it, and until when."""
+    """One commit, the task that waits for it, and its deadline."""
 
     __slots__ = ("answer", "end", "failed", "names", "offered", "prepared", "result", "view")
 
@@ -99,28 +99,28 @@ class Job:
 
     @property
     def commit(self) -> Commit:
-        """What was asked for."""
+        """The commit as it was requested."""
         return self.prepared.commit
 
     @property
     def extra_s(self) -> float:
-        """How much longer than others this may take, because it is large."""
+        """The seconds by which this may take longer than others, because it is large."""
         return len(self.prepared.drafts) / OPS_A_SECOND
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever still waits."""
+        """Report an error to the task that still waits."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
     def expire(self, place: str) -> None:
-        """The time is up: say whether it may have happened."""
+        """Report that the time is up, and whether it may have happened."""
         if self.offered:
             self.fail(self.unknown(place))
         else:
             self.fail(Unavailable(f"{place} took no commit in time", hint="try again"))
 
     def unknown(self, place: str) -> OutcomeUnknown:
-        """What to say when nobody can tell whether it happened."""
+        """Return the error for a commit that may or may not have happened."""
         message = f"{place} did not say whether the commit happened"
         if self.commit.key is None:
             hint = "read the records to find out; a commit with a key can be asked for or repeated"
@@ -132,7 +132,7 @@ GUESSES = 2  # so often commits are worked out without the lock
 
 
 class Lane:
-    """Sees one group at a time through."""
+    """Processes one group at a time to its end."""
 
     def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: Seen) -> None:
         self.pool, self.texts, self.seen = pool, texts, seen
@@ -144,9 +144,9 @@ class Lane:
         self._begun: tuple[asyncpg.Connection, Begun[tuple[int, int] | None]] | None = None
 
     def begin(self, group: list[Job]) -> None:
-        """Work a group out and send it now, if that needs no waiting; `settle` sees it through.
+        """Work a group out and send it now, if that needs no waiting; `settle` completes it.
 
-        The server then works on it while those tasks run that are about to hand in more.
+        The server then works on it while those tasks run that are about to submit more.
         """
         if sum(len(job.prepared.drafts) for job in group) > MANY:
             return
@@ -157,7 +157,7 @@ class Lane:
             self._begun = connection, Begun(self._guess(connection, group, sure=False))
 
     async def settle(self, group: list[Job]) -> None:
-        """See a group through: by guesses, then under the lock; one by one if it fails as a whole."""
+        """Complete a group: by guesses, then under the lock; one by one if it fails as a whole."""
         if self._begun is None:
             group = [job for job in group if not job.answer.done()]
         if not group:
@@ -195,7 +195,7 @@ class Lane:
                 self.fail([job], error)
 
     def fail(self, jobs: list[Job], error: BaseException) -> None:
-        """Tell whoever still waits for these that they did not happen."""
+        """Report to tasks that still wait for these that they did not happen."""
         told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
         for job in jobs:
             job.fail(errors.told(told, self.pool.address.place))
@@ -203,7 +203,7 @@ class Lane:
     # -- one attempt ----------------------------------------------------------------------
 
     async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
-        """Work a group out and send it; `_Again` if the store is not what was assumed."""
+        """Work a group out and send it; `_Again` if the store is not in the assumed state."""
         if self._begun is None:
             self._count += 1
             self._sent = False
@@ -237,7 +237,7 @@ class Lane:
         self._answer(group, given)
 
     async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
-        """One try on one connection; what the store gave: the seq before, and the time."""
+        """Make one try on one connection; returns what the store gave: the seq before, and the time."""
         address = self.pool.address
         begun, self._begun = self._begun, None
         if begun is not None:
@@ -352,14 +352,14 @@ class Lane:
 
 
 class _Again(Exception):
-    """The store is not what was assumed; `job` if one commit needs the lock."""
+    """The store is not in the assumed state; `job` if one commit needs the lock."""
 
     def __init__(self, job: Job | None = None) -> None:
         self.job = job
 
 
 def _moved(result: Committed, before: int, ahead: int) -> Committed:
-    """The answer with the numbers that the store gave instead of those that were assumed."""
+    """Return the answer with the numbers that the store gave instead of those that were assumed."""
     if result.repeated:
         return result
 

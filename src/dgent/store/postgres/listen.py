@@ -1,4 +1,4 @@
-"""Waiting for commits: the server's notifications say when to look, the clock says what is so."""
+"""Wait for commits: the server's notifications say when to look, the clock has the facts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Listener:
             return since  # asked again; whoever waits need not know of every hiccup
 
     def _listen(self) -> None:
-        """See to it that somebody listens; a pooler between hands no notifications on."""
+        """Start listening if nobody does; a pooler in between passes no notifications on."""
         loop = asyncio.get_running_loop()
         listening = self._connection is not None and not self._connection.is_closed()
         if self._address.pgbouncer or listening or self._connecting is not None:
@@ -88,7 +88,7 @@ class Listener:
         news.set()
 
     async def close(self) -> None:
-        """Stop listening; whoever waits looks once more, and finds the store closed."""
+        """Stop listening; waiting tasks look once more, and find the store closed."""
         self._wake()
         if self._connecting is not None:
             self._connecting.cancel()

@@ -1,7 +1,7 @@
-"""The Postgres engine's reads: each is one round trip, unless it is remembered.
+"""The Postgres engine's reads: each is one round trip, unless it is cached.
 
-They run inside `bridge.run`, in a transaction that sees one moment. So what was read once may be
-kept until the moment ends, and what will surely be asked for next is fetched along.
+They run inside `bridge.run`, in a transaction that sees one moment. So rows may be cached until the moment
+ends, and rows that will surely be needed next are fetched along.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _generations = count(1)  # no two catalogs share one, so what is derived from on
 
 
 def own_generation(catalog: Catalog) -> Catalog:
-    """The catalog, marked as different from all there were."""
+    """Return the catalog, marked as different from every other one."""
     catalog.generation = next(_generations)
     return catalog
 
@@ -45,11 +45,11 @@ class Catalogs:
         self._known: dict[int, Catalog] = {}
 
     def get(self, version: int) -> Catalog | None:
-        """The catalog of a version, if it is loaded."""
+        """Return the catalog of a version, if it is loaded."""
         return self._known.get(version)
 
     def add(self, catalog: Catalog) -> None:
-        """Keep a loaded catalog, and no more than a few others."""
+        """Cache a loaded catalog, and no more than a few others."""
         self._known[catalog.version] = catalog
         if catalog.version >= self.newest.version:
             self.newest = catalog
@@ -78,7 +78,7 @@ class PostgresReading:
 
     @property
     def generation(self) -> int:
-        """Changes whenever streams or states known before may be wrong."""
+        """A number that changes whenever cached indexes or states may be wrong."""
         return self.catalog.generation
 
     def _all(self, sql: str, *values: Any) -> list[asyncpg.Record]:
@@ -88,7 +88,7 @@ class PostgresReading:
     # -- what is known --------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Learn what holds at this moment; nothing changes it until the moment ends."""
+        """Load the state of this moment; nothing changes it until the moment ends."""
         self.refresh()
         self._begun = True
 
@@ -100,7 +100,7 @@ class PostgresReading:
             self.use(version)
 
     def use(self, version: int) -> None:
-        """Take the catalog of a version, loading it if need be."""
+        """Use the catalog of a version, loading it if need be."""
         self.catalog = self.catalogs.get(version) or self._load(version)
 
     def _load(self, version: int) -> Catalog:
@@ -168,7 +168,7 @@ class PostgresReading:
         return self._rows[dk]
 
     def _along(self, dk: int, known: Mapping[int, object]) -> list[int]:
-        """The records to fetch when one is asked for: it, and those that will be asked for next."""
+        """Return the records to fetch with a requested one: it, and those that will be needed next."""
         if dk not in self._ahead:
             return [dk]
         place = self._ahead.index(dk)
@@ -197,7 +197,7 @@ class PostgresReading:
         return [tuple(record[2:]) for record in found if record[2] is not None]
 
     def fetching(self, scan: Scan, descending: bool, content: bool, limit: int) -> tuple[Any, ...]:
-        """The statement and its values that fetch a page; each row has the catalog and lag before it."""
+        """Return the statement that fetches a page, and its values; each row begins with catalog and lag."""
         key = scan.low[0]
         if scan.low == low(key) and scan.high == high(key):
             return self.texts.fetch_key[descending, content], scan.stream, key, limit
@@ -246,7 +246,7 @@ class PostgresReading:
         return [Row._make(found) for found in reversed(self._all(self.texts.past_from, dk, rev))]
 
     def _fetch_versions(self) -> None:
-        """The versions that a log speaks of, as far as they stand alone."""
+        """Fetch the versions that a log names, as far as they are stored whole."""
         dks, revs = zip(*self._versions, strict=True)
         self._versions = []
         found = map(Row._make, self._all(self.texts.past_exact, dks, revs))
@@ -304,7 +304,7 @@ class PostgresReading:
 
 
 def logged_of(record: Iterable[Any]) -> Logged:
-    """A commit from its row; what it created is numbered from the `dk` it began at."""
+    """Return a commit from its row; the records it created are numbered from the `dk` it began at."""
     seq, at, author, kind, note, of_seq, raw, key, digest, base = record
     ops = [op if op[1] >= 0 else (op[0], base - op[1], op[2]) for op in ops_of(seq, raw)]
     return Logged(seq, at, author, kind, note, of_seq, ops, key, digest)
@@ -315,7 +315,7 @@ Fetch: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class _Outdated(Exception):
-    """What was cached is no longer so; plan again."""
+    """The cache is outdated; plan again."""
 
 
 class _NotQuick(Exception):
@@ -325,7 +325,7 @@ class _NotQuick(Exception):
 async def page(
     fetch: Fetch, texts: Texts, catalogs: Catalogs, query: Query, view: View, epoch: bytes
 ) -> Page | None:
-    """A page in one round trip, if an index gives exactly its rows; None when it takes more."""
+    """Return a page in one round trip, if an index gives exactly its rows; None when it takes more."""
 
     def work() -> Page | None:
         reading = _QuickReading(fetch, texts, catalogs)
@@ -365,7 +365,7 @@ class _QuickReading(PostgresReading):
         raise _NotQuick
 
     def lagging(self, schema: int) -> list[Row]:
-        """Believed to be none; `fetch` finds out."""
+        """Return none, which is assumed; `fetch` finds out."""
         self._minds_lag = True
         return []
 

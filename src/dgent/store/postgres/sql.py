@@ -14,7 +14,7 @@ _WAYS = [(descending, content) for descending in (False, True) for content in (F
 
 
 class Texts:
-    """The statements for one universe; its name is checked, so it can be no other SQL."""
+    """The statements for one universe; its name is checked, so it cannot inject SQL."""
 
     def __init__(self, name: str, patience_s: float = 10.0) -> None:
         self.universe = name
@@ -123,9 +123,9 @@ class Texts:
         self.size_ids = f"SELECT count(*) FROM (SELECT {from_id} LIMIT $3) e"
 
     def _with_clock(self, sql: str) -> str:
-        """The same rows, or one without a record if there are none, each with the catalog's number.
+        """Return the same rows, or one without a record if there are none, each with the catalog's number.
 
-        It tells in the same moment whether what the plan relied on still holds.
+        That number shows in the same moment whether the assumptions of the plan still hold.
         """
         return f"SELECT c.catalog, c.lag, r.* FROM {self.u}.clock c LEFT JOIN LATERAL ({sql}) r ON true"
 

@@ -1,4 +1,4 @@
-"""Commits of all tasks, in groups: few round trips, and one group is worked out while another is away."""
+"""Commits of all tasks, in groups: few round trips, and one group is worked out while another is sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Writer:
         self._looking = False
 
     def commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
-        """Hand in a commit; cancelled before it is on its way, it never happens."""
+        """Submit a commit; cancelled before it is on its way, it never happens."""
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._queue.append(Job(prepared, view, answer, loop.time() + self.pool.address.timeout))
@@ -50,14 +50,14 @@ class Writer:
         return answer
 
     async def close(self) -> None:
-        """Finish what was handed in."""
+        """Finish submitted commits."""
         while self._soon or self._groups:
             await (asyncio.wait(self._groups) if self._groups else asyncio.sleep(0))
 
     # -- groups ---------------------------------------------------------------------------
 
     def _send(self, at_once: bool = False) -> None:
-        """Send what waits, as far as there are lanes."""
+        """Send waiting commits, as far as there are lanes."""
         self._soon = self._soon and at_once
         while self._free and self._queue:
             group = self._next_group(at_once)
@@ -90,7 +90,7 @@ class Writer:
         self._send()
 
     def _next_group(self, whole: bool) -> list[Job]:
-        """The next commits that may travel together; those about one record keep their order."""
+        """Return the next commits that may travel together; those about one record keep their order."""
         alone = not self._groups
         if self._queue[0].commit.guard is not None and not alone:
             return []  # it holds only if nobody commits in between, not even this process
@@ -118,7 +118,7 @@ class Writer:
     # -- time -----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Answer those whose time is up; one look now and then costs less than a timer for each."""
+        """Answer jobs whose time is up; a periodic look costs less than a timer for each."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         waiting = [job for jobs in (self._queue, *self._groups.values()) for job in jobs]

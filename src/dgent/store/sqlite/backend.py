@@ -59,7 +59,7 @@ class SQLiteBackend(EmbeddedBackend):
     # -- lifecycle ------------------------------------------------------------------------
 
     async def is_available(self) -> bool:
-        """Whether the file, or its folder if there is none yet, can be written."""
+        """Return whether the file, or its folder if there is none yet, can be written."""
         target = self.path if os.path.exists(self.path) else os.path.dirname(self.path)
         return os.path.isdir(os.path.dirname(self.path)) and os.access(target, os.R_OK | os.W_OK)
 
@@ -92,7 +92,7 @@ class SQLiteBackend(EmbeddedBackend):
         return Opening(self.path, self.durability, self._wrap)
 
     async def close(self) -> None:
-        """Finish what is queued and let go; the last handle folds the log into the file."""
+        """Finish queued work and release the file; the last handle checkpoints the log."""
         self._flush()  # what was handed in this tick was handed in before the close
         shared, self._shared = self._shared, None
         if shared is not None and not shared.inherited:
@@ -110,7 +110,7 @@ class SQLiteBackend(EmbeddedBackend):
     # -- reads ----------------------------------------------------------------------------
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
-        """The live version, read on this thread without an event loop."""
+        """Return the live version, read on this thread without an event loop."""
         return self._opened().get(id, lazy)
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
@@ -135,7 +135,7 @@ class SQLiteBackend(EmbeddedBackend):
         return await wait_by_polling(newest, since, timeout_s, POLL_S)
 
     def _when_busy(self) -> None:
-        """What to do while another process is in the way; here it goes by itself."""
+        """Wait while another process blocks this one; the engine itself needs nothing done here."""
 
     # -- writes ---------------------------------------------------------------------------
 
@@ -186,17 +186,17 @@ class SQLiteBackend(EmbeddedBackend):
             _settle(jobs)
 
     def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
-        """Whether a commit here would be over sooner than a thread could be woken and answer.
+        """Return whether a commit on this thread would end sooner than a wake-up of the writer thread.
 
         A hop to the writer thread and back costs more than a quick disk needs for a durable commit.
-        When several wait, or the disk is slow, the loop has better things to do than to wait.
+        When several wait, or the disk is slow, the loop must not be held up.
         """
         if sum(job.size for job in jobs) > LOOP_BYTES:
             return False
         return self.durability == "relaxed" or (len(jobs) == 1 and writer.pace_s < LOOP_BUDGET_S)
 
     def _answer(self, jobs: Sequence[Job]) -> None:
-        """Called on the writer's thread: wake the loop once for all of a group."""
+        """Wake the loop once for all of a group; called on the writer's thread."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(_settle, jobs)
@@ -211,7 +211,7 @@ class SQLiteBackend(EmbeddedBackend):
         return await self._loop.run_in_executor(None, shared.scrub)
 
     def upkeep(self) -> Upkeep:
-        """What inspects and copies this store."""
+        """The upkeep of this store."""
         from dgent.store.sqlite.upkeep import SQLiteUpkeep  # loads when it is used
 
         return SQLiteUpkeep(self)
@@ -245,7 +245,7 @@ def _settle(jobs: Sequence[Job]) -> None:
 
 
 def _file(path: str) -> tuple[int, int] | None:
-    """Which file is at a path."""
+    """Return device and inode of the file at a path; None when there is none."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What an inspection of a SQLite store looks at, and how it mends what is safe to mend."""
+"""Inspect a SQLite store, and repair what is safe to repair."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ROOM_BYTES = 1024 * MIB
 NO_ROOM_BYTES = 64 * MIB
 
 Mend = Callable[[], Awaitable[str | None]]
-"""Does something about a finding, and says what it did; None when it could not be done now."""
+"""Repairs a finding, and returns a report; None when it could not be done now."""
 
 
 async def inspect(backend: SQLiteBackend, deep: bool, fix: bool, pace: Pace) -> list[Finding]:
-    """Look at the file, its place and what is in it; mend what is safe to mend if asked."""
+    """Inspect the file, its place and its contents; with `fix`, repair what is safe to repair."""
     backend._opened()
     path = backend.path
     seen, strays = await in_thread(lambda stopped: _look(path, deep, pace, stopped))
@@ -68,7 +68,7 @@ Seen = list[tuple[Finding, Mend | None]]
 
 
 def _look(path: str, deep: bool, pace: Pace, stopped: Stopped) -> tuple[Seen, Strays]:
-    """All reads of one inspection; of one moment, so that the parts fit each other."""
+    """Return the results of all reads of one inspection; of one moment, so that they are consistent."""
     strays = Strays()
     with looking(path, stopped) as connection:
         ask: Callable[[str], Any] = connection.execute
@@ -86,7 +86,7 @@ def _look(path: str, deep: bool, pace: Pace, stopped: Stopped) -> tuple[Seen, St
 
 
 def _strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[Finding]]:
-    """What does not fit together; a row that no dgent has written ends the search, and is named."""
+    """Return the inconsistencies; a row that dgent never wrote ends the search, and is named."""
     try:
         return find_strays(connection, pace)
     except (DgentError, apsw.Error):
@@ -192,7 +192,7 @@ async def _indexes(backend: SQLiteBackend) -> Seen:
 
 
 def _behind(reading: SQLiteReading, state: SchemaState) -> tuple[int, bool]:
-    """How many records stand in no field stream; whether some are not of the index's version."""
+    """Return how many records are in no field index, and whether some are not of the index's version."""
     lagging = reading._all("SELECT count(*) FROM lag WHERE schema = ?", state.number)[0][0]
     if state.fill is None:
         return lagging, False
@@ -223,13 +223,13 @@ def _fill(ledger: Ledger, state: SchemaState, view: _Own) -> bool:
 
 
 class _Own(StoredView):
-    """Sees records of one schema as they are; right where all of them are of the index's version."""
+    """Shows records of one schema as they are; right where all of them are of the index's version."""
 
     def __init__(self, state: SchemaState) -> None:
         self._state = state
 
     def version(self, schema: str) -> int | None:
-        """The version that the index is of."""
+        """Return the version of the index."""
         return self._state.iv if schema == self._state.name else None
 
 

@@ -111,7 +111,7 @@ class SQLiteReading:
 
     @property
     def generation(self) -> int:
-        """Changes whenever numbers or states known before may be wrong."""
+        """A number that changes whenever cached numbers or states may be wrong."""
         return self.catalog.generation
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
@@ -210,17 +210,17 @@ class SQLiteReading:
             cursor.close(True)
 
     def begin_read(self) -> None:
-        """From here on, every read sees one moment."""
+        """Start a read transaction: from here on, every read sees one moment."""
         self._execute("BEGIN")
 
     def end_read(self) -> None:
-        """The next read sees what was committed meanwhile."""
+        """End the read transaction: the next read sees what was committed meanwhile."""
         self.end_walks()
         if not self.connection.get_autocommit():
             self._execute("COMMIT")
 
     def end_walks(self) -> None:
-        """Close what an error left open: whoever keeps its traceback keeps the walk alive."""
+        """Close walks that an error left open: its traceback would keep them alive."""
         while self._walking:
             self._walking.pop().close(True)
 
@@ -318,7 +318,7 @@ class SQLiteKernel(SQLiteReading):
         self._changed_catalog = False
 
     def behind(self, wrap: Wrap) -> Writing:
-        """This kernel as a ledger uses it."""
+        """Return this kernel as a ledger uses it."""
         wrapped: Writing = wrap(self)
         return wrapped
 
@@ -330,12 +330,12 @@ class SQLiteKernel(SQLiteReading):
     # -- what waits -----------------------------------------------------------------------
 
     def _in_turn(self, sql: str, values: Any = ()) -> apsw.Cursor:
-        """Run a statement after what waits, because it may read or change that."""
+        """Run a statement after the pending writes, because it may read or change them."""
         self._write_graves()
         return self._apart(sql, values)
 
     def _apart(self, sql: str, values: Any) -> apsw.Cursor:
-        """Run a statement that has nothing to do with the rows of deleted records."""
+        """Run a statement that does not concern the rows of deleted records."""
         self._write_waiting()
         return self._at_once(sql, values)
 
@@ -385,7 +385,7 @@ class SQLiteKernel(SQLiteReading):
     # -- the transaction ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start a write transaction and notice what other processes wrote."""
+        """Start a write transaction and load what other processes wrote."""
         self._at_once("BEGIN IMMEDIATE")
         self._notice_others()
 
@@ -398,13 +398,13 @@ class SQLiteKernel(SQLiteReading):
             self._data_version = version
 
     def _version(self) -> int:
-        """Another number whenever someone else has written."""
+        """Return a number that changes whenever someone else has written."""
         found: Any = self._at_once("PRAGMA data_version").fetchall()
         version: int = found[0][0]
         return version
 
     def changes(self) -> tuple[int, int, int]:
-        """Differs as soon as the work at hand has written something."""
+        """Return counters that differ as soon as the present work has written something."""
         return self.connection.total_changes(), self.tip.seq, self.tip.dk
 
     def commit(self) -> None:
@@ -538,7 +538,7 @@ class SQLiteKernel(SQLiteReading):
         self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, *self._more(seq)))
 
     def _more(self, seq: int) -> tuple[Any, ...]:
-        """What else an engine keeps of a commit."""
+        """Return the columns that a subclass adds to a commit's row."""
         return ()
 
     # -- letting go -----------------------------------------------------------------------
@@ -566,13 +566,13 @@ class SQLiteKernel(SQLiteReading):
         return versions
 
     def _drop_unused_names(self) -> None:
-        """Drop texts that only forgotten records had, also in versions that were compacted away before."""
+        """Drop texts that only forgotten records had, also in versions that were compacted before."""
         for number, text in self._all(_UNUSED):
             self._execute("DELETE FROM name WHERE n = ?", (number,))
             self._fresh_numbers.pop(text, None)
 
     def _reload_everywhere(self) -> None:
-        """Make this process too read the catalog again, as another one will."""
+        """Make this process, like others, load the catalog again."""
         self._changed_catalog = True
         self._data_version = -1
         version = self.catalog.version

@@ -1,4 +1,4 @@
-"""One real file, one writer in this process: what all handles on a file share, also across fork.
+"""One file, one writer in this process: the state that all handles on a file share, also across fork.
 
 SQLite keeps one table of file locks per process. Fork copies the table without the locks, so a
 child that opened the file on top of that copy would write without holding any. Therefore a fork
@@ -35,7 +35,7 @@ from dgent.store.sqlite.writer import Writer
 
 R = TypeVar("R")
 Make: TypeAlias = Callable[[apsw.Connection], SQLiteKernel]
-"""Makes the writing kernel of a connection. Equal ones make alike, so that handles can share it."""
+"""Makes the writing kernel of a connection. Equal ones make the same, so that handles can share it."""
 
 READERS = 4
 SCRUB_S = 5.0
@@ -75,7 +75,7 @@ class Shared:
     # -- reading --------------------------------------------------------------------------
 
     def _reader(self) -> Reader:
-        """This thread's connection and the reads on it."""
+        """Return this thread's connection and the reads on it."""
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             with self._lock, translated(self.path):
@@ -84,7 +84,7 @@ class Shared:
         return reader
 
     def get(self, id: str, lazy: bool) -> Datum | None:
-        """The live version of a record."""
+        """Return the live version of a record."""
         reader = self._reader()
         with reader.lock:
             try:
@@ -156,7 +156,7 @@ class Shared:
             self._paused.pop().release()
 
     def let_go(self) -> None:
-        """In a forked child: close what was inherited, without folding the log that the parent writes."""
+        """Close inherited connections in a forked child, without checkpointing the parent's log."""
         for connection in (*(reader.own.connection for reader in self._readers), *self.writer.connections()):
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close(True)
@@ -171,9 +171,9 @@ def _on_a_loop() -> bool:
 
 
 def _prepare(connection: apsw.Connection, path: str) -> bytes:
-    """Bring a file into use; tried again while other processes are doing the same.
+    """Prepare a file for use; tried again while other processes are doing the same.
 
-    Turning on the log needs the file for itself, and SQLite gives up on that without asking the busy
+    Turning on the log needs exclusive access, and SQLite gives up on that without asking the busy
     handler when it sees that waiting could end in a deadlock.
     """
     until = time.monotonic() + waiting.WAIT_S
@@ -203,7 +203,7 @@ _lock = threading.Lock()
 
 
 def share(path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> Shared:
-    """The one `Shared` of a file in this process, opened if it is not yet."""
+    """Return the one `Shared` of a file in this process, opened if it is not yet."""
     with _lock:
         key = _key(path, durability, wrap, make)
         if key is not None and key[:2] in _unsafe:
@@ -232,7 +232,7 @@ def share(path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> 
 
 
 def release(shared: Shared) -> None:
-    """One handle less; the last one closes."""
+    """Release one handle; the last one closes."""
     with _lock:
         shared.handles -= 1
         if shared.handles or shared.inherited:
@@ -243,7 +243,7 @@ def release(shared: Shared) -> None:
 
 
 def _release_quietly(shared: Shared) -> None:
-    """Release what nobody waits for any more, and wrote nothing through."""
+    """Release a store that nobody waits for any more, and that nothing was written through."""
     with suppress(DgentError):
         release(shared)
 
@@ -258,7 +258,7 @@ class Opening:
         self._disowned = False
 
     def run(self) -> Shared:
-        """Open, on the thread for it."""
+        """Open the store; runs on the thread for it."""
         shared = share(*self._asked)
         with self._lock:
             self._shared = shared
@@ -268,7 +268,7 @@ class Opening:
         return shared
 
     def disown(self) -> None:
-        """Called by who no longer waits for it; closing may take a while, so it has a thread too."""
+        """Stop waiting for the open; the close that follows may take a while, so it has a thread too."""
         with self._lock:
             self._disowned = True
             shared = self._shared
@@ -291,7 +291,7 @@ _inherited: list[Shared] = []  # never closed: a thread of the parent was in the
 
 
 class _Fork(threading.local):
-    """What the fork under way on this thread has paused."""
+    """The stores that the fork under way on this thread has paused."""
 
     def __init__(self) -> None:
         self.paused: list[Shared] = []

@@ -1,6 +1,6 @@
-"""Looking after a SQLite store while others use it: inspecting, mending, copying.
+"""Maintain a SQLite store while others use it: inspect, repair, copy.
 
-All of it runs on threads and connections of its own. A long look at the store is one read
+All of it runs on separate threads and connections. A long look at the store is one read
 transaction: it stops nobody from writing, and only the log cannot start over meanwhile.
 """
 
@@ -52,7 +52,7 @@ class SQLiteUpkeep:
     async def inspect(
         self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
     ) -> list[Finding]:
-        """Look for what is wrong; `deep` looks at every record, `fix` mends what is safe to mend."""
+        """Look for problems; `deep` checks every record, `fix` repairs what is safe to repair."""
         from dgent.store.sqlite.inspect import inspect  # loads when it is used
 
         return await inspect(self._backend, deep, fix, Pace(progress))
@@ -64,7 +64,7 @@ class SQLiteUpkeep:
         return await in_thread(lambda stopped: _copy_store(source, path, Pace(progress), stopped))
 
     async def universe_id(self) -> str:
-        """The id that the store got when it was made; copies have the same."""
+        """Return the id that the store got when it was made; copies have the same."""
         self._backend._opened()
         return (await in_thread(lambda _: _ask(self._backend.path, contents))).universe_id
 
@@ -75,8 +75,8 @@ class SQLiteUpkeep:
 class _Inside:
     """Makes a fork refuse the file in the child, as long as a thread here may be inside SQLite with it.
 
-    Fork copies SQLite's table of locks without the locks, so a child must not open what was open
-    here. `shared` asks what it knows to pause; this never can.
+    Fork copies SQLite's table of locks without the locks, so a child must not open a file that was open
+    here. `shared` asks its stores to pause; this one never can.
     """
 
     inherited = False
@@ -85,16 +85,16 @@ class _Inside:
         self.path = path
 
     def pause(self, until: float) -> bool:
-        """Never."""
+        """Return False: it never pauses."""
         return False
 
     def resume(self) -> None:
-        """Nothing was paused."""
+        """Do nothing: nothing was paused."""
 
 
 @contextmanager
 def unforkable(path: str) -> Iterator[None]:
-    """While a connection of its own is open on a file that `shared` may have open too."""
+    """Hold a separate connection on a file that `shared` may have open too; a forked child may not use it."""
     known: WeakSet[Any] = sharing._every
     inside = _Inside(path)
     with sharing._lock:
@@ -107,7 +107,7 @@ def unforkable(path: str) -> Iterator[None]:
 
 @contextmanager
 def looking(path: str, stopped: Stopped | None = None) -> Iterator[apsw.Connection]:
-    """A connection for one long read of an existing file; no driver error leaves it."""
+    """Open a connection for one long read of an existing file; driver errors are translated."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX  # a file that is gone is not made anew
     with unforkable(path), translated(path):
         connection = apsw.Connection(path, flags=flags)
@@ -129,12 +129,12 @@ def _ask(path: str, question: Callable[[apsw.Connection], R]) -> R:
 
 
 def one(connection: apsw.Connection, sql: str) -> Any:
-    """The one value that a statement gives."""
+    """Return the one value that a statement gives."""
     return connection.execute(sql).fetchall()[0][0]
 
 
 def in_use_here(path: str) -> bool:
-    """Whether this process has the file open: reading it past SQLite would drop SQLite's locks."""
+    """Return whether this process has the file open: reading it past SQLite would drop SQLite's locks."""
     try:
         found = os.stat(path)
     except OSError:
@@ -159,7 +159,7 @@ def _copy_store(source: str, path: str, pace: Pace, stopped: Stopped) -> Duplica
 
 
 def copy_database(source: str, path: str, pace: Pace, stopped: Stopped) -> None:
-    """Copy any SQLite file as of one moment, while others write to it, to a new file of ours alone."""
+    """Copy any SQLite file as of one moment, while others write to it, to a new private file."""
     with disk_errors(path):
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -189,7 +189,7 @@ def copy_database(source: str, path: str, pace: Pace, stopped: Stopped) -> None:
 
 
 def stand_alone(path: str) -> None:
-    """Make a copy readable without a log, and leave out what was forgotten and not yet erased."""
+    """Make a copy readable without a log, and leave out bytes that were forgotten and not yet erased."""
     with translated(path), closing(apsw.Connection(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
         if connection.execute("SELECT 1 FROM meta WHERE name = 'erasing'").fetchall():
@@ -198,7 +198,7 @@ def stand_alone(path: str) -> None:
 
 
 def check_copy(path: str) -> Contents:
-    """What a file that nobody writes holds; Corrupt when SQLite finds it damaged. Changes nothing."""
+    """Return the contents of a file that nobody writes; Corrupt if SQLite finds damage. Changes nothing."""
     with translated(path), _still(path) as peek:
         storage.check(peek, path)
         storage.check_meta(peek, path)
@@ -209,7 +209,7 @@ def check_copy(path: str) -> Contents:
 
 
 def read_copy(path: str, limit: int, stopped: Stopped) -> tuple[Contents, tuple[str, ...]]:
-    """What a checked copy holds, and the first ids of the records in it that cannot be read."""
+    """Return the contents of a checked copy, and the first ids of its records that cannot be read."""
     from dgent.store.sqlite.verify import unreadable  # loads when it is used
 
     with translated(path), _still(path) as peek:

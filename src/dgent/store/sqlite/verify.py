@@ -1,4 +1,4 @@
-"""Whether everything in a SQLite store fits together, worked out from each live row; and mending it."""
+"""Check a SQLite store for consistency, worked out from each live row, and repair it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Strays:
         return bool(self.missing or self.extra or self.lag)
 
     def describe(self) -> str:
-        """What is wrong, in numbers."""
+        """Return a description of the problems, in numbers."""
         return (
             f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
             f" {len(self.lag):,} marks of lagging records are wrong"
@@ -114,19 +114,19 @@ class Strays:
 
 
 class _Looking(SQLiteReading):
-    """Tells a ledger where rows must stand without making the streams that are missing."""
+    """A reading that works out entries of rows without making the indexes that are missing."""
 
     def make_stream(self, name: StreamName) -> int:
-        """The number of a stream; a missing one has a number that no stream has."""
+        """Return the number of an index; a missing one has a number that no index has."""
         return self.stream(name) or -1
 
     def entries_at(self, dk: int) -> list[Entry]:
-        """Nothing: where a damaged row stands cannot be told."""
+        """Return nothing: the entries of a damaged row cannot be worked out."""
         return []
 
 
 class _Unsettled:
-    """The field streams that are not what they will be: being filled, or no longer declared."""
+    """The field indexes that are not in their final state: being built, or no longer declared."""
 
     def __init__(self, kernel: SQLiteReading) -> None:
         states = {state.number: state for state in kernel.states()}
@@ -140,7 +140,7 @@ class _Unsettled:
         self.schemas = {state.number for state in states.values() if state.fill is not None}
 
     def settled(self, entries: Iterable[Entry], schema: int) -> list[Entry]:
-        """Without those of streams that may or may not have them."""
+        """Return the entries without those of indexes that may or may not have them."""
         if schema in self.schemas:
             return [entry for entry in entries if entry[0] not in self.streams and entry[0] != -1]
         return list(entries)
@@ -216,14 +216,14 @@ def _readable(row: Row) -> bool:
 
 
 def unreadable(connection: apsw.Connection) -> Iterator[str]:
-    """The ids of records whose bytes are not what was written, as far as that shows; in no index order."""
+    """Yield the ids of records whose bytes are damaged, as far as that shows; not in any index's order."""
     if not _sound(connection):
         for _, id in _unsound(connection):
             yield id
 
 
 def _sound(connection: apsw.Connection) -> bool:
-    """Whether every live record can be read, found out in one quick pass."""
+    """Return whether every live record can be read, checked in one quick pass."""
     seen: set[str] = set()
     first, last, decode, cursor = rows.T_FIRST, rows.T_LAST, rows._data_decoder.decode, connection.cursor()
     try:
@@ -247,7 +247,7 @@ def _sound(connection: apsw.Connection) -> bool:
 
 
 def _unsound(connection: apsw.Connection) -> Iterator[tuple[int, str]]:
-    """dk and id, as far as it can be told, of each damaged row."""
+    """Yield dk and id, as far as it is readable, of each damaged row."""
     cursor: Any = connection.cursor().execute(_BODIES)
     for dk, id, tags, parent, t, x, data, wrong in cursor:
         try:
@@ -275,7 +275,7 @@ def _damaged(count: int) -> list[Finding]:
 
 
 def _read_log(connection: apsw.Connection, floor: int) -> int:
-    """Gather which records the log says there are, and in which version; how many entries are damaged.
+    """Collect the records that the log names, and their versions; return how many entries are damaged.
 
     A record that was forgotten is named by the entry of the forget too, which is always kept as long
     as those of the commits before it.
@@ -338,7 +338,7 @@ def _log_and_history(kernel: SQLiteReading, unread: int) -> list[Finding]:
 
 
 async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
-    """Add what is missing and remove what leads nowhere, some records at a time, each looked at again."""
+    """Add missing entries and remove those that lead nowhere, in batches, each row checked again."""
     for start in range(0, len(strays.missing), MEND_BATCH):
         some = strays.missing[start : start + MEND_BATCH]
         await backend._write(lambda ledger, some=some: _add(ledger, some))  # type: ignore[misc]
@@ -387,7 +387,7 @@ def _mark(ledger: Ledger, dks: Sequence[int]) -> None:
 
 
 def _own(ledger: Ledger) -> SQLiteReading:
-    """The kernel of this engine that a ledger writes to."""
+    """Return the kernel of this engine that a ledger writes to."""
     kernel: Any = ledger.kernel
     assert isinstance(kernel, SQLiteReading)
     return kernel

@@ -29,7 +29,7 @@ HICCUP_S = 2 * LOOP_BUDGET_S  # one commit that took longer says nothing of the 
 
 
 class Job:
-    """Something to do in a write transaction, and where the answer goes.
+    """Work to do in a write transaction, and the receiver of its answer.
 
     `deliver` is called on the writer's thread, after the transaction is durable or has failed.
     """
@@ -53,7 +53,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        """How much this adds to a group."""
+        """The bytes that this adds to a group."""
         return GROUP_BYTES if self.prepared is None else self.prepared.size
 
 
@@ -116,7 +116,7 @@ class Writer:
     def try_now(self, jobs: Sequence[Job]) -> bool:
         """Run jobs on this thread if nobody else is writing; False to leave them to the thread.
 
-        Never waits: not for another thread, not for another process. Whatever fails here is undone
+        Never waits: not for another thread, not for another process. A job that fails here is undone
         and left to the thread too, which finds out whose fault it is.
         """
         if self._closed or self._left or not self._jobs.empty() or not self.lock.acquire(blocking=False):
@@ -134,7 +134,7 @@ class Writer:
         return True
 
     def run_alone(self, work: Callable[[], None], wait_s: float) -> None:
-        """Do something on this thread while nobody writes here; Busy when somebody does for too long."""
+        """Run work on this thread while nobody writes here; Busy when somebody does for too long."""
         if not self.lock.acquire(timeout=wait_s):
             raise Busy(f"{self.path} was being written for more than {wait_s:g} s")
         try:
@@ -147,7 +147,7 @@ class Writer:
             self.lock.release()
 
     def close(self) -> None:
-        """Finish what is queued, checkpoint, and release the file; raises what failed on the way."""
+        """Finish queued jobs, checkpoint, and release the file; raises what failed meanwhile."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -157,18 +157,18 @@ class Writer:
             raise failure
 
     def locks(self) -> list[threading.Lock]:
-        """What to hold so that nothing here is inside SQLite, in the order to take it."""
+        """Return the locks that keep every thread out of SQLite, in the order to take them."""
         return [self._checkpointer.lock, self.lock]
 
     def connections(self) -> list[apsw.Connection]:
-        """Every connection that is open here."""
+        """Return every connection that is open here."""
         others = self._checkpointer.connection
         return [self.connection] if others is None else [self.connection, others]
 
     # -- the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Serve until the end. Nothing dies here unheard: `close` raises it."""
+        """Serve until the end. No error is lost: `close` raises it."""
         for work in (self._serve, self._finish):
             try:
                 work()
@@ -187,7 +187,7 @@ class Writer:
                 _deliver(group)
 
     def _take(self) -> bool:
-        """Take over what was handed in, and wait for it when there is nothing to do; True at the end."""
+        """Take the submitted jobs, waiting for some when there are none; True at the end."""
         wait = not self._left
         while True:
             try:
@@ -200,7 +200,7 @@ class Writer:
             wait = False
 
     def _next_group(self) -> list[Job]:
-        """The oldest that wait, up to the size of a group."""
+        """Return the oldest waiting jobs, up to the size of a group."""
         group: list[Job] = []
         size = 0
         while self._left and len(group) < GROUP_COMMITS and size < GROUP_BYTES:
@@ -274,9 +274,9 @@ class Writer:
     # -- the end --------------------------------------------------------------------------
 
     def scrub(self) -> bool:
-        """Write the file anew, without the free space that still holds what was forgotten.
+        """Write the file anew, without the free space that still holds forgotten bytes.
 
-        Zeroing what is deleted is not enough: SQLite leaves old copies of rows in the gaps of pages
+        Zeroing deleted rows is not enough: SQLite leaves old copies of rows in the gaps of pages
         that it rearranged earlier.
         """
         with self.lock:
@@ -336,7 +336,7 @@ def _closing_error(error: BaseException, path: str) -> BaseException:
 
 
 def _deliver(group: Sequence[Job]) -> None:
-    """Give answers, one call for each receiver: waking a loop is what costs."""
+    """Deliver answers, one call for each receiver: waking a loop is expensive."""
     by_receiver: dict[int, list[Job]] = {}
     for job in group:
         by_receiver.setdefault(id(job.deliver), []).append(job)
