@@ -98,7 +98,7 @@ def test_a_place_said_higher_beats_the_other_way_of_saying_it(house: House) -> N
 
 
 def test_both_in_one_place(house: House) -> None:
-    with pytest.raises(InputError, match="two places"):
+    with pytest.raises(InputError, match="cannot be combined"):
         house.load(url="memory:", constellation="a")
     settings = house.load(DGENT_URL="memory:", DGENT_CONSTELLATION="a")
     assert (settings.url, settings.constellation, len(settings.warnings)) == ("memory:", None, 1)

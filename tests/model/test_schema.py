@@ -109,7 +109,7 @@ def test_good_names(name: str) -> None:
         ({"migrations": [dict]}, "must map versions"),
         ({"downgrades": {1: dict}}, r"downgrades \[1\]"),
         ({"indexes": "action"}, "tuple of paths"),
-        ({"indexes": ("nothing",)}, "starts at no field of Mark.*action, author"),
+        ({"indexes": ("nothing",)}, "does not start at a field of Mark.*action, author"),
         ({"indexes": ("action..x",)}, "index 'action..x'"),
         ({"indexes": (5,)}, "index 5"),
         ({"indexes": ("action", "action")}, "there twice"),

@@ -188,7 +188,7 @@ def places(environment: Mapping[str, str] | None = None) -> Places:
             return Path(chosen) / "dgent"
         home = _home(environment)
         if home is None:
-            raise ConfigError("there is no home folder", hint=f"set HOME or {variable} to an absolute path")
+            raise ConfigError("no home folder is set", hint=f"set HOME or {variable} to an absolute path")
         return home.joinpath(*usual) / "dgent"
 
     return Places(
@@ -267,7 +267,7 @@ def _read_key(path: Path) -> bytes | None:
     try:
         found = os.fstat(handle)
         if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o077):
-            raise ConfigError(f"{path} is not yours alone")
+            raise ConfigError(f"{path} belongs to another user, or other users may read it")
         key = os.read(handle, KEY_BYTES)
     finally:
         os.close(handle)
@@ -387,8 +387,8 @@ def load(
     user = here / given if given is not None else where.config / "config.toml"
     if given is not None and not os.path.lexists(user):
         if config is not None:
-            raise ConfigError(f"{user} is not there", hint="name a settings file that exists")
-        search.problems.append(f"DGENT_CONFIG names {user}, which is not there; no user settings are used")
+            raise ConfigError(f"{user} does not exist", hint="name a settings file that exists")
+        search.problems.append(f"DGENT_CONFIG names {user}, which does not exist; no user settings are used")
     search.take_file(user, "user", user.parent)
     settings = Settings(search, where, project, user)
     if settings.strict and settings.warnings:
@@ -447,7 +447,7 @@ class _Search:
                 raise InputError(f"{name} {fault}", field=name)
             self._keep(name, value, "argument")
         if "url" in self.found and "constellation" in self.found:
-            raise InputError("a url and a constellation are two places", hint="give one of them", field="url")
+            raise InputError("url and constellation cannot be combined", hint="give one of them", field="url")
 
     def take_environment(self) -> None:
         decided = self._decided()

@@ -145,7 +145,7 @@ class Datum(Blank):
         if found is None:
             found = codec.decode(self._raw or b"{}")
             if type(found) is not dict:
-                raise Corrupt(f"the data of {self.id!r} is no map")
+                raise Corrupt(f"the data of {self.id!r} is not a map")
             _set(self, "_data", found)
         return found
 

@@ -114,12 +114,12 @@ class Schema(Generic[T]):
             if parts[0] not in self.shape.fields:
                 known = ", ".join(self.shape.fields)
                 raise SchemaError(
-                    f"{self.name}: the index {index!r} starts at no field of {self.shape.label}",
+                    f"{self.name}: the index {index!r} does not start at a field of {self.shape.label}",
                     hint=f"its fields are {known}",
                     field="indexes",
                 )
             if (text := path.text(parts)) in seen:
-                raise SchemaError(f"{self.name}: the index {index!r} is there twice", field="indexes")
+                raise SchemaError(f"{self.name}: the index {index!r} is declared twice", field="indexes")
             seen[text] = None
         return tuple(seen)
 
@@ -252,7 +252,7 @@ def _check_name(name: object) -> None:
         raise SchemaError(error.message, field="name") from None
     if not _NAME.fullmatch(text):
         raise SchemaError(
-            f"{text!r} is no name for a schema",
+            f"{text!r} is not a valid name for a schema",
             hint="use letters, digits, _ and -, in parts joined by dots, as in witness.mark",
             field="name",
         )

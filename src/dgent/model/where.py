@@ -129,7 +129,7 @@ class Reader:
             elif name == "$not":
                 parts.append(Negated(_one(self.where(operand, depth + 1))))
             elif _is_operator(name):
-                raise refusal("where", f"has {name}, which is none of $and, $or, $not")
+                raise refusal("where", f"has {name}; at this place it must be $and, $or or $not")
             else:
                 parts += self.at(path_of("where", name), operand, depth)
         return parts

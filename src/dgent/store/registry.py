@@ -67,7 +67,7 @@ def _postgres(rest: str, options: dict[str, Any]) -> Backend:
 def _jsonl(rest: str, options: dict[str, Any]) -> Backend:
     path, _, query = rest.partition("?")
     if not path.strip("/"):
-        raise InputError(f"jsonl:{path} names no folder of its own", hint="write jsonl:path/to/folder")
+        raise InputError(f"jsonl:{path} does not name a folder", hint="write jsonl:path/to/folder")
     options.update(_settings(query))
     if options.pop("durability", None) == "relaxed":
         options.setdefault("sync", "batch")

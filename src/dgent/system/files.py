@@ -177,7 +177,7 @@ def disk_errors(place: str) -> Iterator[None]:
 def _our(error: OSError, place: str) -> DgentError:
     text = f"{place}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull(f"there is no room left for {place}")
+        return StorageFull(f"no space left for {place}")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR):
         return NoBackendAvailable(text, hint="does the folder exist, and may you read and write there?")
     if error.errno in (errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE):

@@ -59,10 +59,10 @@ def backend_at(
     else:
         urls = list(url)
     if not urls:
-        raise InputError("there is no place in the list", field="url")
+        raise InputError("the list of places is empty", field="url")
     if not degrade:
         if outbox is not None:
-            raise InputError("an outbox is for a store that may be away", hint="pass degrade=True")
+            raise InputError("an outbox needs a store that may be unavailable", hint="pass degrade=True")
         return backend_for(urls[0], **options), tuple(mask(each) for each in urls[1:])
     return _degradable(urls, degrade, outbox, options), ()
 

@@ -63,7 +63,7 @@ class Contracts:
         if owner is not None and owner.name != schema.name:
             raise SchemaError(
                 f"{schema.contract.__name__} is the contract of {owner.name!r} already",
-                hint="give each schema a contract class of its own",
+                hint="give each schema its own contract class",
             )
         if known is not None:
             self._by_type.pop(made_by(known.contract), None)

@@ -63,7 +63,7 @@ class Focus(Generic[A]):
         if found is None and partial:
             return await self._load()
         if found is None:
-            raise NotFound(f"there is no record {self.id!r} to focus on", id=self.id)
+            raise NotFound(f"no record {self.id!r} to focus on", id=self.id)
         return found
 
 

@@ -66,7 +66,7 @@ class Principal(msgspec.Struct, frozen=True):
         ids_.check_name(self.name, "principal")
         if self.trust not in TRUSTS:
             known = ", ".join(TRUSTS)
-            raise InputError(f"{self.trust!r} is not a trust", hint=f"use one of {known}", field="trust")
+            raise InputError(f"{self.trust!r} is not a valid trust", hint=f"use one of {known}", field="trust")
 
 
 class Scope(Protocol):

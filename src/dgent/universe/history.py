@@ -135,7 +135,7 @@ def rule(keep: int | timedelta | datetime | Keep) -> Keep:
             f"keep is a number of versions, a timedelta, a datetime or a Keep, not {keep!r}", field="keep"
         )
     if keep.versions is None and keep.after is None:
-        raise InputError("keep says neither how many versions nor how old", field="keep")
+        raise InputError("keep must name a number of versions or an age", field="keep")
     if keep.versions is not None and (type(keep.versions) is not int or keep.versions < 0):
         raise InputError(f"keep must be 0 versions or more, not {keep.versions!r}", field="keep")
     if keep.after is not None:

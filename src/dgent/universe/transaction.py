@@ -114,7 +114,7 @@ class Transaction:
     async def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
         """Store a new typed value when the transaction commits."""
         if "key" in fields:
-            raise InputError("a part of a transaction has no idempotency key", hint="use u.commit with a key")
+            raise InputError("an op inside a transaction cannot have an idempotency key", hint="use u.commit with a key")
         datum, settled = write.new_datum(self._contracts, value, **fields)
         datum = self._buffer_put(Put(datum, 0, None, True))
         return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
@@ -216,7 +216,7 @@ class Transaction:
     async def _select(self, query: Query) -> list[Datum]:
         self._check_open()
         if query.cursor is not None:
-            raise QueryError("a transaction reads no cursors", hint="use a larger limit", field="cursor")
+            raise QueryError("a query in a transaction cannot have a cursor", hint="use a larger limit", field="cursor")
         self._contracts.check(query)
         await self._advance()
         # Enough rows that the page stays full when this transaction's own ids are taken out, and no

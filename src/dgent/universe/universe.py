@@ -178,7 +178,7 @@ class Universe:
         if found.details.get("degraded") and not (partial or self._partial):
             raise Unavailable(
                 f"the schemas are known only in {found.place}, which cannot be reached",
-                hint="pass partial=True for what is at hand, or try again when it is back",
+                hint="pass partial=True to read the local copy, or try again when it is back",
                 degraded=True,
             )
         return list(found.schemas)

@@ -47,7 +47,7 @@ class Compiler:
         made = get_origin(contract) or contract
         if not isinstance(made, type) or not dataclasses.is_dataclass(made):
             raise SchemaError(
-                f"{contract!r} is no frozen dataclass", hint="a contract is a @dataclass(frozen=True)"
+                f"{contract!r} is not a frozen dataclass", hint="a contract is a @dataclass(frozen=True)"
             )
         root = self._record(contract, made.__name__)
         for record in self.records.values():

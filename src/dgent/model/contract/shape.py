@@ -78,7 +78,7 @@ class Shape(Generic[T]):
                 pass  # read again below, to name everything that is wrong
         data = codec.decode(raw)
         if type(data) is not dict:
-            raise Corrupt("the data is no map")
+            raise Corrupt("the data is not a map")
         return self._decode(data)
 
     def encode(self, value: T) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Shape(Generic[T]):
     def settle(self, value: T) -> tuple[dict[str, Any], T]:
         """Return the storable data of a value, and the value as everyone will read it back."""
         if not isinstance(value, self._root.made):
-            raise InputError(f"a {type(value).__name__} is no {self.label}", contract=self.label)
+            raise InputError(f"expected a {self.label}, got a {type(value).__name__}", contract=self.label)
         flat = self._settle_flat(value)
         if flat is not None:
             return flat, value

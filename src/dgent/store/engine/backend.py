@@ -50,7 +50,7 @@ def reverted(reading: Reading, seq: int) -> list[Reverted]:
     read.check_floor(reading, max(seq - 1, 0))
     logged = reading.logged(seq)
     if logged is None:
-        raise NotFound(f"there is no commit {seq}", seq=seq)
+        raise NotFound(f"no commit {seq}", seq=seq)
     if any(code & ~QUIET == FORGET for code, _, _ in logged.ops):
         raise Unsupported(f"commit {seq} forgot records for good", hint=f"it is of kind {KINDS[logged.kind]}")
     found = []
@@ -64,7 +64,7 @@ def reverted(reading: Reading, seq: int) -> list[Reverted]:
         if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
             if code & QUIET and _keeps_none(reading, head):
                 continue  # a sign of life: what it was is of no use to anybody
-            raise HistoryGone(f"{head.id!r} before commit {seq} is no longer kept", id=head.id, seq=seq)
+            raise HistoryGone(f"{head.id!r} before commit {seq} was pruned", id=head.id, seq=seq)
         datum = datum_of(before, reading.name) if before is not None and before.live else None
         if datum is not None and datum.problem is not None:
             raise Corrupt(datum.problem, id=head.id, seq=seq)

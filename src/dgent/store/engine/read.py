@@ -123,7 +123,7 @@ def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
     rev, seq, _ = spans[0] if spans else (head.rev, head.seq, head.at)
     if rev > 1 and not _was_forgotten(reading, head.id, rev):
         raise HistoryGone(
-            f"the version of {head.id!r} at commit {as_of} is no longer kept",
+            f"the version of {head.id!r} at commit {as_of} was pruned",
             hint=f"the oldest kept one is of commit {seq}",
             id=head.id,
             first_seq=seq,

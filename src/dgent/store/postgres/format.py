@@ -205,7 +205,7 @@ def checked_name(name: object) -> str:
     """Return the name of a universe: a Postgres schema, so it must be short and plain."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise InputError(
-            f"{name!r} is no name for a universe",
+            f"{name!r} is not a valid name for a universe",
             hint=f"a to z, 0 to 9 and _, starting with a letter, at most {MAX_NAME}",
             field="universe",
         )
@@ -297,7 +297,7 @@ async def _migrate(connection: Any, name: str, found: int) -> None:
     quoted = f'"{checked_name(name)}"'
     for step in range(found, FORMAT):
         if step not in STEPS:
-            raise Corrupt(f"the universe {name!r} has format {found}, which no step leads on from")
+            raise Corrupt(f"the universe {name!r} has format {found}, which this dgent cannot migrate")
         await connection.execute(STEPS[step].replace("{u}", quoted))
     await connection.execute(f"UPDATE {quoted}.meta SET number = $1 WHERE name = 'format'", FORMAT)
 

@@ -170,7 +170,7 @@ class PostgresUpkeep:
                 Finding("problem", "records", f"{damaged:,} records are damaged", "restore a backup")
             )
         if strays:
-            message = f"{strays:,} records stand wrongly in the indexes"
+            message = f"{strays:,} records have wrong index entries"
             found.append(
                 Finding("problem", "entries", message, "" if fix else "run it again with fix", True, fix)
             )

@@ -131,7 +131,7 @@ def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 
         who = f"process {pid}" if pid else "another process"
         return Busy(f"{place} was locked by {who} for more than {WAIT_S:.0f} s", pid=pid)
     if isinstance(error, apsw.FullError):
-        return StorageFull(f"there is no room left for {place}")
+        return StorageFull(f"no space left for {place}")
     if isinstance(error, apsw.CantOpenError | apsw.PermissionsError | apsw.AuthError):
         return NoBackendAvailable(
             f"cannot open {text}", hint="does the folder exist, and may you write there?"
@@ -143,7 +143,7 @@ def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 
     if isinstance(error, apsw.IOError):
         # A quota that is used up, and no room for the index of the log, are not called "full" by SQLite.
         if getattr(error, "extendedresult", 0) in _WRITES and (number in _FULL or files.is_full(place)):
-            return StorageFull(f"there is no room left for {place}")
+            return StorageFull(f"no space left for {place}")
         reason = f"{error}, {os.strerror(number)}" if number else str(error)
         return Unavailable(f"the disk failed: {place}: {reason}")
     if isinstance(error, apsw.ConnectionClosedError | apsw.ForkingViolationError):

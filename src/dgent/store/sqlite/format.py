@@ -122,7 +122,7 @@ def prepare(connection: apsw.Connection, place: str) -> None:
         else:
             for step in range(number, FORMAT):
                 if step not in STEPS:
-                    raise Corrupt(f"{place} has storage format {number}, which no step leads on from")
+                    raise Corrupt(f"{place} has storage format {number}, which this dgent cannot migrate")
                 connection.execute(STEPS[step])
         connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))
         connection.execute("COMMIT")

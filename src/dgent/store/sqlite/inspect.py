@@ -152,9 +152,9 @@ def _log(backend: SQLiteBackend) -> Seen:
     async def fold() -> str | None:
         shared = backend._opened()
         folded = await in_thread(lambda _: shared.writer.truncate())
-        return "folded into the file" if folded else None
+        return "checkpointed into the file" if folded else None
 
-    hint = "a reader that never ends keeps it from being folded"
+    hint = "a reader that never ends keeps it from being checkpointed"
     return [(Finding("warning", "log", f"the log has {size:,} bytes", hint), fold)]
 
 
@@ -275,4 +275,4 @@ def _leftovers(path: str) -> Seen:
     names = set(os.listdir(folder))
     logs = [n for n in sorted(names) if n.endswith("-wal") and n.removesuffix("-wal") not in names]
     hint = "put the store back beside it, or remove it"
-    return [(Finding("warning", "leftovers", f"{name} is the log of no store", hint), None) for name in logs]
+    return [(Finding("warning", "leftovers", f"{name} is a log without a store", hint), None) for name in logs]

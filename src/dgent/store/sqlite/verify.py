@@ -314,7 +314,7 @@ def _lost(commits: list[int], traced: int) -> list[Finding]:
         message = f"{len(commits):,} records of commits {named} are missing"
         found.append(Finding("problem", "missing", message, hint))
     if traced:
-        message = f"{traced:,} records that stand in an index are missing"
+        message = f"{traced:,} records with index entries are missing"
         found.append(Finding("problem", "missing", message, hint))
     return found
 
