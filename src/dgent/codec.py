@@ -41,7 +41,7 @@ def plain(value: Any, enc_hook: Any = None) -> Any:
 def _walk(value: Any, depth: int, enc_hook: Any) -> Any:
     kind = type(value)
     if kind is str:
-        return value if value.isascii() else _checked(value)
+        return value if value.isascii() else _check_text(value)
     if kind is bool or value is None:
         return value
     if kind is int:
@@ -72,7 +72,7 @@ def _walk_dict(value: dict[Any, Any], depth: int, enc_hook: Any) -> dict[str, An
             continue
         try:
             if not key.isascii():
-                _checked(key)
+                _check_text(key)
             out[key] = _walk(item, depth + 1, enc_hook)
         except _Bad as bad:
             bad.path.append(key)
@@ -115,7 +115,7 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
     return _walk(simple, depth, enc_hook)
 
 
-def _checked(text: str) -> str:
+def _check_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -60,7 +60,7 @@ class Contracted(Steps):
         known = datum.schema == "note" and (datum.schema_version == self.known or data is not datum.data)
         return self._lookup.see(data) if known else data
 
-    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+    def upgrade(self, datum: Datum) -> Mapping[str, Any] | None:
         data = super().shape(datum)
         return None if data is datum.data else data
 
@@ -130,7 +130,7 @@ expects = st.sampled_from([None, None, None, 0, 1, 2, 3, LIVE])
 
 def _put(datum: Datum, expect: Expect, known: int | None) -> Put:
     """A put by a program that knows a version of `note`, which may be another one than the index's."""
-    data = None if known is None else Steps(known).upgraded(datum)
+    data = None if known is None else Steps(known).upgrade(datum)
     return Put(datum, expect, None if data is None else Shaped(known or 0, dict(data)))
 
 

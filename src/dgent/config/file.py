@@ -58,7 +58,7 @@ def read(path: Path) -> str:
         raise ConfigError(f"{path}, line {line}: not UTF-8 text") from None
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
+def _parse_toml(path: Path, text: str) -> dict[str, Any]:
     """Return a TOML text as a table; ConfigError names the file, the line and the reason."""
     import re
     import tomllib
@@ -83,7 +83,7 @@ def check_inside(path: Path, folder: Path) -> None:
 def table(path: Path) -> dict[str, Any]:
     """Return the table of a TOML file."""
     text = read(path)
-    return _parsed(path, text) if text.strip() else {}
+    return _parse_toml(path, text) if text.strip() else {}
 
 
 def agents(path: Path) -> dict[str, Any]:
@@ -117,17 +117,17 @@ def change(path: Path, name: str, entry: str | bool | None, project: Path | None
         check_inside(path, project)
         if isinstance(entry, str):
             try:
-                expanded(entry, None)
+                expand_variables(entry, None)
             except ValueError as fault:
                 raise InputError(f"{name} {fault}", field=name) from None
     path = Path(os.path.realpath(path))  # a link stays a link
     old = read(path)
-    table = _parsed(path, old)
+    table = _parse_toml(path, old)
     if table.get(name) == entry and (name in table) == (entry is not None):
         return
-    new = _changed(old, name, None if entry is None else _literal(entry))
+    new = _set_key(old, name, None if entry is None else _literal(entry))
     try:
-        after = _parsed(path, new)
+        after = _parse_toml(path, new)
     except ConfigError:
         after = {}
     # As text, because a value that is no number is not equal to itself.
@@ -168,7 +168,7 @@ def _statements(text: str) -> Iterator[tuple[int, int, str]]:
         at = end
 
 
-def _changed(text: str, name: str, literal: str | None) -> str:
+def _set_key(text: str, name: str, literal: str | None) -> str:
     """Return the text with one key set, or removed; a new key is added above the first table."""
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix("\ufeff")
@@ -225,7 +225,7 @@ def _replace(path: Path, text: str) -> None:
 # -- values as a file has them ------------------------------------------------------------
 
 
-def expanded(text: str, env: Mapping[str, str] | None) -> tuple[str, bool]:
+def expand_variables(text: str, env: Mapping[str, str] | None) -> tuple[str, bool]:
     """Return a text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set.
 
     Without an environment, for a file that may come from anybody, every variable is a ValueError.
@@ -252,7 +252,7 @@ def expanded(text: str, env: Mapping[str, str] | None) -> tuple[str, bool]:
     return re.sub(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?", value, text), used
 
 
-def placed(url: str, base: Path, *, inside: bool) -> str:
+def resolve_url(url: str, base: Path, *, inside: bool) -> str:
     """Return the URL with a path relative to `base` made absolute; with `inside` it must stay below it."""
     for start in ("sqlite:///", "jsonl:"):
         path = url.removeprefix(start)

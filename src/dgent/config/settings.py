@@ -164,7 +164,7 @@ class Settings:
         """True if a wrong setting is an error."""
         return bool(self.values["strict"].value)
 
-    def listed(self) -> list[Setting]:
+    def list_settings(self) -> list[Setting]:
         """Return every setting as it may be shown: passwords hidden, variables as they were written."""
         return [
             each._replace(value=mask(self._shown.get(each.name, each.value))) if each.secret else each
@@ -172,7 +172,7 @@ class Settings:
         ]
 
     def __repr__(self) -> str:
-        return f"<Settings {', '.join(f'{each.name}={each.value!r}' for each in self.listed())}>"
+        return f"<Settings {', '.join(f'{each.name}={each.value!r}' for each in self.list_settings())}>"
 
 
 # -- places -------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ class _Search:
             raise InputError("url and constellation cannot be combined", hint="give one of them", field="url")
 
     def take_environment(self) -> None:
-        decided = self._decided()
+        decided = self._find_decided()
         for name, key in KEYS.items():
             variable = f"DGENT_{name.upper()}"
             text = self.env.get(variable, "")
@@ -481,17 +481,17 @@ class _Search:
         except ConfigError as error:
             self.problems.append(f"{error.message}; no setting of this file is used")
             return
-        decided = self._decided()
+        decided = self._find_decided()
         for name, written in table.items():
             if name not in KEYS:
-                self.problems.append(f"unknown key {_quoted(name)} in {path}, {_nearest(name)}")
+                self.problems.append(f"unknown key {_quote(name)} in {path}, {_nearest(name)}")
             elif name not in decided:
                 try:
                     value, from_variable = self._value(name, written, self.env if ours else None)
                     if name == "outbox":
                         value = "sqlite:///" + value.removeprefix("sqlite:///")
                     if name in ("url", "stand_in", "outbox"):
-                        value = file.placed(value, base, inside=not ours)
+                        value = file.resolve_url(value, base, inside=not ours)
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
                     continue
@@ -510,12 +510,12 @@ class _Search:
             if isinstance(agent, dict):
                 self.agents[name] = agent
             else:
-                self.problems.append(f"agent {_quoted(name)} in {path} must be an object; it is not used")
+                self.problems.append(f"agent {_quote(name)} in {path} must be an object; it is not used")
 
     def _value(self, name: str, written: Any, env: Mapping[str, str] | None) -> tuple[Any, bool]:
         value, from_variable = written, False
         if isinstance(written, str):
-            value, from_variable = file.expanded(written, env)
+            value, from_variable = file.expand_variables(written, env)
         fault = _fault(name, value)
         if fault:
             raise ValueError(fault)
@@ -527,7 +527,7 @@ class _Search:
         if written is not None:
             self.shown[name] = written
 
-    def _decided(self) -> set[str]:
+    def _find_decided(self) -> set[str]:
         """Return the keys that higher levels have set: a place there, in either way, decides both keys."""
         both = {"url", "constellation"}
         return self.found.keys() | (both if both & self.found.keys() else set())
@@ -582,7 +582,7 @@ def _flag(text: str) -> bool | None:
     return True if text.lower() in _YES else False if text.lower() in _NO else None
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     name = mask(name)
     return repr(name if len(name) <= 60 else name[:57] + "...")
 
@@ -604,7 +604,7 @@ def write_setting(path: Path, name: str, value: str | None, *, project: Path | N
     be made, nothing changes. `project` is the folder of the project whose file it is.
     """
     if name not in KEYS:
-        raise InputError(f"unknown key {_quoted(name)}, {_nearest(name)}", field=name)
+        raise InputError(f"unknown key {_quote(name)}, {_nearest(name)}", field=name)
     entry: Any = value
     if value is not None:
         entry = _flag(value) if KEYS[name].type is bool else value

@@ -151,7 +151,7 @@ def _merge_lease(base: Datum | None, left: Datum | None, right: Datum | None) ->
 
 def _settle(settlement: Settlement) -> None:
     """Drop links that two copies made useless, and work out anew which crumbs wait and which are ready."""
-    touched = settlement.touched
+    touched = settlement.touched_ids
     crumbs, links = touched.get(CRUMB.name, set()), touched.get(LINK.name, set())
     ranked = touched.get(CATEGORY.name) or touched.get(PROPERTY.name)
     if not crumbs and not links and not ranked and TRAIL.name not in touched:

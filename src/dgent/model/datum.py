@@ -187,7 +187,7 @@ class Datum(Blank):
     @classmethod
     def create(cls, data: Mapping[str, Any] | None = None, **fields: Any) -> Datum:
         """Return a checked datum; raises InputError naming the field that cannot be stored."""
-        return cls(data=dict(data or {}), **fields).checked()
+        return cls(data=dict(data or {}), **fields).check()
 
     def replace(self, **changes: Any) -> Datum:
         """Return a copy with some fields changed."""
@@ -217,7 +217,7 @@ class Datum(Blank):
         """Return a new datum that this one caused."""
         return Datum.create(data, parent_id=self.id, **fields)
 
-    def checked(self, plain: bool = False) -> Datum:
+    def check(self, plain: bool = False) -> Datum:
         """Return this datum in storable form, or raise an InputError that names the wrong field.
 
         `plain` says that data and tags were checked before and need no second look.
@@ -258,6 +258,6 @@ class Datum(Blank):
         return inexact
 
 
-def tagged(tags: Iterable[str] | None) -> frozenset[str]:
+def make_tags(tags: Iterable[str] | None) -> frozenset[str]:
     """Return tags as a set, from any iterable that a caller gave."""
     return frozenset() if tags is None else ids.check_tags(tags)

@@ -52,7 +52,7 @@ def traversal_laws(traversal: Traversal[S, A], s: S, f: Callable[[A], A], g: Cal
     """Return the laws a traversal breaks for this value and two pure changes of its parts."""
     get_all, modify = traversal.get_all, traversal.modify
 
-    def touched() -> list[A]:
+    def visit_parts() -> list[A]:
         seen: list[A] = []
 
         def record(a: A) -> A:
@@ -66,7 +66,7 @@ def traversal_laws(traversal: Traversal[S, A], s: S, f: Callable[[A], A], g: Cal
         s,
         ("Identity", lambda: modify(s, lambda a: a), lambda: s),
         ("Fusion", lambda: modify(modify(s, f), g), lambda: modify(s, lambda a: g(f(a)))),
-        ("Once", touched, lambda: get_all(s)),
+        ("Once", visit_parts, lambda: get_all(s)),
         ("GetModified", lambda: get_all(modify(s, f)), lambda: [f(a) for a in get_all(s)]),
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dgent import codec
 from dgent.errors import InputError
-from dgent.model.contract.scalar import aligned
+from dgent.model.contract.scalar import align
 from dgent.model.path import MISSING
 
 CUT = 120
@@ -79,7 +79,7 @@ def same(a: Any, b: Any) -> bool:
     if kind is not other:
         if kind in _NUMBERS and other in _NUMBERS:
             return bool(a == b)
-        pair = aligned(a, b)
+        pair = align(a, b)
         return pair is not None and bool(pair[0] == pair[1])
     if kind is list:
         return len(a) == len(b) and all(map(same, a, b))

@@ -31,11 +31,11 @@ MISSING: Final = Missing.MISSING
 def parse(path: str | Sequence[str]) -> Path:
     """Return the segments of a dotted path, tuple or list; QueryError names a segment that is not valid."""
     # An index reads the same few paths for every record; remembering them saves most of the cost.
-    return _parsed(path) if type(path) is str else _parse(path)
+    return _parse_cached(path) if type(path) is str else _parse(path)
 
 
 @lru_cache(1024)
-def _parsed(path: str) -> Path:
+def _parse_cached(path: str) -> Path:
     return _parse(path)
 
 
@@ -87,7 +87,7 @@ def every(data: Any, path: Path) -> Iterator[Any]:
 
 
 @lru_cache(1024)
-def listed(index: str) -> Path | None:
+def list_path(index: str) -> Path | None:
     """Return the path of the list that an index of its items is on (`a` for `a.*`); None for any other."""
     parsed = parse(index)
     return parsed[:-1] if parsed[-1] == EACH and len(parsed) > 1 else None

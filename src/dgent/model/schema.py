@@ -167,7 +167,7 @@ class Schema(Generic[T]):
                 step=f"{from_version} -> {from_version + 1}",
                 reason=f"no steps below version {self.oldest}",
             )
-        out = self._copied(data, from_version)
+        out = self._copy(data, from_version)
         for version in range(from_version, self.version):
             out = self._run(self.migrations[version], out, version, version + 1)
         return out
@@ -181,31 +181,31 @@ class Schema(Generic[T]):
                 stored=from_version,
                 version=self.version,
             )
-        out = self._copied(data, from_version)
+        out = self._copy(data, from_version)
         for version in range(from_version, self.version, -1):
             out = self._run(self.downgrades[version], out, version, version - 1)
         return out
 
-    def _copied(self, data: Mapping[str, Any], version: int) -> dict[str, Any]:
+    def _copy(self, data: Mapping[str, Any], version: int) -> dict[str, Any]:
         try:
             return _plain(data)
         except InputError as error:
-            raise self._failed(f"{version}", f"the stored data: {error}") from error
+            raise self._upgrade_failure(f"{version}", f"the stored data: {error}") from error
 
     def _run(self, step: Step, data: dict[str, Any], start: int, end: int) -> dict[str, Any]:
         name = f"{start} -> {end}"
         try:
             made = step(data)
         except Exception as error:
-            raise self._failed(name, f"{type(error).__name__}: {error}") from error
+            raise self._upgrade_failure(name, f"{type(error).__name__}: {error}") from error
         if not isinstance(made, dict):
-            raise self._failed(name, f"it returned a {type(made).__name__}, not a dict")
+            raise self._upgrade_failure(name, f"it returned a {type(made).__name__}, not a dict")
         try:
             return _plain(made)
         except InputError as error:
-            raise self._failed(name, f"it returned data that cannot be stored: {error}") from error
+            raise self._upgrade_failure(name, f"it returned data that cannot be stored: {error}") from error
 
-    def _failed(self, step: str, reason: str) -> UpgradeFailed:
+    def _upgrade_failure(self, step: str, reason: str) -> UpgradeFailed:
         return UpgradeFailed(f"{self.name} {step}: {reason}", schema=self.name, step=step, reason=reason)
 
     def decode(self, data: dict[str, Any]) -> T:
@@ -237,7 +237,7 @@ class Schema(Generic[T]):
     @staticmethod
     def derive_step(old: type[Any], new: type[Any]) -> Step:
         """Return a migration that only adds the fields with defaults that `new` has and `old` lacks."""
-        return _derived(Shape(old), Shape(new))
+        return _derive_step(Shape(old), Shape(new))
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _check_version(value: object, field: str) -> None:
         raise SchemaError(f"{field} must be a whole number from 1, not {value!r}", field=field)
 
 
-def _derived(old: Shape[Any], new: Shape[Any]) -> Step:
+def _derive_step(old: Shape[Any], new: Shape[Any]) -> Step:
     pair = f"{old.label} -> {new.label}"
     hint = "write this step by hand"
     if dropped := [name for name in old.fields if name not in new.fields]:

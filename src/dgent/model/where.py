@@ -12,7 +12,7 @@ import msgspec
 from dgent import codec
 from dgent.errors import InputError, QueryError
 from dgent.model import order
-from dgent.model.contract.scalar import aligned, is_exact
+from dgent.model.contract.scalar import align, is_exact
 from dgent.model.path import MISSING, Path, parse, read, text
 
 MAX_CHOICES = 1000
@@ -121,10 +121,10 @@ class Reader:
         parts: list[Part] = []
         for name, operand in where.items():
             if name == "$and":
-                for each in _listed(name, operand):
+                for each in _check_list(name, operand):
                     parts += self.where(each, depth + 1)
             elif name == "$or":
-                choices = [self.where(each, depth + 1) for each in _listed(name, operand)]
+                choices = [self.where(each, depth + 1) for each in _check_list(name, operand)]
                 parts.append(Either(tuple(map(_one, choices))))
             elif name == "$not":
                 parts.append(Negated(_one(self.where(operand, depth + 1))))
@@ -145,13 +145,13 @@ class Reader:
             return [self.condition(path, "$eq", operand)]
         if operators != len(operand):
             raise refusal("where", f"mixes operators and keys at {text(path)}", "compare with a map by $eq")
-        negated, condition = self.negated, self.condition
+        negated, condition = self.negate, self.condition
         return [
             negated(path, value, depth) if op == "$not" else condition(path, op, value)
             for op, value in operand.items()
         ]
 
-    def negated(self, path: Path, operand: Any, depth: int) -> Part:
+    def negate(self, path: Path, operand: Any, depth: int) -> Part:
         """Return the opposite of the operand at one path."""
         _check_depth(depth + 1)
         if not _count_operators(operand):
@@ -191,7 +191,7 @@ def _one(parts: list[Part]) -> Part:
     return parts[0] if len(parts) == 1 else All(tuple(parts))
 
 
-def _listed(name: str, operand: Any) -> Any:
+def _check_list(name: str, operand: Any) -> Any:
     if not isinstance(operand, list | tuple) or not operand:
         raise refusal("where", f"needs a list of at least one map for {name}")
     return operand
@@ -258,14 +258,14 @@ def _in(values: tuple[Any, ...]) -> Check:
     return check
 
 
-def _compared(compare: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
+def _build_comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
     def build(value: Any) -> Check:
         kinds = order.kinds_like(value)
 
         def check(found: Any) -> bool:
             if type(found) in kinds:
                 return compare(found, value)
-            pair = aligned(found, value)
+            pair = align(found, value)
             return pair is not None and compare(*pair)
 
         return check
@@ -283,11 +283,11 @@ def _contains(value: Any) -> Check:
 
 
 def _not(build: Callable[[Any], Check]) -> Callable[[Any], Check]:
-    def negated(value: Any) -> Check:
+    def build_negation(value: Any) -> Check:
         check = build(value)
         return lambda found: not check(found)
 
-    return negated
+    return build_negation
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -299,7 +299,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 _CHECKS: dict[str, Callable[[Any], Check]] = {
     "$eq": _equal,
     "$ne": _not(_equal),
-    **{op: _compared(compare) for op, compare in _COMPARISONS.items()},
+    **{op: _build_comparison(compare) for op, compare in _COMPARISONS.items()},
     "$in": _in,
     "$nin": _not(_in),
     "$exists": lambda value: lambda found: (found is not MISSING) is value,

@@ -319,7 +319,7 @@ class View(Protocol):
         """Return the data to match: upgraded if possible, else as stored; with defaults filled in."""
         ...
 
-    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+    def upgrade(self, datum: Datum) -> Mapping[str, Any] | None:
         """Return data of another version in the caller's, without defaults; None when no steps lead there."""
         ...
 
@@ -341,7 +341,7 @@ class StoredView:
         """Return the stored data."""
         return datum.data
 
-    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+    def upgrade(self, datum: Datum) -> Mapping[str, Any] | None:
         """Return None: nothing can be upgraded."""
         return None
 
@@ -363,7 +363,7 @@ class PartView:
 
     def __init__(self, view: View, gone: bool = False) -> None:
         self.version, self.shape, self.gone = view.version, view.shape, gone
-        self.upgraded, self.lookup = view.upgraded, view.lookup
+        self.upgrade, self.lookup = view.upgrade, view.lookup
 
 
 @runtime_checkable
@@ -432,7 +432,7 @@ class Backend(Protocol):
         """Return the newest seq as soon as it passes `since`, or when time is up."""
         ...
 
-    async def reverted(self, seq: int) -> list[Reverted]:
+    async def states_before(self, seq: int) -> list[Reverted]:
         """Return the state before a commit of each of its records."""
         ...
 

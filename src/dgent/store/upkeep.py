@@ -137,7 +137,7 @@ async def deleted_among(backend: Backend, ids: Sequence[str]) -> dict[str, datet
         for id in ids:
             row = reading.head(id)
             if row is not None and not row.live:
-                logged = reading.logged(row.seq)
+                logged = reading.read_commit(row.seq)
                 if logged is None or logged.kind != undo:
                     found[id] = clock.from_us(row.at)
         return found

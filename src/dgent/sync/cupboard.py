@@ -35,7 +35,7 @@ from dgent.cupboard.tables import crumb, link, metadata, property, stash, table,
 from dgent.errors import Closed, DgentError, InputError
 from dgent.sync.call import Call
 from dgent.sync.home import Home
-from dgent.sync.twin import Twin, dressed, make_twin
+from dgent.sync.twin import Twin, copy_signature, make_twin
 from dgent.sync.universe import Universe
 
 __all__ = [
@@ -81,12 +81,12 @@ class Own(Home):
     async def _attach(self, config: Config) -> None:
         await self._cupboard.attach(config)
         self._closed = False
-        self.opened()
+        self.close_at_exit()
 
     async def _close_store(self) -> None:
         await self._cupboard.detach()
 
-    def _gone(self) -> DgentError:
+    def _closed_error(self) -> DgentError:
         return errors.Detached("the cupboard is not attached")
 
 
@@ -101,7 +101,7 @@ class Attaching:
             cupboard._home = own
             return cupboard
 
-        return dressed(attach, cupboards.Cupboard.attach, "Cupboard.attach", __name__)
+        return copy_signature(attach, cupboards.Cupboard.attach, "Cupboard.attach", __name__)
 
 
 def _init(self: Twin, universe: Any = None) -> None:

@@ -30,7 +30,7 @@ class Stay:
         loop = asyncio.get_running_loop()
         self._entered, self._left = loop.create_future(), loop.create_future()
         self._task = loop.create_task(self._main(), name="dgent-block")
-        self._task.add_done_callback(_seen)
+        self._task.add_done_callback(_retrieve_error)
         await asyncio.wait([self._task, self._entered], return_when=asyncio.FIRST_COMPLETED)
         return self._entered.result() if self._entered.done() else self._task.result()
 
@@ -63,7 +63,7 @@ class Stay:
         return await self._manager.__aexit__(type(error), error, error.__traceback__)
 
 
-def _seen(task: asyncio.Task[Any]) -> None:
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()  # whoever leaves the block is told; nobody may be left to do so
 

@@ -79,11 +79,11 @@ class Home:
 
     def _refuse(self) -> NoReturn:
         self.runner.check()  # closed by the end of the program, perhaps: that is another matter
-        raise self._gone()
+        raise self._closed_error()
 
     # -- the end ----------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def close_at_exit(self) -> None:
         """Have the store closed at the end of the program if nobody does it before."""
         self.runner.residents.add(self)
 
@@ -101,7 +101,7 @@ class Home:
         """Close the universe; called on the loop."""
         self._shut()
         for pump in list(self.pumps):
-            pump.end(self._gone())
+            pump.end(self._closed_error())
         try:
             await self._close_store()
         finally:
@@ -117,6 +117,6 @@ class Home:
             with lock:
                 pass  # a read that had begun is done
 
-    def _gone(self) -> DgentError:
+    def _closed_error(self) -> DgentError:
         """Return the error for a call after the end."""
         return Closed("this universe was closed", hint="call dgent.sync.open again")

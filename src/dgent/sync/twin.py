@@ -84,17 +84,17 @@ def make_twin(
     if Generic in source.__mro__:
         body["__class_getitem__"] = classmethod(types.GenericAlias)
     for name, member in _members(source).items():
-        made = (instead or {}).get(name) or _made(source, name, member, name in point_reads)
+        made = (instead or {}).get(name) or _make_member(source, name, member, name in point_reads)
         twin_name = _DUNDERS.get(name, name)
         if inspect.isfunction(made):
-            made = dressed(made, member, f"{source.__name__}.{twin_name}", module)
+            made = copy_signature(made, member, f"{source.__name__}.{twin_name}", module)
         body[twin_name] = made
     bases = tuple(_TWINS[base] for base in source.__bases__ if base in _TWINS)
     _TWINS[source] = twin = type(source.__name__, bases or (Twin,), body)
     return twin
 
 
-def dressed(method: Function, like: Function, qualname: str, module: str = MODULE) -> Function:
+def copy_signature(method: Function, like: Function, qualname: str, module: str = MODULE) -> Function:
     """Return a method with the documentation and the parameters of the async one."""
     functools.update_wrapper(method, like)
     method.__doc__ = like.__doc__ and wording.blocking(like.__doc__)
@@ -114,7 +114,7 @@ def _members(source: type) -> dict[str, Any]:
     return {name: member for name, member in found.items() if name in _DUNDERS or not name.startswith("_")}
 
 
-def _made(source: type, name: str, member: Any, point_read: bool) -> Any:
+def _make_member(source: type, name: str, member: Any, point_read: bool) -> Any:
     if name == "__init__":
         return _constructor(source)
     if isinstance(member, property):
@@ -152,10 +152,10 @@ def _unwrap(value: Any) -> Any:
 
 
 def _as_async(function: Function) -> Function:
-    async def made(*args: Any, **kwargs: Any) -> Any:
+    async def call_function(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    return made
+    return call_function
 
 
 def _blocking(function: Function) -> Function:

@@ -31,12 +31,12 @@ class Contract:
     @pytest.fixture
     async def store(self, backend: Factory) -> AsyncIterator[Backend]:
         """Open an empty store."""
-        async with opened(backend) as store:
+        async with open_handle(backend) as store:
             yield store
 
 
 @asynccontextmanager
-async def opened(backend: Factory) -> AsyncIterator[Backend]:
+async def open_handle(backend: Factory) -> AsyncIterator[Backend]:
     """Open one more handle on the test's place, closed at the end."""
     store = await backend()
     await store.open()
@@ -52,7 +52,7 @@ def record(id: str, n: Any = 0, *, day: float = 0, **fields: Any) -> Datum:
     return Datum(id=id, created_at=DAY + timedelta(days=day), **fields)
 
 
-def typed(id: str, n: Any = 0, *, schema: str = "note", version: int = 1, **fields: Any) -> Datum:
+def typed_record(id: str, n: Any = 0, *, schema: str = "note", version: int = 1, **fields: Any) -> Datum:
     """Return a small record of a schema."""
     return record(id, n, schema=schema, schema_version=version, **fields)
 
@@ -80,7 +80,7 @@ async def delete(store: Backend, *ids: str, **fields: Any) -> Numbered:
     return await commit(store, *map(Delete, ids), **fields)
 
 
-async def found(
+async def find_ids(
     store: Backend,
     query: Query | None = None,
     *,
@@ -93,7 +93,7 @@ async def found(
     return [datum.id for datum in page.items]
 
 
-async def paged(store: Backend, query: Query, view: View = STORED) -> list[str]:
+async def find_ids_by_page(store: Backend, query: Query, view: View = STORED) -> list[str]:
     """Return the ids a query gives when it is read page by page."""
     ids: list[str] = []
     while True:
@@ -106,7 +106,7 @@ async def paged(store: Backend, query: Query, view: View = STORED) -> list[str]:
         query = query.replace(cursor=page.cursor)
 
 
-async def refused(code: str, call: Awaitable[object]) -> DgentError:
+async def expect_error(code: str, call: Awaitable[object]) -> DgentError:
     """Return the error of a call that must fail with a code; it has a message and is one of ours."""
     with pytest.raises(DgentError) as caught:
         await call
@@ -116,7 +116,7 @@ async def refused(code: str, call: Awaitable[object]) -> DgentError:
     return error
 
 
-def expected(records: Sequence[Datum], query: Query, view: View = STORED) -> list[str]:
+def expected_ids(records: Sequence[Datum], query: Query, view: View = STORED) -> list[str]:
     """Return the ids a query must give, worked out without an index; `records` in order of first commit."""
     matching = [
         (query.sort_key(datum, shape), datum.created_at, place, datum.id)
@@ -131,12 +131,12 @@ def expected(records: Sequence[Datum], query: Query, view: View = STORED) -> lis
 async def check_queries(store: Backend, records: Sequence[Datum], queries: Iterable[Query]) -> None:
     """Compare the store's results and counts with the expected ones, at once and page by page."""
     for place, query in enumerate(queries):
-        assert await found(store, query) == expected(records, query), query
-        everything = expected(records, query.replace(limit=None, offset=0))
+        assert await find_ids(store, query) == expected_ids(records, query), query
+        everything = expected_ids(records, query.replace(limit=None, offset=0))
         assert await store.count(query, STORED) == len(everything), query
         if everything and place % 3 == 0:
             size = max(1, len(everything) // 3)
-            assert await paged(store, query.replace(limit=size, offset=0)) == everything, query
+            assert await find_ids_by_page(store, query.replace(limit=size, offset=0)) == everything, query
 
 
 async def everything(store: Backend, ids: Iterable[str]) -> dict[str, object]:
@@ -180,10 +180,10 @@ class Steps:
             return datum.data
         return data
 
-    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+    def upgrade(self, datum: Datum) -> Mapping[str, Any] | None:
         """Return the data of another version in the known one; None when that cannot be done."""
-        found = self.shape(datum)
-        return None if found is datum.data else found
+        find_ids = self.shape(datum)
+        return None if find_ids is datum.data else find_ids
 
     def lookup(self, schema: str) -> Lookup | None:
         """Return None: the caller has no contract."""

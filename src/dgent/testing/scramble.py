@@ -25,12 +25,12 @@ def scramble(kernel: Writing) -> ScrambledKernel:
     return ScrambledKernel(kernel)
 
 
-def scrambled(plain: bytes | None) -> bytes | None:
+def scramble_bytes(plain: bytes | None) -> bytes | None:
     """Return bytes as the engine gets them."""
     return None if plain is None else _MARK + plain.translate(_TABLE)
 
 
-def unscrambled(stored: bytes | None) -> bytes | None:
+def unscramble_bytes(stored: bytes | None) -> bytes | None:
     """Return bytes as they were before `scrambled`."""
     if stored is None:
         return None
@@ -101,13 +101,13 @@ class ScrambledKernel:
         self._kernel.bury(_into(row))
 
 
-def _mapped(row: R, change: Callable[[bytes | None], bytes | None]) -> R:
+def _map_row(row: R, change: Callable[[bytes | None], bytes | None]) -> R:
     return row._replace(x=change(row.x), data=change(row.data), content=change(row.content))
 
 
 def _into(row: R) -> R:
-    return _mapped(row, scrambled)
+    return _map_row(row, scramble_bytes)
 
 
 def _out(row: R) -> R:
-    return _mapped(row, unscrambled)
+    return _map_row(row, unscramble_bytes)

@@ -71,7 +71,7 @@ class Contracts:
         self._by_type[made] = schema
         return True
 
-    def named(self, name: str | None) -> Schema[Any] | None:
+    def by_name(self, name: str | None) -> Schema[Any] | None:
         """Return the schema of a name, if it is registered."""
         return None if name is None else self._by_name.get(name)
 
@@ -94,7 +94,7 @@ class Contracts:
         """Return whether a record has an id that is a room's by itself, and is not of the asking room."""
         if room is None or not reserved.may_be_of_room(datum.id):
             return False
-        schema = self.named(datum.schema)
+        schema = self.by_name(datum.schema)
         return (reserved.OWNERS.get(datum.schema or "") if schema is None else schema.owner) != room
 
     def all(self) -> list[Schema[Any]]:
@@ -110,17 +110,17 @@ class Contracts:
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
         """Return the data to match: in this program's version if possible, else as stored."""
-        schema = self.named(datum.schema)
+        schema = self.by_name(datum.schema)
         if schema is None or datum.problem is not None:
             return datum.data
         if datum.schema_version in (None, schema.version):
             return schema.shape.lookup.see(datum.data)
-        found = self.upgraded(datum)
+        found = self.upgrade(datum)
         return datum.data if found is None else schema.shape.lookup.see(found)
 
-    def upgraded(self, datum: Datum) -> dict[str, Any] | None:
+    def upgrade(self, datum: Datum) -> dict[str, Any] | None:
         """Return data of another version in this program's; None when no steps lead there."""
-        schema = self.named(datum.schema)
+        schema = self.by_name(datum.schema)
         if schema is None or datum.problem is not None:
             return None
         try:
@@ -135,24 +135,24 @@ class Contracts:
 
     def check(self, query: Query) -> Query:
         """Return the query; QueryError when it asks for anything that its schema's contract does not have."""
-        schema = self.named(query.schema)
+        schema = self.by_name(query.schema)
         if schema is not None and (query.where is not None or query.order_path is not None):
             schema.shape.lookup.check(query.filter.parts, query.order_path)
         return query
 
-    def indexed(self, datum: Datum) -> Shaped | None:
+    def index_shape(self, datum: Datum) -> Shaped | None:
         """Return the data in this program's version, for an old record that is stored as it is."""
-        schema = self.named(datum.schema)
+        schema = self.by_name(datum.schema)
         if schema is None or not (schema.indexes or schema.ref_paths):
             return None
-        found = self.upgraded(datum)
+        found = self.upgrade(datum)
         return None if found is None else Shaped(schema.version, found)
 
     # -- from records to values -----------------------------------------------------------
 
     def crystal(self, datum: Datum) -> Crystal[Any] | Datum:
         """Return the typed value, or the datum when its schema is unknown or newer; may raise Unreadable."""
-        schema = self.named(datum.schema)
+        schema = self.by_name(datum.schema)
         if schema is None or datum.problem is not None:
             return whole(datum)
         try:
@@ -175,7 +175,7 @@ class Contracts:
         """Apply `lenient` to each; records in this program's version are decoded straight from their rows."""
         if page.rows is None:
             return [self.lenient(datum) for datum in page.items]
-        schema, make = self.named(page.rows.schema), page.rows.datum
+        schema, make = self.by_name(page.rows.schema), page.rows.datum
         quick = None if schema is None else schema.shape.quick
         if schema is None or quick is None:
             return [self.lenient(make(row)) for row in page.rows.rows]
@@ -191,7 +191,7 @@ class Contracts:
             out.append(self.lenient(make(row)))
         return out
 
-    def recalled(self, found: Iterable[Any]) -> Recalled[Any]:
+    def pick_crystals(self, found: Iterable[Any]) -> Recalled[Any]:
         """Return the crystals among some records; warns of the first of each version that is left out."""
         out: Recalled[Any] = Recalled()
         out.problems = []

@@ -84,7 +84,7 @@ async def watch(
         for change in changes:
             assert change.seq is not None, "a commit in the log has a number"
             since = change.seq
-            shown = await _shown(backend, contracts, change, query, admit)
+            shown = await _filter_change(backend, contracts, change, query, admit)
             if shown is not None and shown.items:
                 yield shown
         if not changes:
@@ -104,7 +104,7 @@ async def _watch_degradable(
     listener = backend.notices.listener()
     while True:
         for told in listener.take():
-            shown = await _shown(backend, contracts, told, query, admit)
+            shown = await _filter_change(backend, contracts, told, query, admit)
             if shown is not None and (shown.items or not told.items):
                 yield shown
         if backend.degradation is not None:
@@ -121,7 +121,7 @@ async def _watch_degradable(
             continue
         for change in changes:
             since = change.seq or since
-            shown = await _shown(backend, contracts, change, query, admit)
+            shown = await _filter_change(backend, contracts, change, query, admit)
             if shown is not None and shown.items:
                 yield shown
         if not changes:
@@ -140,7 +140,7 @@ async def _either(*waits: Coroutine[Any, Any, Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _shown(
+async def _filter_change(
     backend: Backend, contracts: Contracts, change: Change, query: Query | None, admit: Admit | None
 ) -> Change | None:
     admitted = change if admit is None else await admit(change)

@@ -66,7 +66,9 @@ class Principal(msgspec.Struct, frozen=True):
         ids_.check_name(self.name, "principal")
         if self.trust not in TRUSTS:
             known = ", ".join(TRUSTS)
-            raise InputError(f"{self.trust!r} is not a valid trust", hint=f"use one of {known}", field="trust")
+            raise InputError(
+                f"{self.trust!r} is not a valid trust", hint=f"use one of {known}", field="trust"
+            )
 
 
 class Scope(Protocol):
@@ -126,7 +128,7 @@ class _Scopes:
         """Return whether a record may be seen, as a query asks."""
         return self.sees(datum.id, datum.schema, datum)
 
-    def shown(self, change: Change) -> Change | None:
+    def filter_change(self, change: Change) -> Change | None:
         """Return a commit without what is hidden; None when nothing is left of it.
 
         Its note speaks of everything that it changed, so it is shown only if all of that may be seen.
@@ -227,7 +229,7 @@ class Gate:
         if query.schema is not None and self._is_open(query.schema):
             return await self.inner.query(query, view, as_of)
         scopes = await self._scopes()
-        page = await self.inner.query(_narrowed(query, scopes), view, as_of)
+        page = await self.inner.query(_narrow(query, scopes), view, as_of)
         now = await self._scopes()
         if now is scopes:
             return page
@@ -239,7 +241,7 @@ class Gate:
         self._check_reads()
         if query.schema is not None and self._is_open(query.schema):
             return await self.inner.count(query, view, as_of)
-        return await self.inner.count(_narrowed(query, await self._scopes()), view, as_of)
+        return await self.inner.count(_narrow(query, await self._scopes()), view, as_of)
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
         """Return the visible records whose declared refs hold this id, newest first."""
@@ -266,12 +268,12 @@ class Gate:
             else:
                 seen = scopes.allow(datum)
             if seen:
-                open_ = commit is not None and scopes.shown(commit) is commit
+                open_ = commit is not None and scopes.filter_change(commit) is commit
                 shown.append(version if open_ else msgspec.structs.replace(version, note=None))
         return shown
 
     def _items(self, scopes: _Scopes, change: Change) -> tuple[Item, ...]:
-        shown = scopes.shown(change)
+        shown = scopes.filter_change(change)
         return () if shown is None else shown.items
 
     async def _commit_of(self, version: Version) -> Change | None:
@@ -296,7 +298,7 @@ class Gate:
                 since = change.seq or since
                 if until is not None and since > until:
                     return found
-                shown = scopes.shown(change)
+                shown = scopes.filter_change(change)
                 found += [] if shown is None else [shown]
             if len(batch) < wanted:
                 break
@@ -304,16 +306,18 @@ class Gate:
 
     async def admit(self, change: Change) -> Change | None:
         """Return a commit from the feed as the principal may see it; None when there is nothing to see."""
-        return (await self._scopes()).shown(change)
+        return (await self._scopes()).filter_change(change)
 
-    async def reverted(self, seq: int) -> list[Reverted]:
+    async def states_before(self, seq: int) -> list[Reverted]:
         """Return the state before a commit of each of its records; refused unless all may be seen."""
-        records = await self.inner.reverted(seq)
+        records = await self.inner.states_before(seq)
         now = await self.inner.get_many([record.id for record in records])
         scopes = await self._scopes()
         kept = [datum for datum in (*now, *(record.before for record in records)) if datum is not None]
         change = await self._change_at(seq)
-        if not all(map(scopes.allow, kept)) or (change is not None and scopes.shown(change) is not change):
+        if not all(map(scopes.allow, kept)) or (
+            change is not None and scopes.filter_change(change) is not change
+        ):
             self._refuse(f"undo commit {seq}: not all that it changed is theirs to see")
         return records
 
@@ -324,7 +328,7 @@ class Gate:
         if self.principal.trust == "untrusted":
             self._refuse("write")
         if self.room is None or self.room != commit.room:
-            ops = [self._judged(op) for op in commit.ops]
+            ops = [self._check_op(op) for op in commit.ops]
             commit = msgspec.structs.replace(commit, ops=ops)
         elif self.room not in self._universe.rules and self.principal.trust == "conversant":
             for op in commit.ops:
@@ -337,7 +341,7 @@ class Gate:
         if not (adds or isinstance(op, Check) or op.id in reserved.MARKS):
             self._refuse(f"change {op.id!r}")
 
-    def _judged(self, op: Op) -> Op:
+    def _check_op(self, op: Op) -> Op:
         if isinstance(op, Check):
             return op
         if reserved.is_own(op.id, op.datum.schema if isinstance(op, Put) else None):
@@ -440,7 +444,7 @@ class Gate:
         return await self.inner.stats()
 
 
-def _narrowed(query: Query, scopes: _Scopes) -> Query:
+def _narrow(query: Query, scopes: _Scopes) -> Query:
     before = query.allow
     if before is None:
         return query.replace(allow=scopes.allow)

@@ -35,7 +35,7 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
         raise InputError(f"only must be a collection of ids, not {type(only).__name__}", field="only")
     wanted = None if only is None else {ids.check_id(id, "only") for id in only}
     for attempt in range(ATTEMPTS):
-        picked = await _picked(universe, seq, wanted)
+        picked = await _pick_records(universe, seq, wanted)
         keeper = await _keeper(universe, picked)
         if keeper is not None:
             done = await keeper.undo(seq, picked, force, False)
@@ -55,7 +55,7 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
 
 async def revertible(universe: Universe, seq: int, wanted: set[str] | None, force: bool) -> list[Reverted]:
     """Return the records that undoing a commit would put back; refused where undo would refuse."""
-    records = await _picked(universe, seq, wanted)
+    records = await _pick_records(universe, seq, wanted)
     keeper = await _keeper(universe, records)
     if keeper is not None:
         await keeper.undo(seq, records, force, True)
@@ -84,14 +84,14 @@ async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
 
 def _owner(universe: Universe, schema: str) -> str:
     """Return the room of a schema; one that was not used here yet is known by the name of its schemas."""
-    known = universe.contracts.named(schema)
+    known = universe.contracts.by_name(schema)
     return schema.partition(".")[0] if known is None else known.owner or ""
 
 
-async def _picked(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:
+async def _pick_records(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:
     if type(seq) is not int or seq < 1:
         raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
-    records = await universe.backend.reverted(seq)
+    records = await universe.backend.states_before(seq)
     if wanted is None:
         return records
     if missing := sorted(wanted - {record.id for record in records}):

@@ -59,7 +59,7 @@ async def resolve(universe: Universe, crystal: Crystal[Any]) -> Resolved:
     """Load everything a crystal refers to in one batch."""
     if not isinstance(crystal, Crystal):
         raise InputError(f"resolve takes a Crystal, not {type(crystal).__name__}")
-    schema = universe.contracts.named(crystal.schema_name)
+    schema = universe.contracts.by_name(crystal.schema_name)
     if schema is None:
         raise InputError(f"the schema {crystal.schema_name!r} is not registered here")
     refs = schema.refs(schema.encode(crystal.value))
@@ -95,11 +95,11 @@ async def associate(universe: Universe, a: Any, b: Any, kind: str, weight: float
         done = await universe.commit([*checks, Put(datum, None, None, True)])
     except VersionConflict as error:
         raise NotFound(f"{error.details['id']!r} does not exist, so it cannot be linked") from None
-    (datum,) = await write.stored(universe.backend, (datum,), done.written[-1:], done.repeated)
+    (datum,) = await write.apply_written(universe.backend, (datum,), done.written[-1:], done.repeated)
     return Crystal(datum, value, ASSOCIATION.name, ASSOCIATION.version)
 
 
-async def associated(universe: Universe, id: Any, kind: str | None) -> list[Crystal[Association]]:
+async def list_associations(universe: Universe, id: Any, kind: str | None) -> list[Crystal[Association]]:
     """Return the links of a record at either end, heaviest first."""
     wanted = ids.check_id(write.id_of(id))
     universe.register(ASSOCIATION)

@@ -114,7 +114,9 @@ class Transaction:
     async def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
         """Store a new typed value when the transaction commits."""
         if "key" in fields:
-            raise InputError("an op inside a transaction cannot have an idempotency key", hint="use u.commit with a key")
+            raise InputError(
+                "an op inside a transaction cannot have an idempotency key", hint="use u.commit with a key"
+            )
         datum, settled = write.new_datum(self._contracts, value, **fields)
         datum = self._buffer_put(Put(datum, 0, None, True))
         return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
@@ -141,8 +143,8 @@ class Transaction:
 
     def _buffer_put(self, op: Put) -> Datum:
         """Buffer a put in storable form, so that anything wrong with it is reported now."""
-        op = write.authored(op, self._universe.author)
-        datum = op.datum.checked(op.plain)
+        op = write.add_author(op, self._universe.author)
+        datum = op.datum.check(op.plain)
         self._buffer(Put(datum, op.expect, op.indexed, True))
         return datum
 
@@ -206,7 +208,7 @@ class Transaction:
 
     async def recall(self, query: Query) -> Recalled[Any]:
         """Return matching records that are typed values; unreadable ones are in `.problems`."""
-        return self._contracts.recalled(await self.query(query))
+        return self._contracts.pick_crystals(await self.query(query))
 
     async def count(self, query: Query) -> int:
         """Return how many records match, as this transaction sees it."""
@@ -216,7 +218,9 @@ class Transaction:
     async def _select(self, query: Query) -> list[Datum]:
         self._check_open()
         if query.cursor is not None:
-            raise QueryError("a query in a transaction cannot have a cursor", hint="use a larger limit", field="cursor")
+            raise QueryError(
+                "a query in a transaction cannot have a cursor", hint="use a larger limit", field="cursor"
+            )
         self._contracts.check(query)
         await self._advance()
         # Enough rows that the page stays full when this transaction's own ids are taken out, and no

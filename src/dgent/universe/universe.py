@@ -166,7 +166,7 @@ class Universe:
     def schema_for(self, kind: type[T] | str) -> Schema[Any]:
         """Return the registered schema of a contract type or a name."""
         if isinstance(kind, str):
-            schema = self.contracts.named(kind)
+            schema = self.contracts.by_name(kind)
             if schema is None:
                 raise NotFound(f"no schema {kind!r} is registered here")
             return schema
@@ -307,12 +307,12 @@ class Universe:
         return await self._put(write.put_op(self.contracts, datum, expect), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
-        op = write.authored(op, self.author)
+        op = write.add_author(op, self.author)
         done = await self.commit((op,), key=key, note=note)
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
             return op.datum.replace(rev=1, seq=written.seq)
-        return (await write.stored(self.backend, (op.datum,), done.written, done.repeated))[0]
+        return (await write.apply_written(self.backend, (op.datum,), done.written, done.repeated))[0]
 
     async def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
@@ -320,11 +320,11 @@ class Universe:
         """Store many datums in one commit: all or none."""
         if not isinstance(datums, Iterable):
             raise InputError(f"put_many takes datums, not {type(datums).__name__}", field="datums")
-        ops = [write.authored(write.put_op(self.contracts, d, None), self.author) for d in datums]
+        ops = [write.add_author(write.put_op(self.contracts, d, None), self.author) for d in datums]
         if not ops:
             return []
         done = await self.commit(ops, key=key, note=note)
-        return await write.stored(self.backend, [op.datum for op in ops], done.written, done.repeated)
+        return await write.apply_written(self.backend, [op.datum for op in ops], done.written, done.repeated)
 
     async def delete(
         self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
@@ -426,7 +426,7 @@ class Universe:
     ) -> Recalled[Any]:
         """Return matching records that are typed values here; unreadable ones are in `.problems`."""
         page = await self._page(query_of(query, filters), as_of, partial)
-        return self.contracts.recalled(self.contracts.lenient_all(page))
+        return self.contracts.pick_crystals(self.contracts.lenient_all(page))
 
     async def _page(self, query: Query, as_of: AsOf, partial: bool) -> Page:
         self._check()
@@ -569,7 +569,7 @@ class Universe:
         self, id: Any, kind: str | None = None
     ) -> builtins.list[Crystal[relation.Association]]:
         """Return the links of a record at either end, heaviest first."""
-        return await relation.associated(self, id, kind)
+        return await relation.list_associations(self, id, kind)
 
     async def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
         """Remove the link from one record to another; False when there was none."""

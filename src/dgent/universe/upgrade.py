@@ -50,7 +50,7 @@ async def upgrade_all(
     while query is not None:
         page = await universe.page(query, raw=True)
         report.seen += len(page.items)
-        ops = [_upgraded(schema, datum, report) for datum in page.items]
+        ops = [_upgrade_op(schema, datum, report) for datum in page.items]
         await _flush(universe, [op for op in ops if op is not None], report, dry_run)
         if progress is not None:
             told = progress(report.seen, max(total, report.seen))
@@ -61,7 +61,7 @@ async def upgrade_all(
     return report
 
 
-def _upgraded(schema: Schema[object], datum: Datum, report: Upgraded) -> Put | None:
+def _upgrade_op(schema: Schema[object], datum: Datum, report: Upgraded) -> Put | None:
     if datum.problem is not None:
         report.failed[datum.id] = datum.problem
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from dgent import clock, ids
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum, tagged
+from dgent.model.datum import Datum, make_tags
 from dgent.store.backend import Backend, Expect, Put, Written
 from dgent.universe.contract import Contracts
 
@@ -44,7 +44,7 @@ def new_datum(
         clock.now() if created_at is None else created_at,
         data,
         content,
-        tagged(tags),
+        make_tags(tags),
         author,
         source,
         None if parent is None else id_of(parent),
@@ -75,11 +75,11 @@ def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = Fal
         datum = datum.replace(id=ids.check_id(datum.id))
     version = contracts.version(datum.schema) if isinstance(datum.schema, str) else None
     if version is not None and datum.schema_version != version and isinstance(datum.data, dict):
-        return Put(datum, expect, contracts.indexed(datum), plain)
+        return Put(datum, expect, contracts.index_shape(datum), plain)
     return Put(datum, expect, None, plain)
 
 
-def authored(op: Put, author: str) -> Put:
+def add_author(op: Put, author: str) -> Put:
     """Return the op with an author where its datum names none."""
     if op.datum.author is not None:
         return op
@@ -89,7 +89,7 @@ def authored(op: Put, author: str) -> Put:
 def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any]:
     """Return the op that stores a crystal or a datum, and the crystal's value as everyone will read it."""
     if isinstance(thing, Crystal):
-        schema = contracts.named(thing.schema_name)
+        schema = contracts.by_name(thing.schema_name)
         if schema is None:
             raise InputError(f"the schema {thing.schema_name!r} is not registered here")
         datum, settled = thing.settle(schema)
@@ -99,7 +99,7 @@ def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any
     raise InputError(f"store takes a Crystal or a Datum, not {type(thing).__name__}", hint="use remember")
 
 
-async def stored(
+async def apply_written(
     backend: Backend, datums: Sequence[Datum], written: Sequence[Written], repeated: bool
 ) -> list[Datum]:
     """Return datums as a commit stored them: with rev and seq, and the creation time of each record."""

@@ -84,8 +84,8 @@ class _Entry:
 
 def _settle(settlement: Settlement) -> None:
     """Merge every block whose versions diverged, or that holds versions of two copies beside each other."""
-    diverged = _blocks(settlement.diverged)
-    touched = _blocks(id for schema in _DOCUMENT for id in settlement.touched.get(schema, ())) - diverged
+    diverged = _blocks(settlement.diverged_tips)
+    touched = _blocks(id for schema in _DOCUMENT for id in settlement.touched_ids.get(schema, ())) - diverged
     torn = {block for block in touched if _is_torn(settlement, block)}
     for block in sorted(diverged | torn):
         with suppress(DgentError, ValueError, TypeError, KeyError):  # then the later version counts
@@ -129,7 +129,7 @@ class _Merging:
         )
 
     def _versions_of(self, id: str) -> list[Datum]:
-        tips = self._settlement.diverged.get(id)
+        tips = self._settlement.diverged_tips.get(id)
         versions = [self._settlement.get(id)] if tips is None else [tip.version for tip in tips]
         return [each for each in versions if each is not None]
 
@@ -264,7 +264,7 @@ class _Merging:
         changed = {
             id: version
             for id, version in wanted.items()
-            if id in self._settlement.diverged or not says_the_same(version, self._settlement.get(id))
+            if id in self._settlement.diverged_tips or not says_the_same(version, self._settlement.get(id))
         }
         disputed = {version_id(self._block, entry.version.number) for entry in self._left_out}
         self._settlement.put(changed, disputed & changed.keys())

@@ -139,7 +139,7 @@ async def carry(target: Universe, datums: Iterable[Datum], note: str) -> None:
     ops: list[Op] = []
     for datum in datums:
         plain = datum.replace(rev=None, seq=None)
-        ops.append(write.authored(write.put_op(target.contracts, plain, None), target.author))
+        ops.append(write.add_author(write.put_op(target.contracts, plain, None), target.author))
     if ops:
         await target.for_room(EVERY_ROOM).commit(ops, note=note)
 

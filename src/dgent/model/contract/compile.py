@@ -82,7 +82,7 @@ class Compiler:
     def _hints(self, hint: Any, where: str) -> dict[str, Any]:
         if hint not in self.hints:
             try:
-                self.hints[hint] = _resolved(hint)
+                self.hints[hint] = _resolve_hints(hint)
             except (NameError, TypeError, AttributeError) as error:
                 raise SchemaError(
                     f"{where}: a type hint cannot be resolved: {error}",
@@ -96,7 +96,7 @@ class Compiler:
         if hint is Any:
             return Node()
         if origin is Annotated:
-            return self._annotated(hint, where)
+            return self._compile_annotated(hint, where)
         if origin is Union or origin is UnionType:
             return self._union(hint, where)
         if ref.is_ref(hint):
@@ -108,7 +108,7 @@ class Compiler:
             return self._container(kind, get_args(hint), hint, where)
         return _leaf(hint, where)
 
-    def _annotated(self, hint: Any, where: str) -> Node:
+    def _compile_annotated(self, hint: Any, where: str) -> Node:
         inner, *notes = get_args(hint)
         node = self._node(inner, where)
         if isinstance(node, Record) or not any(isinstance(note, msgspec.Meta) for note in notes):
@@ -144,7 +144,7 @@ class Compiler:
         records = {member: node for member, node in nodes.items() if isinstance(node, Record)}
         if records:
             kinds["object"].append(
-                self._tagged(records, where) if len(records) > 1 else next(iter(records.values()))
+                self._compile_tagged(records, where) if len(records) > 1 else next(iter(records.values()))
             )
         if leaves:
             kinds["scalar"].append(_leaf(Union[tuple(leaves)], where))  # noqa: UP007
@@ -159,7 +159,7 @@ class Compiler:
             )
         return OneOf(nullable, {kind: found[0] for kind, found in kinds.items() if found})
 
-    def _tagged(self, records: dict[Any, Record], where: str) -> Tagged:
+    def _compile_tagged(self, records: dict[Any, Record], where: str) -> Tagged:
         choices = [_tags(self._hints(member, where)) for member in records]
         for tag in choices[0]:
             named: dict[str, Record] = {}
@@ -175,7 +175,7 @@ class Compiler:
         )
 
 
-def _resolved(hint: Any) -> dict[str, Any]:
+def _resolve_hints(hint: Any) -> dict[str, Any]:
     """Return the type hints of a dataclass, with the parameters of generic classes filled in."""
     made = get_origin(hint) or hint
     scopes: dict[type, dict[Any, Any]] = {}
@@ -188,24 +188,24 @@ def _resolved(hint: Any) -> dict[str, Any]:
                 resolved = get_type_hints(base, include_extras=True)
             except NameError:  # a class made inside a function may still name itself
                 resolved = get_type_hints(base, localns={made.__name__: made}, include_extras=True)
-            out |= {name: _filled(resolved[name], scopes.get(base, {})) for name in own}
+            out |= {name: _substitute(resolved[name], scopes.get(base, {})) for name in own}
     return out
 
 
 def _bind(hint: Any, outer: dict[Any, Any], scopes: dict[type, dict[Any, Any]]) -> None:
     made = get_origin(hint) or hint
-    args = [_filled(arg, outer) for arg in get_args(hint)]
+    args = [_substitute(arg, outer) for arg in get_args(hint)]
     scopes[made] = dict(zip(getattr(made, "__parameters__", ()), args, strict=False))
     for base in made.__dict__.get("__orig_bases__", made.__bases__):
         if (get_origin(base) or base) not in (Generic, object):
             _bind(base, scopes[made], scopes)
 
 
-def _filled(hint: Any, scope: dict[Any, Any]) -> Any:
+def _substitute(hint: Any, scope: dict[Any, Any]) -> Any:
     if isinstance(hint, TypeVar):
         return scope.get(hint, hint.__bound__ or Any)
     names = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
-    return hint[tuple(_filled(name, scope) for name in names)] if names else hint
+    return hint[tuple(_substitute(name, scope) for name in names)] if names else hint
 
 
 def _unalias(hint: Any) -> Any:

@@ -172,29 +172,31 @@ class Lookup:
 
     def _nodes(self, path: Path) -> list[Node]:
         """Return the places of the contract that a path may lead to."""
-        here = _opened(self._root)
+        here = _open_union(self._root)
         for segment in path:
             here = [node for above in here for node in _below(above, segment)]
         return here
 
 
-def _opened(node: Node) -> list[Node]:
+def _open_union(node: Node) -> list[Node]:
     """Return the node, or for a union its members."""
-    return [each for below in node.below for each in _opened(below)] if isinstance(node, Choice) else [node]
+    return (
+        [each for below in node.below for each in _open_union(below)] if isinstance(node, Choice) else [node]
+    )
 
 
 def _below(node: Node, segment: str) -> list[Node]:
     if isinstance(node, Record):
-        return _opened(node.fields[segment].node) if segment in node.fields else []
+        return _open_union(node.fields[segment].node) if segment in node.fields else []
     if isinstance(node, Table):
-        return _opened(node.item)
+        return _open_union(node.item)
     if isinstance(node, Many | Fixed):
         if segment != EACH and not (segment.isascii() and segment.isdigit()):
             return []
         if isinstance(node, Many):
-            return _opened(node.item)
+            return _open_union(node.item)
         inside = node.below if segment == EACH else node.below[int(segment) : int(segment) + 1]
-        return [each for below in inside for each in _opened(below)]
+        return [each for below in inside for each in _open_union(below)]
     return [node] if type(node) is Node else []
 
 

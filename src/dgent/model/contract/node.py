@@ -66,10 +66,10 @@ class Node:
         """Return the type as text, the same in every process."""
         return "any"
 
-    def _ruled(self, data: Any, value: Any, at: path.Path, errors: Errors) -> Any:
+    def _apply_rule(self, data: Any, value: Any, at: path.Path, errors: Errors) -> Any:
         if value is _BAD or self.rule is None:
             return value
-        return _BAD if _converted(self.rule, data, at, errors) is _BAD else value
+        return _BAD if _convert(self.rule, data, at, errors) is _BAD else value
 
 
 class Leaf(Node):
@@ -79,7 +79,7 @@ class Leaf(Node):
         self.hint = hint
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
-        return _converted(self.hint, data, at, errors)
+        return _convert(self.hint, data, at, errors)
 
     def text(self, above: tuple[Node, ...]) -> str:
         return spell(self.hint)
@@ -134,7 +134,7 @@ class Many(Node):
         if any(value is _BAD for value in values):
             return _BAD
         try:
-            return self._ruled(data, self.build(values), at, errors)
+            return self._apply_rule(data, self.build(values), at, errors)
         except TypeError as error:  # a frozenset of something that cannot be hashed
             return _note(errors, at, str(error))
 
@@ -161,7 +161,7 @@ class Many(Node):
 
         Equal items pair up in order; where some of them came or went, those in their old place first.
         """
-        places, wanted = self._grouped(old), self._grouped(new)
+        places, wanted = self._group(old), self._group(new)
         pairs: dict[int, int] = {}
         for known, now in wanted.items():
             was = places.get(known, [])
@@ -172,14 +172,14 @@ class Many(Node):
             pairs |= dict(zip(now, was, strict=False))
         return pairs
 
-    def _grouped(self, items: Sequence[Any]) -> dict[bytes | None, list[int]]:
+    def _group(self, items: Sequence[Any]) -> dict[bytes | None, list[int]]:
         """Return the places of the items, grouped by what the contract sees of each."""
         places: dict[bytes | None, list[int]] = {}
         for place, item in enumerate(items):
-            places.setdefault(self._known(item), []).append(place)
+            places.setdefault(self._encode_known(item), []).append(place)
         return places
 
-    def _known(self, data: Any) -> bytes | None:
+    def _encode_known(self, data: Any) -> bytes | None:
         """Return what the contract sees of an item, defaults filled in, as comparable bytes."""
         errors: Errors = {}
         value = self.item.read(data, (), errors)
@@ -201,7 +201,7 @@ class Fixed(Node):
         if len(data) != len(self.below):
             return _note(errors, at, f"Expected `array` of length {len(self.below)}, got {len(data)}")
         values = tuple(node.read(item, (*at, key), errors) for key, node, item in self.parts(data))
-        return _BAD if any(value is _BAD for value in values) else self._ruled(data, values, at, errors)
+        return _BAD if any(value is _BAD for value in values) else self._apply_rule(data, values, at, errors)
 
     def parts(self, data: Any) -> Parts:
         if not isinstance(data, _ARRAYS):
@@ -233,7 +233,7 @@ class Table(Node):
             return _BAD
         values = {key: node.read(item, (*at, key), errors) for key, node, item in self.parts(data)}
         bad = any(value is _BAD for value in values.values())
-        return _BAD if bad else self._ruled(data, values, at, errors)
+        return _BAD if bad else self._apply_rule(data, values, at, errors)
 
     def parts(self, data: Any) -> Parts:
         return ((key, self.item, item) for key, item in data.items()) if isinstance(data, _MAPS) else ()
@@ -304,7 +304,7 @@ class OneOf(Choice):
         if node is None:
             wanted = " | ".join([*self.members, "null"] if self.nullable else self.members)
             return _note(errors, at, f"Expected `{wanted}`, got `{_kind(data)}`")
-        return self._ruled(data, node.read(data, at, errors), at, errors)
+        return self._apply_rule(data, node.read(data, at, errors), at, errors)
 
     def text(self, above: tuple[Node, ...]) -> str:
         return super().text(above) + "?" * self.nullable + spell(self.rule)
@@ -474,7 +474,7 @@ def spell(hint: Any) -> str:
     return hint.__name__ if hasattr(hint, "__name__") else repr(hint)
 
 
-def _converted(hint: Any, data: Any, at: path.Path, errors: Errors) -> Any:
+def _convert(hint: Any, data: Any, at: path.Path, errors: Errors) -> Any:
     try:
         return convert(data, hint, dec_hook=ref.decode_hook)
     except Exception as error:

@@ -38,7 +38,7 @@ def is_exact(value: Any) -> bool:
     return type(value) in KINDS
 
 
-def aligned(a: Any, b: Any) -> tuple[Any, Any] | None:
+def align(a: Any, b: Any) -> tuple[Any, Any] | None:
     """Return two values converted to the kind of the one that has a kind; None when they do not compare."""
     kind = KINDS.get(type(a)) or KINDS.get(type(b))
     if kind is None:

@@ -34,7 +34,7 @@ from dgent.store.backend import (
     View,
 )
 from dgent.store.engine import prune, read
-from dgent.store.engine.catalog import REF, T_MIN, StreamName, field_stream, high, known, low
+from dgent.store.engine.catalog import REF, T_MIN, StreamName, field_stream, high, low, require_state
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
 from dgent.store.engine.guard import check_guard
@@ -42,13 +42,13 @@ from dgent.store.engine.kernel import FORGET, QUIET, SAME, Reading, Scan
 from dgent.store.engine.row import Row, datum_of
 
 
-def reverted(reading: Reading, seq: int) -> list[Reverted]:
+def find_states_before(reading: Reading, seq: int) -> list[Reverted]:
     """Return each record that a commit changed: its state before, and its present one.
 
     Records that are neither on the feed nor in the history, such as heartbeats, are left out.
     """
     read.check_floor(reading, max(seq - 1, 0))
-    logged = reading.logged(seq)
+    logged = reading.read_commit(seq)
     if logged is None:
         raise NotFound(f"no commit {seq}", seq=seq)
     if any(code & ~QUIET == FORGET for code, _, _ in logged.ops):
@@ -118,7 +118,7 @@ class KernelBackend(ABC):
         ids_.check_id(key, "key")
 
         def work(reading: Reading) -> Committed | None:
-            logged = reading.keyed(key_bytes(key))
+            logged = reading.find_by_key(key_bytes(key))
             return None if logged is None else Ledger(reading).answer(logged)  # type: ignore[arg-type]
 
         return await self._inline(work)
@@ -214,13 +214,13 @@ class KernelBackend(ABC):
 
         return await self._read(work)
 
-    async def reverted(self, seq: int) -> list[Reverted]:
+    async def states_before(self, seq: int) -> list[Reverted]:
         """Return the state before a commit of each of its records."""
         check_seq(seq, "seq")
 
         def work(reading: Reading) -> list[Reverted]:
             reading.refresh()
-            return reverted(reading, seq)
+            return find_states_before(reading, seq)
 
         return await self._read(work)
 
@@ -373,7 +373,7 @@ def _rows_of(reading: Reading, schema: str) -> Any:
 
 
 def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
-    state = known(reading.state(schema))
+    state = require_state(reading.state(schema))
     base = reading.stream(StreamName(state.number, 0, "", ""))
     records = 0 if base is None else reading.size(Scan(base, low(b""), high(b"")), 2**62)
     return SchemaStats(

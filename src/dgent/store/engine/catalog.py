@@ -87,7 +87,7 @@ def state_of(raw: bytes) -> SchemaState:
         raise Corrupt(f"a stored schema declaration is damaged: {error}") from None
 
 
-def known(state: SchemaState | None) -> SchemaState:
+def require_state(state: SchemaState | None) -> SchemaState:
     """Return the state of a stored row's schema; Corrupt when the store does not know it."""
     if state is None:
         raise Corrupt("a stored row is of a schema that the store does not know", hint="restore a backup")
@@ -147,7 +147,7 @@ class Catalog:
         return other
 
 
-def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
+def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
     """Return the state after a declaration; the same object when nothing changes.
 
     Declarations of one version add up. An older version than the newest known changes nothing. An
@@ -218,12 +218,12 @@ def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
     keys = {p: _keys(data, p, kinds.get(p)) for p in state.paths}
     if state.refs:
         # Whole, because a row carries them as what its refs hold; an entry takes the beginning.
-        keys[REF] = [order.key(id) for id in referred(state, data)]
+        keys[REF] = [order.key(id) for id in ref_ids(state, data)]
     return keys
 
 
 def _keys(data: Mapping[str, Any], path: str, kind: Kind | None) -> list[bytes]:
-    inside = paths.listed(path)
+    inside = paths.list_path(path)
     if inside is None:
         return [_key(paths.read(data, paths.parse(path)), kind)]
     found = paths.read(data, inside)
@@ -237,7 +237,7 @@ def _key(value: Any, kind: Kind | None) -> bytes:
     return order.index_key(value if kind is None else value_of(kind, value))[0]
 
 
-def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
+def ref_ids(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
     """Return the ids that a record's declared refs hold."""
     found: dict[str, None] = {}
     for ref in state.refs:

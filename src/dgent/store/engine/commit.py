@@ -48,12 +48,12 @@ from dgent.store.engine.catalog import (
     FieldKeys,
     SchemaState,
     StreamName,
-    declared,
+    apply_declaration,
     field_keys,
     field_stream,
-    known,
     number_key,
     pack_keys,
+    require_state,
     unpack_keys,
 )
 from dgent.store.engine.check import check_commit, check_op, checked_declaration
@@ -121,12 +121,12 @@ def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
     for number, (op, made) in enumerate(zip(ops, drafts, strict=True)):
         if number:
             digest.update(b",")
-        digest.update(codec.encode(_told(op, made)))
+        digest.update(codec.encode(_digest_op(op, made)))
     digest.update(b"]")
     return digest.digest()
 
 
-def _told(op: Op, made: Draft | None) -> list[object]:
+def _digest_op(op: Op, made: Draft | None) -> list[object]:
     """Return the part of one op that the digest of its commit covers."""
     if made is None:
         return [type(op).__name__, op.id, op.expect]
@@ -169,7 +169,7 @@ class Ledger:
         kernel, commit = self.kernel, prepared.commit
         self._notice_changes()
         if prepared.key is not None:
-            earlier = kernel.keyed(prepared.key)
+            earlier = kernel.find_by_key(prepared.key)
             if earlier is not None:
                 return self._repeat(earlier, prepared)
         elif commit.guard is None and len(prepared.drafts) == 1:
@@ -283,7 +283,7 @@ class Ledger:
         kernel, commit, tip = self.kernel, prepared.commit, self.kernel.tip
         traceless = prepared.key is None or not commit.keep_idle
         if traceless and all(verdict.code == SAME for verdict in verdicts):
-            return Committed(tip.seq, tuple(_unchanged(verdict) for verdict in verdicts))
+            return Committed(tip.seq, tuple(_answer_unchanged(verdict) for verdict in verdicts))
         seq = tip.seq = tip.seq + 1
         # Commit times never go back, so a time can be turned into a seq by bisection.
         tip.at = commit_time(commit, tip.at)
@@ -293,7 +293,7 @@ class Ledger:
         written: list[Written] = []
         for verdict in verdicts:
             if verdict.code == SAME:
-                written.append(_unchanged(verdict))
+                written.append(_answer_unchanged(verdict))
                 if prepared.key is not None:
                     # One entry for each op, so that a repetition gets the same answer.
                     head = verdict.head
@@ -415,7 +415,7 @@ class Ledger:
             # Versions from before the policy may be differences from this one, so they go with it.
             self.kernel.drop_past(head.dk, newer.rev)
             return
-        self.kernel.bury(rows.packed(head, newer))
+        self.kernel.bury(rows.pack_row(head, newer))
         if type(history) is int:
             self.kernel.drop_past(head.dk, newer.rev - history)
 
@@ -433,7 +433,7 @@ class Ledger:
     def entries_of(self, row: Row) -> list[Entry]:
         """Return the entries a live stored row has now."""
         self._notice_changes()
-        state = known(self.kernel.state(self.kernel.name(row.schema)))
+        state = require_state(self.kernel.state(self.kernel.name(row.schema)))
         try:
             if row.fk is not None:
                 keys = unpack_keys(row.fk)
@@ -473,7 +473,7 @@ class Ledger:
         fields = []
         for place, path in enumerate(state.paths):
             streams = [stream(field_stream(state, path))]
-            if place < PRODUCTS and paths.listed(path) is None:
+            if place < PRODUCTS and paths.list_path(path) is None:
                 streams += [stream(field_stream(state, path, tag)) for tag in tags]
             fields.append((path, tuple(streams)))
         if state.refs:
@@ -493,7 +493,7 @@ class Ledger:
                 f"the key was used before, by commit {earlier.seq}, for other work", seq=earlier.seq
             )
         written = [
-            self._written(op.id, logged_op, earlier.seq)
+            self._answer_op(op.id, logged_op, earlier.seq)
             for op, logged_op in zip(prepared.commit.ops, earlier.ops, strict=True)
         ]
         return Committed(earlier.seq, tuple(written), repeated=True)
@@ -504,10 +504,10 @@ class Ledger:
         The log names no ids: an op on a record that never was, or is forgotten, has None.
         """
         found = [(op, self.kernel.row(op[1])) for op in logged.ops]
-        written = [self._written(None if row is None else row.id, op, logged.seq) for op, row in found]
+        written = [self._answer_op(None if row is None else row.id, op, logged.seq) for op, row in found]
         return Committed(logged.seq, tuple(written))
 
-    def _written(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
+    def _answer_op(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
         code, dk, rev = logged_op
         if code != SAME:
             return Written(id, rev, seq, True)
@@ -525,7 +525,7 @@ class Ledger:
         state = kernel.state(wanted.name)
         if state is None:
             state = SchemaState(wanted.name, kernel.make_number(wanted.name))
-        new = declared(state, wanted, empty=not state.seen)
+        new = apply_declaration(state, wanted, empty=not state.seen)
         if new != state or kernel.state(wanted.name) is None:
             kernel.set_state(new)
             self._templates.clear()
@@ -550,6 +550,6 @@ def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:
     return VersionConflict(message, id=id, expected=expect, actual=rev)
 
 
-def _unchanged(verdict: _Verdict) -> Written:
+def _answer_unchanged(verdict: _Verdict) -> Written:
     head = verdict.head
     return Written(verdict.op.id, head.rev if head else 0, head.seq if head else 0, False)

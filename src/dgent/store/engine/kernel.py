@@ -170,11 +170,11 @@ class Reading(Protocol):
         """Return commits after a seq, in order."""
         ...
 
-    def logged(self, seq: int) -> Logged | None:
+    def read_commit(self, seq: int) -> Logged | None:
         """Return one commit."""
         ...
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         """Return the commit that carried an idempotency key."""
         ...
 
@@ -191,7 +191,7 @@ Wrap: TypeAlias = Callable[[Any], Any]
 """Wraps a kernel in another one of the same kind, as `dgent.testing` does between store and engine."""
 
 
-def unwrapped(kernel: Any) -> Any:
+def no_wrap(kernel: Any) -> Any:
     """Return the kernel itself."""
     return kernel
 

@@ -58,11 +58,11 @@ class Settlement(Protocol):
     """A merge in progress: the reads that a room may do, and the way it changes records."""
 
     @property
-    def touched(self) -> Mapping[str, set[str]]:
+    def touched_ids(self) -> Mapping[str, set[str]]:
         """The ids of the records that were read from lines, by schema."""
 
     @property
-    def diverged(self) -> Mapping[str, Sequence[Tip]]:
+    def diverged_tips(self) -> Mapping[str, Sequence[Tip]]:
         """The newest versions of records that the room settles jointly, earliest first, by id."""
 
     def get(self, id: str) -> Datum | None:

@@ -203,8 +203,8 @@ class _Planner:
             for p in state.paths
             if usable and p in state.ready and kinds.get(p) == _kind(lookup, paths.parse(p))
         ]
-        self.ready = {p: state.paths.index(p) for p in ready if paths.listed(p) is None}
-        self.listed = {found: p for p in ready if (found := paths.listed(p)) is not None}
+        self.ready = {p: state.paths.index(p) for p in ready if paths.list_path(p) is None}
+        self.listed = {found: p for p in ready if (found := paths.list_path(p)) is not None}
         conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
         self.needs = self._needs()
@@ -216,7 +216,7 @@ class _Planner:
             if self.needs <= candidate.proves and self.query.order_path is None:
                 return self._in_order(candidate)
             candidates.append(candidate)
-        best, size = self._best(self._undominated(candidates))
+        best, size = self._best(self._drop_dominated(candidates))
         if self.query.order_path is not None:
             return self._ordered_by_field(best, size)
         if size >= PROBE:
@@ -290,7 +290,7 @@ class _Planner:
             name = field_stream(self.state, path)
             yield _Candidate("schema, field", (name,), keys, proves, True, lacks)
 
-    def _undominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
+    def _drop_dominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
         """Drop every candidate whose rows another one narrows further."""
         kept = []
         for place, mine in enumerate(candidates):

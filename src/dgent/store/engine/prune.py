@@ -18,8 +18,8 @@ from dgent.store.engine.catalog import (
     field_keys,
     high,
     is_declared,
-    known,
     pack_keys,
+    require_state,
 )
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, Logged, Scan, Writing
@@ -90,16 +90,16 @@ def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
 
 def _drop_traces(kernel: Writing, schema: int) -> None:
     """Drop texts that forgotten records may have left: tags that no record has, and replaced indexes."""
-    state = known(kernel.state(kernel.name(schema)))
+    state = require_state(kernel.state(kernel.name(schema)))
 
-    def wanted(name: StreamName) -> bool:
+    def is_wanted(name: StreamName) -> bool:
         if not is_declared(state, name):
             return False
         stream = kernel.stream(name)
         whole = None if stream is None else Scan(stream, (b"", -(2**63), 0), high(b"\xff"))
         return not name.tag or (whole is not None and kernel.size(whole, 1) > 0)
 
-    while kernel.drop_streams(schema, wanted, STALE_BATCH):
+    while kernel.drop_streams(schema, is_wanted, STALE_BATCH):
         pass
     if state.stale:
         kernel.set_state(msgspec.structs.replace(state, stale=False))
@@ -205,7 +205,7 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
             kernel.set_keys(row.dk, None)
             kernel.set_lag(state.number, row.dk, False)
         return ledger.entries_of(row._replace(fk=None))
-    shape = view.upgraded(datum)
+    shape = view.upgrade(datum)
     if shape is None:
         # The upgrade failed, so it is looked at by every query until someone mends it.
         kernel.set_keys(row.dk, EMPTY)

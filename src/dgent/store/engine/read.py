@@ -16,10 +16,10 @@ from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import KINDS, Change, Item, Page, PartView, Version, View
-from dgent.store.engine.catalog import REF, SchemaState, StreamName, high, low, referred, unpack_keys
+from dgent.store.engine.catalog import REF, SchemaState, StreamName, high, low, ref_ids, unpack_keys
 from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading, Scan
 from dgent.store.engine.plan import Plan, make_plan
-from dgent.store.engine.row import Brief, Row, datum_of, datums_of, rows_of, unpacked, whole_of
+from dgent.store.engine.row import Brief, Row, datum_of, datums_of, rows_of, unpack_row, whole_of
 from dgent.store.engine.versions import DELTA
 
 _FORMAT = 1
@@ -149,7 +149,7 @@ def version(reading: Reading, head: Row, rev: int) -> Row | None:
     newer = head
     for row in past[alone:]:
         base = newer
-        newer = unpacked(row, lambda base=base: base)  # type: ignore[misc]
+        newer = unpack_row(row, lambda base=base: base)  # type: ignore[misc]
     return newer
 
 
@@ -162,7 +162,7 @@ def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
     newer = head
     for row in islice(reading.past(head.dk), None if limit is None else limit - 1):
         base = newer
-        newer = unpacked(row, lambda base=base: base)  # type: ignore[misc]
+        newer = unpack_row(row, lambda base=base: base)  # type: ignore[misc]
         found.append(_version(reading, newer))
     return found
 
@@ -170,7 +170,7 @@ def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
 def _version(reading: Reading, row: Row) -> Version:
     datum = datum_of(row, reading.name) if row.live else None
     # Commits that are left below the floor say where the log stands, or know a retry, and nothing else.
-    logged = reading.logged(row.seq) if row.seq > reading.floor() else None
+    logged = reading.read_commit(row.seq) if row.seq > reading.floor() else None
     author, note = (None, None) if logged is None else (reading.name(logged.author), logged.note)
     op: Literal["put", "delete"] = "put" if row.live else "delete"
     return Version(row.id, row.rev, row.seq, clock.from_us(row.at), op, datum, author, note)
@@ -329,7 +329,7 @@ def find(
     reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
 ) -> Generator[Found, None, None]:
     """Yield every matching row in the query's order, from the start on."""
-    sources = [_placed(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
+    sources = [_add_order_keys(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
     extra = [row for number in plan.lagging for row in reading.lagging(number)]
     extra += [row for scan in plan.lacking for _, row in reading.walk(scan, q.descending, True)]
     if as_of is not None:
@@ -343,10 +343,10 @@ def find(
         extra = [row._replace(content=None) for row in extra]
     if plan.ordered and extra:
         sources.append(
-            iter(sorted(_placed(reading, q, view, _keyless(extra)), key=_place, reverse=q.descending))
+            iter(sorted(_add_order_keys(reading, q, view, _keyless(extra)), key=_place, reverse=q.descending))
         )
     elif extra:
-        sources.append(_placed(reading, q, view, _keyless(extra)))
+        sources.append(_add_order_keys(reading, q, view, _keyless(extra)))
     if plan.ordered:
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_place, reverse=q.descending)
         yield from _passing(reading, q, view, plan, merged, bool(extra), start)
@@ -393,7 +393,9 @@ def _from(scan: Scan, q: Query, plan: Plan, start: Cursor | None) -> Scan:
     )
 
 
-def _placed(reading: Reading, q: Query, view: View, walked: Iterator[tuple[bytes, Row]]) -> Iterator[Found]:
+def _add_order_keys(
+    reading: Reading, q: Query, view: View, walked: Iterator[tuple[bytes, Row]]
+) -> Iterator[Found]:
     """Yield rows with their order key; runs of cut keys are sorted by the whole value."""
     if q.order_path is None:
         for _, row in walked:
@@ -513,7 +515,7 @@ def _refers(reading: Reading, state: SchemaState, row: Row, id: str, view: View)
         # Indexed from an upgraded copy: the stored data may hold the ref elsewhere. Before the index
         # is built, the copy may be of an older version, so whoever knows the newest looks again.
         return order.key(id) in keys[REF]
-    return id in referred(state, view.shape(datum_of(row, reading.name)))
+    return id in ref_ids(state, view.shape(datum_of(row, reading.name)))
 
 
 def _rows(reading: Reading, stream: int | None, key: bytes) -> list[Row]:

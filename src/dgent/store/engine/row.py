@@ -109,7 +109,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
 def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
     """Check and encode a datum; everything that can be refused is refused here."""
-    datum = datum.checked(plain)
+    datum = datum.check(plain)
     t = clock.to_us(datum.created_at)
     if not T_FIRST <= t <= T_LAST:
         # A zone may push it out; once stored, nobody could read it back.
@@ -206,7 +206,7 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
             None if x is None else codec.decode(x),
         )
     except DAMAGE as error:
-        return _damaged(Row._make(row), name, error)
+        return _salvage(Row._make(row), name, error)
 
 
 def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> list[Datum]:
@@ -283,10 +283,10 @@ def whole_of(brief: tuple[Any, ...]) -> Row:
     return Row._make((*brief[:4], 1, brief[4], 0, *brief[5:11], versions.PLAIN, None, *brief[11:]))
 
 
-def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:
+def _salvage(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:
     """Return the readable rest of a damaged record, with the reason as its problem."""
 
-    def told(read: Callable[[], Any], instead: Any) -> Any:
+    def read_or(read: Callable[[], Any], instead: Any) -> Any:
         try:
             return read()
         except DAMAGE:
@@ -299,14 +299,14 @@ def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
     id = row.id if isinstance(row.id, str) else _text(row.id)
     return Datum(
         id,
-        told(lambda: clock.from_us(row.t), clock.EPOCH),
-        told(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
+        read_or(lambda: clock.from_us(row.t), clock.EPOCH),
+        read_or(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
         row.content if isinstance(row.content, bytes) else b"",
-        told(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
-        told(lambda: name(row.author), None),
-        told(lambda: None if row.source is None else name(row.source), None),
+        read_or(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
+        read_or(lambda: name(row.author), None),
+        read_or(lambda: None if row.source is None else name(row.source), None),
         row.parent if isinstance(row.parent, str) else None,
-        told(lambda: name(row.schema) or None, None),
+        read_or(lambda: name(row.schema) or None, None),
         number(row.sv) or None,
         number(row.rev),
         number(row.seq),
@@ -319,7 +319,7 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def packed(row: Row, newer: Row) -> Row:
+def pack_row(row: Row, newer: Row) -> Row:
     """Return the row as history keeps it: small, given the version that replaces it."""
     if not isinstance(row.data, bytes | None) or not isinstance(row.content, bytes | None):
         return row  # damaged, and kept as it is
@@ -327,7 +327,7 @@ def packed(row: Row, newer: Row) -> Row:
     return row._replace(enc=enc, data=data, content=content)
 
 
-def unpacked(row: Row, newer: Callable[[], Row]) -> Row:
+def unpack_row(row: Row, newer: Callable[[], Row]) -> Row:
     """Return the row with a plain body; `newer` gives the next version, plain, if it is needed."""
     if row.enc == versions.PLAIN:
         return row

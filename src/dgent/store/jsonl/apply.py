@@ -20,7 +20,7 @@ from dgent.store.engine.catalog import (
     SchemaState,
     field_keys,
     is_declared,
-    known,
+    require_state,
 )
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import DELETE, PUT, QUIET, LoggedOp
@@ -194,7 +194,7 @@ class Adopting:
         else:
             store.remove_entries(old - new)
             store.add_entries(list(new - old))
-            store.bury(rows.packed(head, row))
+            store.bury(rows.pack_row(head, row))
             if keep is not None:
                 store.drop_past(head.dk, row.rev - keep)
             if head.fk == EMPTY and head.live:
@@ -209,7 +209,7 @@ class Adopting:
         if not row.live:
             return row, set()
         ledger._notice_changes()
-        state = known(store.state(store.name(row.schema)))
+        state = require_state(store.state(store.name(row.schema)))
         keys: FieldKeys = {}
         if state.paths or state.refs:
             try:

@@ -29,7 +29,7 @@ from dgent.store.jsonl.fsync import Policy, Syncing
 from dgent.store.jsonl.journal import Journal, Recorded, Recording
 from dgent.store.jsonl.lock import WAIT_S
 from dgent.store.jsonl.replay import Replay
-from dgent.store.sqlite.connection import translated
+from dgent.store.sqlite.connection import translate_errors
 from dgent.store.sqlite.kernel import SQLiteKernel
 from dgent.system.files import disk_errors
 
@@ -366,7 +366,7 @@ class JSONLKernel(SQLiteKernel):
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Let no error of the system or of the cache out that is not ours."""
-        with translated(self.folder.path), disk_errors(self.folder.path):
+        with translate_errors(self.folder.path), disk_errors(self.folder.path):
             yield
 
     def _save_at_the_end(self) -> None:

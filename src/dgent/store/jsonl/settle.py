@@ -49,8 +49,8 @@ class Settling:
         self._changes: list[Mapping[str, Datum | None]] = []  # each of them written as one commit
         self._disputed: dict[str, Sequence[str]] = {}  # fields that somebody must look at, by id
         self._written: dict[str, Datum | None] = {}
-        self.touched: Mapping[str, set[str]] = adopting.touched
-        self.diverged: Mapping[str, Sequence[Tip]] = {}
+        self.touched_ids: Mapping[str, set[str]] = adopting.touched
+        self.diverged_tips: Mapping[str, Sequence[Tip]] = {}
 
     def run(self, lineages: Lineages) -> None:
         """Merge what diverged, let the rooms see to what depends on it, and append all of it."""
@@ -63,7 +63,7 @@ class Settling:
                 joint.setdefault(schema.partition(".")[0], []).append(id)
             else:
                 self._merge(id, found[id])
-        for room in sorted({schema.partition(".")[0] for schema in self.touched} | joint.keys()):
+        for room in sorted({schema.partition(".")[0] for schema in self.touched_ids} | joint.keys()):
             self._settle(merge.rules_of(room), joint.get(room, ()), found)
         self._write()
 
@@ -92,7 +92,7 @@ class Settling:
         if rules is None or rules.settle is None:
             return
         before = len(self._changes), dict(self._written)
-        self.diverged = {
+        self.diverged_tips = {
             id: [
                 Tip(self._version(id, made, found[id]), found[id].order(made))
                 for made in sorted(self._ends[id], key=found[id].order)
@@ -108,7 +108,7 @@ class Settling:
         for id in ids:
             if id not in self._written:
                 self._disputed[id] = (CONTENT,)
-                self.put({id: self.diverged[id][-1].version})
+                self.put({id: self.diverged_tips[id][-1].version})
 
     # -- what a room asks -----------------------------------------------------------------
 
@@ -241,7 +241,7 @@ def accept(ledger: Ledger, id: str, author: str) -> int:
         raise NotFound(f"there is no record {id!r}")
     tip.seq, tip.at = tip.seq + 1, max(clock.now_us(), tip.at)
     row = head._replace(rev=head.rev + 1, seq=tip.seq, at=tip.at)
-    store.bury(rows.packed(head, row))
+    store.bury(rows.pack_row(head, row))
     keep = _kept(store.state(store.name(row.schema)))
     if keep is not None:
         store.drop_past(row.dk, row.rev - keep)

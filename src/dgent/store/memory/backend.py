@@ -16,7 +16,7 @@ from dgent.store.engine import read
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.embedded import EmbeddedBackend
-from dgent.store.engine.kernel import Reading, Wrap, Writing, unwrapped
+from dgent.store.engine.kernel import Reading, Wrap, Writing, no_wrap
 from dgent.store.memory.kernel import MemoryKernel
 
 R = TypeVar("R")
@@ -28,7 +28,7 @@ class MemoryBackend(EmbeddedBackend):
     name = "memory"
     priority = 100
 
-    def __init__(self, wrap: Wrap = unwrapped) -> None:
+    def __init__(self, wrap: Wrap = no_wrap) -> None:
         self.epoch = os.urandom(8)
         self._kernel: Writing = wrap(MemoryKernel())
         self._ledger = Ledger(self._kernel)

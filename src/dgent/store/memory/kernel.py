@@ -125,13 +125,13 @@ class MemoryKernel:
         start = bisect_right(self._log, since, key=lambda logged: logged.seq)
         return self._log[start : None if limit is None else start + limit]
 
-    def logged(self, seq: int) -> Logged | None:
+    def read_commit(self, seq: int) -> Logged | None:
         found = self.log(seq - 1, 1)
         return found[0] if found and found[0].seq == seq else None
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         seq = self._keys.get(key)
-        return None if seq is None else self.logged(seq)
+        return None if seq is None else self.read_commit(seq)
 
     def seq_at(self, at: int) -> int:
         place = bisect_right(self._log, at, key=lambda logged: logged.at)

@@ -19,7 +19,7 @@ from dgent.store.engine import read
 from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
 from dgent.store.engine.commit import Ledger, Prepared
-from dgent.store.engine.kernel import Reading, Wrap, unwrapped
+from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import datum_of, datums_of, whole_of
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
@@ -29,7 +29,7 @@ from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import Listener
 from dgent.store.postgres.pool import ATTEMPTS, Pool, Replica
 from dgent.store.postgres.read import Catalogs, PostgresReading
-from dgent.store.postgres.seen import Seen
+from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
 from dgent.store.postgres.writer import Writer
@@ -50,11 +50,11 @@ class PostgresBackend(KernelBackend):
     priority = 10
     remains = "free space of the server's tables until it is reused, its log, archives, replicas and backups"
 
-    def __init__(self, address: Address, wrap: Wrap = unwrapped) -> None:
+    def __init__(self, address: Address, wrap: Wrap = no_wrap) -> None:
         self.address = address
         self.epoch = b""
         self._wrap = wrap
-        self._plain = wrap is unwrapped
+        self._plain = wrap is no_wrap
         self._texts = Texts(address.universe, address.timeout / ATTEMPTS)
         self._catalogs = Catalogs()
         self._pool: Pool | None = None
@@ -64,7 +64,7 @@ class PostgresBackend(KernelBackend):
         self._closing: asyncio.Future[None] | None = None
         self._pid = 0
         self._now: Callable[[], float] = float  # the loop's clock, once it is open
-        self._seen = Seen()
+        self._seen = NewestSeen()
 
     # -- lifecycle ------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class PostgresBackend(KernelBackend):
                 await self._replica.pool.close()
             await pool.close()
 
-    def _opened(self) -> Pool:
+    def _require_open(self) -> Pool:
         if self._pool is None:
             raise Closed(f"{self.address.place} is not open")
         if self._pid != os.getpid():
@@ -122,7 +122,7 @@ class PostgresBackend(KernelBackend):
 
     async def _ask(self, work: Callable[[asyncpg.Connection], Awaitable[R]], quick: bool = False) -> R:
         """Read from a replica that has caught up with what this handle has seen, or from the primary."""
-        pool = self._opened()
+        pool = self._require_open()
         if self._replica is None:
             return await pool.call(work, quick=quick)
         return await self._replica.ask(self._seen.seq, work, lambda: pool.call(work, quick=quick))
@@ -142,10 +142,10 @@ class PostgresBackend(KernelBackend):
         return await self._ask(moment)
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
-        return await write(self._opened(), self._texts, self._wrap, work)
+        return await write(self._require_open(), self._texts, self._wrap, work)
 
     def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
-        self._opened()
+        self._require_open()
         assert self._writer is not None
         return self._writer.commit(prepared, view)
 
@@ -153,7 +153,7 @@ class PostgresBackend(KernelBackend):
         """Run one statement that reads, which by itself sees one moment."""
         if self._replica is not None:
             return await self._ask(lambda connection: connection.fetch(sql, *values), quick=True)
-        pool = self._opened()
+        pool = self._require_open()
         end = None
         now, timeout = self._now(), self.address.timeout
         connection = pool.take_idle(now + timeout / ATTEMPTS)
@@ -168,7 +168,7 @@ class PostgresBackend(KernelBackend):
                 pool.drop(connection)
                 if not gone:
                     if isinstance(error, errors.FAILURES):
-                        raise errors.told(error, self.address.place) from None
+                        raise errors.translate(error, self.address.place) from None
                     raise
             except BaseException:
                 pool.drop(connection)
@@ -269,21 +269,21 @@ class PostgresBackend(KernelBackend):
     async def last_seq(self) -> int:
         """Return the newest seq."""
         seq: int = (await self._fetch(self._texts.clock))[0][0]
-        self._seen.told(seq)
+        self._seen.advance(seq)
         return seq
 
     async def _primary_seq(self) -> int:
         """Return the newest seq of the primary, where commits happen and notifications come from."""
-        pool = self._opened()
+        pool = self._require_open()
         found = await pool.call(lambda connection: connection.fetch(self._texts.clock), quick=True)
         seq: int = found[0][0]
-        self._seen.told(seq)
+        self._seen.advance(seq)
         return seq
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""
         check_seq(since, "since")
-        self._opened()
+        self._require_open()
         assert self._listener is not None
         return await self._listener.wait(since, timeout_s)
 
@@ -292,7 +292,7 @@ class PostgresBackend(KernelBackend):
     async def _erase_traces(self) -> bool:
         """Have the server reuse the space; see the guide for what that leaves in its files."""
         try:
-            return await self._opened().call(lambda connection: sweep(connection, self._texts))
+            return await self._require_open().call(lambda connection: sweep(connection, self._texts))
         except Denied:
             return False  # only the owner of the tables may; the records are gone for every reader
 
@@ -305,7 +305,7 @@ class PostgresBackend(KernelBackend):
         found = await super().stats()
         size = (await self._fetch(self._texts.bytes, self.address.universe))[0][0]
         version = (await self._fetch("SHOW server_version"))[0][0]
-        pool = self._opened()
+        pool = self._require_open()
         details = {
             "server": version,
             "universe": self.address.universe,

@@ -64,7 +64,7 @@ def collision(error: BaseException) -> str | None:
     return error.constraint_name if isinstance(error, asyncpg.UniqueViolationError) else None
 
 
-def told(error: BaseException, place: str) -> DgentError:
+def translate(error: BaseException, place: str) -> DgentError:
     """Return the error to raise for one of the driver's."""
     if isinstance(error, DgentError):
         return error

@@ -59,7 +59,7 @@ class PostgresKernel(PostgresReading):
             self._run(mark, writer, seq, dk, at)
             self._run("SELECT pg_notify($1, $2)", "dgent_" + self.texts.universe, str(seq))
 
-    def happened(self, writer: bytes) -> bool:
+    def was_committed(self, writer: bytes) -> bool:
         """Return whether work under this mark was committed; only the clock's holder can be sure."""
         return bool(self._all(self.texts.once, writer, 1))
 

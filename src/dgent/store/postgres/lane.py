@@ -27,7 +27,7 @@ from dgent.store.postgres.format import FRESH
 from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.read import Catalogs
-from dgent.store.postgres.seen import Seen
+from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 
 MANY = 1000
@@ -51,20 +51,20 @@ async def send(
                 "datum",
                 schema_name=texts.universe,
                 columns=[*Row._fields, "trail"],
-                records=_numbered(fresh, ahead, shift, at),
+                records=_number_rows(fresh, ahead, shift, at),
             )
             await connection.copy_records_to_table(
                 "entry",
                 schema_name=texts.universe,
                 columns=list(_ENTRY),
-                records=_shifted(with_ids(added, proposal.ids), shift),
+                records=_shift_entries(with_ids(added, proposal.ids), shift),
             )
     finally:
         proposal.changes.fresh, proposal.changes.added = fresh, added
     return seq, at
 
 
-def _numbered(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
+def _number_rows(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
     for row in rows:
         given = list(row[:-1])
         given[_DK] += shift
@@ -73,7 +73,7 @@ def _numbered(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> I
         yield given
 
 
-def _shifted(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
+def _shift_entries(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
     for ix, key, t, dk, id in entries:
         yield ix, key, t, dk + shift if dk < 0 else dk, id
 
@@ -134,7 +134,7 @@ GUESSES = 2  # so often commits are worked out without the lock
 class Lane:
     """Processes one group at a time to its end."""
 
-    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: Seen) -> None:
+    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: NewestSeen) -> None:
         self.pool, self.texts, self.seen = pool, texts, seen
         self.proposal = Proposal(texts, catalogs)
         self.ledger = Ledger(wrap(self.proposal))
@@ -198,7 +198,7 @@ class Lane:
         """Report to tasks that still wait for these that they did not happen."""
         told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
         for job in jobs:
-            job.fail(errors.told(told, self.pool.address.place))
+            job.fail(errors.translate(told, self.pool.address.place))
 
     # -- one attempt ----------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Lane:
                 raise error
             if loop.time() + pause >= end:
                 if not self._sent or errors.is_waiting(error):
-                    raise errors.told(error, self.pool.address.place) from None
+                    raise errors.translate(error, self.pool.address.place) from None
                 for job in group:  # not to be tried again under another number
                     job.fail(job.unknown(self.pool.address.place))
                 return
@@ -255,7 +255,7 @@ class Lane:
                 if begun is not None:
                     given = await going
                 elif locked:
-                    given = await self._locked(connection, group)
+                    given = await self._attempt_locked(connection, group)
                 else:
                     given = await self._guess(connection, group, sure)
                 whole = True
@@ -293,7 +293,9 @@ class Lane:
             return await send(connection, self.texts, self.proposal, self._name, self._count)
         return await self._send(connection)
 
-    async def _locked(self, connection: asyncpg.Connection, group: list[Job]) -> tuple[int, int] | None:
+    async def _attempt_locked(
+        self, connection: asyncpg.Connection, group: list[Job]
+    ) -> tuple[int, int] | None:
         async with connection.transaction():
             if self._sent:
                 # Whoever lost the reply may still be at it: only the clock's holder sees how it ended.
@@ -340,7 +342,7 @@ class Lane:
         proposal = self.proposal
         before = proposal.base
         ahead = 0 if given is None else given[0] - before
-        self.seen.told(proposal.tip.seq + ahead)
+        self.seen.advance(proposal.tip.seq + ahead)
         for job in group:
             if job.answer.done():
                 continue
@@ -348,7 +350,7 @@ class Lane:
                 job.answer.set_exception(job.failed)
             else:
                 assert job.result is not None
-                job.answer.set_result(_moved(job.result, before, ahead) if ahead else job.result)
+                job.answer.set_result(_renumber(job.result, before, ahead) if ahead else job.result)
 
 
 class _Again(Exception):
@@ -358,7 +360,7 @@ class _Again(Exception):
         self.job = job
 
 
-def _moved(result: Committed, before: int, ahead: int) -> Committed:
+def _renumber(result: Committed, before: int, ahead: int) -> Committed:
     """Return the answer with the numbers that the store gave instead of those that were assumed."""
     if result.repeated:
         return result

@@ -225,7 +225,7 @@ class Pool:
                 # Where only reads go, somebody else can be asked at once.
                 absent = absent or not self._writes
                 if absent or not errors.is_gone(error) or left <= pause:
-                    raise errors.told(error, self.address.place) from None
+                    raise errors.translate(error, self.address.place) from None
                 self.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
@@ -245,7 +245,7 @@ class Pool:
                     f"all {self.address.pool} connections were in use for {self.address.timeout:g} s",
                     hint="raise `pool=` in the URL, or do less at once",
                 ) from None
-            raise errors.told(TimeoutError(), self.address.place) from None
+            raise errors.translate(TimeoutError(), self.address.place) from None
         limit = end if attempt is None else min(end, loop.time() + attempt)
         # Leaving a transaction, the driver waits to be heard, maybe forever; not on what is closed.
         closing = loop.call_at(limit, connection.terminate)
@@ -257,7 +257,7 @@ class Pool:
             if limit < end:
                 raise ConnectionError("no answer") from None
             self.drop_idle()  # the others are likely silent, too
-            raise errors.told(TimeoutError(), self.address.place) from None
+            raise errors.translate(TimeoutError(), self.address.place) from None
         except asyncio.CancelledError:
             self.drop(connection)  # it may be in the middle of an answer; a new one costs little
             raise

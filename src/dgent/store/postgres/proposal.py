@@ -184,7 +184,7 @@ class Proposal(PostgresKernel):
         self.strict = True
         return found + [logged for logged in self._pending if logged.seq > since]
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         return self._keyed.get(key)
 
     def forgotten_rev(self, id: str) -> int:

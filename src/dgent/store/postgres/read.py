@@ -271,7 +271,7 @@ class PostgresReading:
         ][:_AHEAD]
         return found
 
-    def logged(self, seq: int) -> Logged | None:
+    def read_commit(self, seq: int) -> Logged | None:
         if seq not in self._commits:
             wanted = self._seqs if seq in self._seqs else [seq]
             self._seqs = []
@@ -285,7 +285,7 @@ class PostgresReading:
             self._versions = [(dk, rev - 1) for _, dk, rev in found.ops][:_AHEAD]
         return found
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         found = self._all(self.texts.keyed, [key])
         return logged_of(found[0]) if found else None
 

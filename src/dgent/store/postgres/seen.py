@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Seen:
+class NewestSeen:
     """The newest seq in any answer to this handle."""
 
     __slots__ = ("seq",)
@@ -11,7 +11,7 @@ class Seen:
     def __init__(self) -> None:
         self.seq = 0
 
-    def told(self, seq: int) -> None:
+    def advance(self, seq: int) -> None:
         """Record a seq from an answer."""
         if seq > self.seq:
             self.seq = seq

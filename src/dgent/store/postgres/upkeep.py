@@ -41,7 +41,7 @@ async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R
 
             def do() -> R:
                 kernel.begin()
-                if done and kernel.happened(writer):
+                if done and kernel.was_committed(writer):
                     return done[0]  # the last attempt was committed; only the word of it was lost
                 result = work(Ledger(wrap(kernel)))
                 kernel.end(writer)

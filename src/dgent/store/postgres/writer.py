@@ -11,7 +11,7 @@ from dgent.store.engine.kernel import Wrap
 from dgent.store.postgres.lane import Job, Lane
 from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.read import Catalogs
-from dgent.store.postgres.seen import Seen
+from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 
 MAX_COMMITS = 256
@@ -25,7 +25,7 @@ LOOKS = 20  # how often within its time a commit is looked after
 class Writer:
     """Takes commits in the order they come and sends them together."""
 
-    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: Seen) -> None:
+    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: NewestSeen) -> None:
         self.pool = pool
         self._free = [Lane(pool, texts, catalogs, wrap, seen) for _ in range(LANES)]
         self._queue: list[Job] = []

@@ -15,7 +15,7 @@ from dgent.store.backend import Committed, View
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
-from dgent.store.engine.kernel import Reading, Wrap, unwrapped
+from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
@@ -41,7 +41,7 @@ class SQLiteBackend(EmbeddedBackend):
     name = "sqlite"
     priority = 50
 
-    def __init__(self, path: str, durability: str = "full", wrap: Wrap = unwrapped) -> None:
+    def __init__(self, path: str, durability: str = "full", wrap: Wrap = no_wrap) -> None:
         if durability not in DURABILITIES:
             raise InputError(
                 f"durability is {durability!r}; it is one of {', '.join(DURABILITIES)}", field="durability"
@@ -99,7 +99,7 @@ class SQLiteBackend(EmbeddedBackend):
             # Shielded: a close that is cancelled still closes. On this loop: the own one may be gone.
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, release, shared))
 
-    def _opened(self) -> Shared:
+    def _require_open(self) -> Shared:
         shared = self._shared
         if shared is None:
             raise Closed(f"{self.path} is not open")
@@ -111,13 +111,13 @@ class SQLiteBackend(EmbeddedBackend):
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """Return the live version, read on this thread without an event loop."""
-        return self._opened().get(id, lazy)
+        return self._require_open().get(id, lazy)
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
-        return self._opened().read(work)
+        return self._require_open().read(work)
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
-        shared = self._opened()
+        shared = self._require_open()
         assert self._loop is not None
         return await self._loop.run_in_executor(shared.pool, shared.read, work)
 
@@ -143,12 +143,12 @@ class SQLiteBackend(EmbeddedBackend):
         return self._soon(Job(self._deliver, prepared, view))
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
-        result: R = await self._queued(Job(self._deliver, work=work))
+        result: R = await self._run_queued(Job(self._deliver, work=work))
         return result
 
-    async def _queued(self, job: Job) -> Any:
+    async def _run_queued(self, job: Job) -> Any:
         """Have the writer thread do a job; cancelled before it starts, it never happens."""
-        shared = self._opened()
+        shared = self._require_open()
         assert self._loop is not None
         future = self._loop.create_future()
         job.receiver = future
@@ -158,7 +158,7 @@ class SQLiteBackend(EmbeddedBackend):
 
     def _soon(self, job: Job) -> asyncio.Future[Any]:
         """Do a job at the end of this tick, together with all others of the tick."""
-        self._opened()
+        self._require_open()
         assert self._loop is not None
         future = self._loop.create_future()
         job.receiver = future
@@ -179,7 +179,7 @@ class SQLiteBackend(EmbeddedBackend):
         if not jobs:
             return
         try:
-            self._opened().writer.submit(jobs)
+            self._require_open().writer.submit(jobs)
         except Closed as error:
             for job in jobs:
                 job.error = error
@@ -206,7 +206,7 @@ class SQLiteBackend(EmbeddedBackend):
 
     async def _erase_traces(self) -> bool:
         """Rewrite the file and empty the log: forgotten bytes are gone only after that."""
-        shared = self._opened()
+        shared = self._require_open()
         assert self._loop is not None
         return await self._loop.run_in_executor(None, shared.scrub)
 

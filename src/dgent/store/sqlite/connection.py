@@ -113,7 +113,7 @@ def lock_holder(path: str) -> int | None:
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
+def translate_errors(place: str) -> Iterator[None]:
     """Translate each driver error into one of dgent's, with a hint."""
     try:
         yield

@@ -220,7 +220,7 @@ def _check_harmless(found: Objects, place: str) -> None:
     """
     for kind, name in found:
         if kind not in ("table", "index"):
-            raise _altered(place, kind, name)
+            raise _foreign_part(place, kind, name)
 
 
 def _check_same(found: Objects, place: str) -> None:
@@ -234,12 +234,12 @@ def _check_same(found: Objects, place: str) -> None:
         if own.get((kind, name)) == sql or name.startswith("sqlite_"):
             continue
         if (kind, name) in own or (kind == "index" and not tables.isdisjoint(_ON.findall(sql.lower()))):
-            raise _altered(place, kind, name)
+            raise _foreign_part(place, kind, name)
     missing = sorted(name for kind, name in own if (kind, name) not in found)
     if missing:
         raise Corrupt(f"{place} lacks {', '.join(missing)}", hint="restore a backup; it was not changed")
 
 
-def _altered(place: str, kind: str, name: str) -> Corrupt:
+def _foreign_part(place: str, kind: str, name: str) -> Corrupt:
     hint = f"dgent made no such {kind}: do not use the file, or take it out with another tool"
     return Corrupt(f"{place} has the {kind} {name!r:.80} of somebody else", hint=hint)

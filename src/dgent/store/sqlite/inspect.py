@@ -38,26 +38,26 @@ Mend = Callable[[], Awaitable[str | None]]
 
 async def inspect(backend: SQLiteBackend, deep: bool, fix: bool, pace: Pace) -> list[Finding]:
     """Inspect the file, its place and its contents; with `fix`, repair what is safe to repair."""
-    backend._opened()
+    backend._require_open()
     path = backend.path
     seen, strays = await in_thread(lambda stopped: _look(path, deep, pace, stopped))
     found: list[Finding] = []
     for finding, mend in [*seen, *await _mendable(backend, strays), *_around(backend)]:
         if mend is not None:
-            finding = await _mended(finding, mend) if fix else _changed(finding, fixable=True)
+            finding = await _mend(finding, mend) if fix else _replace(finding, fixable=True)
         found.append(finding)
     pace.end()
     return found
 
 
-async def _mended(finding: Finding, mend: Mend) -> Finding:
+async def _mend(finding: Finding, mend: Mend) -> Finding:
     done = await mend()
     if done is None:
-        return _changed(finding, message=f"{finding.message}; it could not be mended now", fixable=True)
-    return _changed(finding, message=f"{finding.message}: {done}", fixable=True, fixed=True)
+        return _replace(finding, message=f"{finding.message}; it could not be mended now", fixable=True)
+    return _replace(finding, message=f"{finding.message}: {done}", fixable=True, fixed=True)
 
 
-def _changed(finding: Finding, **changes: Any) -> Finding:
+def _replace(finding: Finding, **changes: Any) -> Finding:
     return msgspec.structs.replace(finding, **changes)
 
 
@@ -150,7 +150,7 @@ def _log(backend: SQLiteBackend) -> Seen:
         return [(Finding("ok", "log", f"the log has {size:,} bytes; synchronous is {sync} here"), None)]
 
     async def fold() -> str | None:
-        shared = backend._opened()
+        shared = backend._require_open()
         folded = await in_thread(lambda _: shared.writer.truncate())
         return "checkpointed into the file" if folded else None
 
@@ -159,7 +159,7 @@ def _log(backend: SQLiteBackend) -> Seen:
 
 
 async def _forgetting(backend: SQLiteBackend) -> Seen:
-    shared = backend._opened()
+    shared = backend._require_open()
     ask = "SELECT 1 FROM meta WHERE name = 'erasing'"
     if not await backend._read(lambda _: shared._reader().own._all(ask)):
         return [(Finding("ok", "forgetting", "nothing forgotten is left in the files"), None)]
@@ -172,7 +172,7 @@ async def _forgetting(backend: SQLiteBackend) -> Seen:
 
 
 async def _indexes(backend: SQLiteBackend) -> Seen:
-    shared = backend._opened()
+    shared = backend._require_open()
 
     def work(reading: Any) -> list[tuple[SchemaState, int, bool]]:
         reading.refresh()
@@ -275,4 +275,6 @@ def _leftovers(path: str) -> Seen:
     names = set(os.listdir(folder))
     logs = [n for n in sorted(names) if n.endswith("-wal") and n.removesuffix("-wal") not in names]
     hint = "put the store back beside it, or remove it"
-    return [(Finding("warning", "leftovers", f"{name} is a log without a store", hint), None) for name in logs]
+    return [
+        (Finding("warning", "leftovers", f"{name} is a log without a store", hint), None) for name in logs
+    ]

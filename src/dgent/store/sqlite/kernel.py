@@ -265,15 +265,15 @@ class SQLiteReading:
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         sql = f"SELECT {_LOG} FROM commits WHERE seq > ? AND trail = 0 ORDER BY seq LIMIT ?"
-        return [_logged(found) for found in self._all(sql, since, -1 if limit is None else limit)]
+        return [_logged_of(found) for found in self._all(sql, since, -1 if limit is None else limit)]
 
-    def logged(self, seq: int) -> Logged | None:
+    def read_commit(self, seq: int) -> Logged | None:
         found = self._all(f"SELECT {_LOG} FROM commits WHERE seq = ?", seq)
-        return _logged(found[0]) if found else None
+        return _logged_of(found[0]) if found else None
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         found = self._all(f"SELECT {_LOG} FROM commits WHERE key = ?", key)
-        return _logged(found[0]) if found else None
+        return _logged_of(found[0]) if found else None
 
     def seq_at(self, at: int) -> int:
         def time_by(seq: int) -> int | None:
@@ -613,6 +613,6 @@ class SQLiteKernel(SQLiteReading):
         return removed
 
 
-def _logged(found: tuple[Any, ...]) -> Logged:
+def _logged_of(found: tuple[Any, ...]) -> Logged:
     seq, at, author, kind, note, of_seq, ops, key, digest = found
     return Logged(seq, at, author, kind, note, of_seq, ops_of(seq, ops), key, digest)

@@ -11,7 +11,7 @@ import apsw
 
 from dgent.errors import Busy, Corrupt
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.connection import connect, translated
+from dgent.store.sqlite.connection import connect, translate_errors
 from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.sqlite.upkeep import looking, one, unforkable
 
@@ -36,7 +36,7 @@ def alone(path: str) -> Iterator[apsw.Connection]:
     it nobody else can open the store. It never checkpoints or removes the log, which may have moved.
     """
     flags = apsw.SQLITE_OPEN_READWRITE
-    with unforkable(path), translated(path), closing(apsw.Connection(path, flags=flags)) as connection:
+    with unforkable(path), translate_errors(path), closing(apsw.Connection(path, flags=flags)) as connection:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
@@ -59,7 +59,7 @@ def retire(connection: apsw.Connection) -> None:
     another store's may be by then. Without a log there is none to mistake, and SQLite itself refuses
     to begin one for a file that was moved.
     """
-    with translated(connection.filename):
+    with translate_errors(connection.filename):
         connection.execute("COMMIT")
         mode = connection.execute("PRAGMA journal_mode = DELETE").fetchall()[0][0]
         if mode != "delete":
@@ -92,7 +92,7 @@ def holder(path: str) -> int | None:
 
 def forgotten_in(connection: apsw.Connection, universe_id: str) -> tuple[bytes | None, Forgotten]:
     """Return the salt of a store of this universe, and its hashes of forgotten ids; none of another one."""
-    with translated(connection.filename):
+    with translate_errors(connection.filename):
         storage.check(connection, connection.filename)
         try:
             if one(connection, "SELECT value FROM meta WHERE name = 'universe_id'") != universe_id:
@@ -134,14 +134,14 @@ def live_records(
         "SELECT d.id, d.data, d.content FROM datum d JOIN name n ON n.n = d.schema"
         " WHERE n.text = ? AND d.live = 1 AND d.trail = 0 AND substr(d.id, 1, ?) = ? ORDER BY d.id"
     )
-    with translated(connection.filename):
+    with translate_errors(connection.filename):
         for id, data, content in connection.execute(sql, (schema, len(prefix), prefix)):
             yield id, bytes(data), bytes(content or b"")
 
 
 def settle_restored(path: str, salt: bytes | None, forgotten: Forgotten) -> None:
     """Make a restored file a new store: old cursors do not fit it, and forgotten ids stay forgotten."""
-    with translated(path), closing(connect(path, "full", wait=True)) as connection, connection:
+    with translate_errors(path), closing(connect(path, "full", wait=True)) as connection, connection:
         ask = connection.execute
         ask("UPDATE meta SET value = ? WHERE name = 'epoch'", (os.urandom(8),))
         if salt is not None and bytes(one(connection, _SALT)) == salt and forgotten:

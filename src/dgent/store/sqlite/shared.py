@@ -28,7 +28,7 @@ from dgent.store.engine import read as select
 from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.connection import connect, translate, translated, use_wal
+from dgent.store.sqlite.connection import connect, translate, translate_errors, use_wal
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
 from dgent.store.sqlite.writer import Writer
@@ -61,7 +61,7 @@ class Shared:
         self.inherited = False  # opened by the process that this one was forked from
         self.key: _Key | None = None
         storage.refuse_foreign(path)
-        with translated(path):
+        with translate_errors(path):
             self.writer = Writer(path, durability, _prepare, wrap, make)
         self.epoch = self.writer.epoch
         self.pool = ThreadPoolExecutor(READERS, thread_name_prefix="dgent-reader")
@@ -78,7 +78,7 @@ class Shared:
         """Return this thread's connection and the reads on it."""
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
-            with self._lock, translated(self.path):
+            with self._lock, translate_errors(self.path):
                 reader = self._local.reader = Reader(self.path, self.durability, self.wrap)
                 self._readers.add(reader)
         return reader
@@ -179,14 +179,14 @@ def _prepare(connection: apsw.Connection, path: str) -> bytes:
     until = time.monotonic() + waiting.WAIT_S
     while True:
         try:
-            return _prepared(connection, path)
+            return _try_prepare(connection, path)
         except apsw.BusyError:
             if time.monotonic() > until:
                 raise
             time.sleep(random.uniform(0.001, 0.01))
 
 
-def _prepared(connection: apsw.Connection, path: str) -> bytes:
+def _try_prepare(connection: apsw.Connection, path: str) -> bytes:
     storage.check(connection, path)
     use_wal(connection, path)
     storage.prepare(connection, path)

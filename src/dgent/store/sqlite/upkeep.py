@@ -23,7 +23,7 @@ from dgent.errors import (
 )
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared as sharing
-from dgent.store.sqlite.connection import Patience, translated
+from dgent.store.sqlite.connection import Patience, translate_errors
 from dgent.store.upkeep import Contents, Duplicate, Finding
 from dgent.system.files import disk_errors, sync
 from dgent.system.progress import Pace, Progress
@@ -59,13 +59,13 @@ class SQLiteUpkeep:
 
     async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
         """Write a copy of one moment to a new file, checked before this returns."""
-        self._backend._opened()  # a closed handle says so
+        self._backend._require_open()  # a closed handle says so
         source = self._backend.path
         return await in_thread(lambda stopped: _copy_store(source, path, Pace(progress), stopped))
 
     async def universe_id(self) -> str:
         """Return the id that the store got when it was made; copies have the same."""
-        self._backend._opened()
+        self._backend._require_open()
         return (await in_thread(lambda _: _ask(self._backend.path, contents))).universe_id
 
 
@@ -109,7 +109,7 @@ def unforkable(path: str) -> Iterator[None]:
 def looking(path: str, stopped: Stopped | None = None) -> Iterator[apsw.Connection]:
     """Open a connection for one long read of an existing file; driver errors are translated."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX  # a file that is gone is not made anew
-    with unforkable(path), translated(path):
+    with unforkable(path), translate_errors(path):
         connection = apsw.Connection(path, flags=flags)
         try:
             connection.set_busy_handler(Patience())
@@ -166,7 +166,7 @@ def copy_database(source: str, path: str, pace: Pace, stopped: Stopped) -> None:
         except FileExistsError:
             raise Conflict(f"{path} exists already", hint="give a path where nothing is yet") from None
     try:
-        with looking(source) as here, translated(path), closing(apsw.Connection(path)) as there:
+        with looking(source) as here, translate_errors(path), closing(apsw.Connection(path)) as there:
             # Nothing to return to if this fails: the file is removed.
             for pragma in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF"):
                 there.execute(f"PRAGMA {pragma}").fetchall()
@@ -190,7 +190,7 @@ def copy_database(source: str, path: str, pace: Pace, stopped: Stopped) -> None:
 
 def stand_alone(path: str) -> None:
     """Make a copy readable without a log, and leave out bytes that were forgotten and not yet erased."""
-    with translated(path), closing(apsw.Connection(path)) as connection:
+    with translate_errors(path), closing(apsw.Connection(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
         if connection.execute("SELECT 1 FROM meta WHERE name = 'erasing'").fetchall():
             connection.execute("DELETE FROM meta WHERE name = 'erasing'").fetchall()
@@ -199,7 +199,7 @@ def stand_alone(path: str) -> None:
 
 def check_copy(path: str) -> Contents:
     """Return the contents of a file that nobody writes; Corrupt if SQLite finds damage. Changes nothing."""
-    with translated(path), _still(path) as peek:
+    with translate_errors(path), _still(path) as peek:
         storage.check(peek, path)
         storage.check_meta(peek, path)
         said = one(peek, "PRAGMA quick_check(1)")
@@ -212,7 +212,7 @@ def read_copy(path: str, limit: int, stopped: Stopped) -> tuple[Contents, tuple[
     """Return the contents of a checked copy, and the first ids of its records that cannot be read."""
     from dgent.store.sqlite.verify import unreadable  # loads when it is used
 
-    with translated(path), _still(path) as peek:
+    with translate_errors(path), _still(path) as peek:
         peek.set_progress_handler(stopped, INTERRUPT_STEPS)
         return contents(peek), tuple(islice(unreadable(peek), limit))
 

@@ -139,7 +139,7 @@ class _Unsettled:
                 self.streams.add(ix)
         self.schemas = {state.number for state in states.values() if state.fill is not None}
 
-    def settled(self, entries: Iterable[Entry], schema: int) -> list[Entry]:
+    def drop_unsettled(self, entries: Iterable[Entry], schema: int) -> list[Entry]:
         """Return the entries without those of indexes that may or may not have them."""
         if schema in self.schemas:
             return [entry for entry in entries if entry[0] not in self.streams and entry[0] != -1]
@@ -162,7 +162,7 @@ def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[F
         wanted: list[Entry] = []
         for row in batch:
             try:
-                wanted += unsettled.settled(ledger.entries_of(row), row.schema)
+                wanted += unsettled.drop_unsettled(ledger.entries_of(row), row.schema)
             except rows.DAMAGE:
                 damaged.add(row.dk)
         connection.executemany("INSERT OR IGNORE INTO want VALUES (?, ?, ?, ?)", sorted(wanted))
@@ -177,7 +177,7 @@ def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[F
     strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.streams and e[3] not in spared]
     strays.lag = sorted({dk for sql in (_UNLISTED, _NOT_LAGGING) for (dk,) in ask(sql)} - spared)
     found = [
-        *_damaged(len(damaged)),
+        *_report_damaged(len(damaged)),
         *_lost([seq for _, seq, _ in lost], len(traced)),
         *_log_and_history(kernel, unread),
     ]
@@ -265,7 +265,7 @@ def _unsound(connection: apsw.Connection) -> Iterator[tuple[int, str]]:
             yield dk, id.decode("utf-8", "backslashreplace") if isinstance(id, bytes) else f"#{dk}"
 
 
-def _damaged(count: int) -> list[Finding]:
+def _report_damaged(count: int) -> list[Finding]:
     if not count:
         return []
     return [Finding("problem", "records", f"{count:,} records are damaged", "restore them from a backup")]
@@ -351,17 +351,17 @@ async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
     return "mended"
 
 
-def _wanted(ledger: Ledger, unsettled: _Unsettled, dk: int) -> tuple[Row | None, set[Entry]]:
+def _work_out_entries(ledger: Ledger, unsettled: _Unsettled, dk: int) -> tuple[Row | None, set[Entry]]:
     row = ledger.kernel.row(dk)
     if row is None or not row.live:
         return row, set()
-    return row, set(unsettled.settled(ledger.entries_of(row), row.schema))
+    return row, set(unsettled.drop_unsettled(ledger.entries_of(row), row.schema))
 
 
 def _add(ledger: Ledger, dks: Sequence[int]) -> None:
     unsettled = _Unsettled(_own(ledger))
     for dk in dks:
-        row, wanted = _wanted(ledger, unsettled, dk)
+        row, wanted = _work_out_entries(ledger, unsettled, dk)
         if row is not None and _readable(row):
             ledger.kernel.add_entries(sorted(wanted))
 
@@ -370,7 +370,7 @@ def _remove(ledger: Ledger, extra: Sequence[Entry]) -> None:
     unsettled = _Unsettled(_own(ledger))
     gone = []
     for entry in extra:
-        row, wanted = _wanted(ledger, unsettled, entry[3])
+        row, wanted = _work_out_entries(ledger, unsettled, entry[3])
         if entry not in wanted and entry[0] not in unsettled.streams and (row is None or _readable(row)):
             gone.append(entry)
     ledger.kernel.remove_entries(gone)

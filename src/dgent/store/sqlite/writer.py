@@ -17,7 +17,7 @@ from dgent.store.backend import View
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.kernel import Wrap
 from dgent.store.sqlite.checkpoint import Checkpointer, fold
-from dgent.store.sqlite.connection import Patience, connect, translate, translated
+from dgent.store.sqlite.connection import Patience, connect, translate, translate_errors
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel
 
@@ -46,7 +46,7 @@ class Job:
         self.deliver = deliver
         self.prepared, self.view, self.work = prepared, view, work
         self.since = monotonic()
-        self.dropped: Callable[[], bool] = _kept
+        self.dropped: Callable[[], bool] = _never
         self.receiver: Any = None
         self.result: Any = None
         self.error: BaseException | None = None
@@ -57,7 +57,7 @@ class Job:
         return GROUP_BYTES if self.prepared is None else self.prepared.size
 
 
-def _kept() -> bool:
+def _never() -> bool:
     return False
 
 
@@ -141,7 +141,7 @@ class Writer:
             if self._closed:
                 raise Closed(f"{self.path} is closed")
             self._patience.since = None
-            with translated(self.path):
+            with translate_errors(self.path):
                 work()
         finally:
             self.lock.release()
@@ -218,10 +218,10 @@ class Writer:
         except (apsw.BusyError, OutcomeUnknown) as error:
             # Every one of them has waited, or may be done: none is tried again.
             for job in group:
-                job.error = self._translated(error)
+                job.error = self._translate(error)
         except BaseException as error:
             if len(group) == 1:
-                group[0].error = self._translated(error)
+                group[0].error = self._translate(error)
                 return
             # One bad commit must not fail its neighbours, so each runs again by itself.
             for job in group:
@@ -266,7 +266,7 @@ class Writer:
             if not committing:
                 raise OutcomeUnknown(f"{self.path}: {error}") from error
 
-    def _translated(self, error: BaseException) -> BaseException:
+    def _translate(self, error: BaseException) -> BaseException:
         if not isinstance(error, apsw.Error | UnicodeDecodeError):
             return explain(error, self.path)
         return translate(error, self.path, self.connection.system_errno)
