@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from dgent.config import settings
+from dgent.config.places import machine_key
 from dgent.errors import Busy, DgentError, StorageFull
 from dgent.store.jsonl import backend
 from dgent.testing.contract import find_ids, put, record, typed_record
@@ -117,7 +117,7 @@ async def test_without_a_place_for_a_key_the_cache_is_private(
 ) -> None:
     (tmp_path / "a file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
-    assert settings.machine_key() is None
+    assert machine_key() is None
     async with opened(folder) as one, opened(folder) as two:
         await put(one, typed_record("a", 1))
         assert await _cache_of(two) == "private"
@@ -186,7 +186,7 @@ async def test_a_damaged_cache_stops_no_write(folder: Path, ways: str) -> None:
         if ways == "first":
             await find_ids(store, limit=None)
         path = folder / ".cache" / "cache.db"
-        store._opened().writer.truncate()
+        store._require_open().writer.truncate()
         handle = os.open(path, os.O_WRONLY)  # kept open: closing it would drop SQLite's locks
         size = os.fstat(handle).st_size
         os.pwrite(handle, os.urandom(size - 4096), 4096)
@@ -293,18 +293,18 @@ _READER = """
 import asyncio, sys
 from dgent.errors import DgentError, StorageFull
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import found, put, record
+from dgent.testing.contract import find_ids, put, record
 
 async def main():
     store = JSONLBackend(sys.argv[1])
     await store.open()
-    n = len(await found(store, limit=None))
+    n = len(await find_ids(store, limit=None))
     for k in range(30):
         try:
             await put(store, record(f"new{k}", data={"text": "x" * 5000}))
         except StorageFull:
             pass
-        n = len(await found(store, limit=None))
+        n = len(await find_ids(store, limit=None))
     print(n)
     await store.close()
 

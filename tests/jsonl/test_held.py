@@ -91,10 +91,10 @@ async def test_who_reads_after_each_put_finds_the_cache_up_to_date(tmp_path: Pat
     async with begun(tmp_path / "s") as store:
         for n in range(5):
             assert await store.get("first") is not None
-            store._opened().writer.pace_s = 0.0
+            store._require_open().writer.pace_s = 0.0
             await put(store, typed_record(f"r{n}"))
             assert not store.kernel.late and in_cache(tmp_path / "s") == n + 2
-        store._opened().writer.pace_s = 0.0
+        store._require_open().writer.pace_s = 0.0
         await put(store, typed_record("held"))
         assert store.kernel.late
 
@@ -194,7 +194,7 @@ async def test_a_failed_append_loses_nothing_that_is_held(tmp_path: Path) -> Non
         whole = files[name]
         files[name] = os.open(tmp_path / "s" / name, os.O_RDONLY), whole[1]
         try:
-            store._opened().writer.pace_s = 0.0
+            store._require_open().writer.pace_s = 0.0
             with pytest.raises(StorageError):
                 await put(store, typed_record("never"))
             assert await data_of(store, "a", "b", "never") == [{"n": 0}, {"n": 0}, None]

@@ -89,7 +89,7 @@ async def hold(store: JSONLBackend, *ids: str, **data: Any) -> list[tuple[str, i
     """Put new records one after another, however slow the disk is and whoever reads: so they are held."""
     told = []
     for id in ids:
-        store._opened().writer.pace_s, store.kernel.was_read = 0.0, False
+        store._require_open().writer.pace_s, store.kernel.was_read = 0.0, False
         answer = await put(store, typed_record(id, data={"n": 0, **data}))
         told.append((id, answer.written[0].rev, answer.seq))
     return told

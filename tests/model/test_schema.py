@@ -112,7 +112,7 @@ def test_good_names(name: str) -> None:
         ({"indexes": ("nothing",)}, "does not start at a field of Mark.*action, author"),
         ({"indexes": ("action..x",)}, "index 'action..x'"),
         ({"indexes": (5,)}, "index 5"),
-        ({"indexes": ("action", "action")}, "there twice"),
+        ({"indexes": ("action", "action")}, "declared twice"),
         ({"history": 0}, "history must be"),
         ({"history": True}, "history must be"),
         ({"history": "some"}, "history must be"),

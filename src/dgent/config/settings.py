@@ -1,39 +1,44 @@
-"""Settings and the user's folders: the only file that reads the home folder and the environment.
+"""Settings: find them in arguments, the environment and files, check them, and write one.
 
 Each setting is looked for in this order, and the first that has it counts:
 
     argument → environment (DGENT_*) → project (.dgent/config.toml) → user (config.toml) → default
 
-What is wrong in a file becomes a warning that never shows a value, and is as if it were not there; with
-`strict` the same raises ConfigError. What a caller says wrongly is always an error. Every start of the
-command line loads this module, so that what only some starts need is imported where it is used.
+A mistake in a file becomes a warning that never shows a value, and the setting is ignored; with `strict` it
+raises ConfigError. A wrong argument is always an error. Every start of the command line loads this module, so
+modules that only some starts need are imported where they are used.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from dgent.config import file
 from dgent.config.file import mask
+from dgent.config.places import (
+    DATABASE,
+    Places,
+    constellation_folder,
+    constellation_of,
+    database_url,
+    find_places,
+    home_folder,
+    make_private,
+    name_fault,
+    outbox_file,
+)
 from dgent.errors import ConfigError, InputError
 from dgent.system import files
 
-DATABASE = "membrane.db"
-NAME_RULE = (
-    "1 to 63 of a-z, 0-9, '.', '_' and '-', from a letter or digit on, with no '..' and no '.' at the end"
-)
-KEY_FILE, KEY_BYTES = "machine.key", 32
 MAX_AUTHOR_BYTES = 256  # as much as a record's author may have
 
 _WHEN = ("auto", "always", "never")
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 
 
 class Key(NamedTuple):
@@ -52,22 +57,16 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "constellation": Key(str, "default", "which of your own stores to use"),
         "author": Key(str, "system", "who makes the changes"),
         "durability": Key(str, "full", "what survives a power cut", ("full", "relaxed")),
-        "degrade": Key(str, "no", "whether the store may be away for a while", ("no", "yes", "optimistic")),
-        "outbox": Key(str, None, "the file that keeps writes while the store is away"),
-        "stand_in": Key(str, None, "a store that answers reads while the other is away", secret=True),
+        "degrade": Key(
+            str, "no", "whether the store may be unavailable for a while", ("no", "yes", "optimistic")
+        ),
+        "outbox": Key(str, None, "the file that keeps writes while the store is unavailable"),
+        "stand_in": Key(str, None, "a store that answers reads while the other is unavailable", secret=True),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
         "strict": Key(bool, False, "whether a wrong setting is an error and not a warning"),
     }
 )
-
-
-class Places(NamedTuple):
-    """The user's folders for dgent: settings, data, and what can be made again."""
-
-    config: Path
-    data: Path
-    cache: Path
 
 
 class Setting(NamedTuple):
@@ -103,18 +102,18 @@ class Settings:
         chosen = found.get("constellation") or Setting("constellation", "default", "default", False)
         if "url" in found:
             self.url = found["url"].value
-            self.constellation = name = _constellation_of(self.url, places)
+            self.constellation = name = constellation_of(self.url, places)
             secret = name is not None and found["url"].secret
             found["constellation"] = Setting("constellation", name, found["url"].source, secret)
             self._shown["constellation"] = "***"
         else:
             self.constellation = chosen.value
-            self.url = _database_url(constellation_folder(places, chosen.value))
+            self.url = database_url(constellation_folder(places, chosen.value))
             found["constellation"] = chosen
             found["url"] = Setting("url", self.url, chosen.source, chosen.secret)
             if chosen.secret:
                 written = search.shown["constellation"]
-                self._shown["url"] = _database_url(places.data / "constellations" / written)
+                self._shown["url"] = database_url(places.data / "constellations" / written)
         self.folder = None if self.constellation is None else constellation_folder(places, self.constellation)
         for name, key in KEYS.items():
             found.setdefault(name, Setting(name, key.default, "default", False))
@@ -175,145 +174,7 @@ class Settings:
         return f"<Settings {', '.join(f'{each.name}={each.value!r}' for each in self.list_settings())}>"
 
 
-# -- places -------------------------------------------------------------------------------
-
-
-def places(environment: Mapping[str, str] | None = None) -> Places:
-    """Return the user's folders by the XDG rules; ignores relative paths in XDG variables. Makes nothing."""
-    env = os.environ if environment is None else environment
-
-    def folder(variable: str, *usual: str) -> Path:
-        chosen = env.get(variable, "")
-        if chosen and os.path.isabs(chosen):
-            return Path(chosen) / "dgent"
-        home = _home(environment)
-        if home is None:
-            raise ConfigError("no home folder is set", hint=f"set HOME or {variable} to an absolute path")
-        return home.joinpath(*usual) / "dgent"
-
-    return Places(
-        folder("XDG_CONFIG_HOME", ".config"),
-        folder("XDG_DATA_HOME", ".local", "share"),
-        folder("XDG_CACHE_HOME", ".cache"),
-    )
-
-
-def _home(environment: Mapping[str, str] | None) -> Path | None:
-    env = os.environ if environment is None else environment
-    for variable in ("HOME", "USERPROFILE"):
-        if os.path.isabs(env.get(variable, "")):
-            return Path(env[variable])
-    if environment is None:
-        with suppress(RuntimeError):  # nobody by this number in the list of users
-            return Path.home()
-    return None
-
-
-def constellation_folder(places: Places, name: str) -> Path:
-    """Return a constellation's folder, which may not exist; InputError for a name that leads elsewhere."""
-    fault = _fault("constellation", name)
-    if fault:
-        raise InputError(f"a constellation's name {fault}", field="constellation")
-    return places.data / "constellations" / name
-
-
-def constellations(places: Places) -> list[str]:
-    """Return the names of the constellations that exist."""
-    try:
-        names = os.listdir(places.data / "constellations")
-    except OSError:
-        return []
-    return sorted(
-        name
-        for name in names
-        if _fault("constellation", name) is None
-        and os.path.isfile(places.data / "constellations" / name / DATABASE)
-    )
-
-
-def _database_url(folder: Path) -> str:
-    return f"sqlite:///{folder / DATABASE}"
-
-
-def _constellation_of(url: str, places: Places) -> str | None:
-    """Return the constellation that a URL means, if it is the database of one."""
-    if not url.startswith("sqlite:///"):
-        return None
-    path = Path(os.path.normpath(url.removeprefix("sqlite:///")))
-    inside = path.name == DATABASE and path.parent.parent == places.data / "constellations"
-    return path.parent.name if inside and _fault("constellation", path.parent.name) is None else None
-
-
-def machine_key(environment: Mapping[str, str] | None = None) -> bytes | None:
-    """Return a secret of this user on this machine, made on first use; None where none can be stored."""
-    try:
-        folder = places(environment).cache
-        make_private(folder)
-        found = _read_key(folder / KEY_FILE)
-        if found is None:
-            _make_key(folder)
-            found = _read_key(folder / KEY_FILE)
-        return found
-    except (OSError, ConfigError):
-        return None
-
-
-def _read_key(path: Path) -> bytes | None:
-    """Return the key of a file that only its owner may read; None when there is none."""
-    try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except FileNotFoundError:
-        return None
-    try:
-        found = os.fstat(handle)
-        if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o077):
-            raise ConfigError(f"{path} belongs to another user, or other users may read it")
-        key = os.read(handle, KEY_BYTES)
-    finally:
-        os.close(handle)
-    if len(key) != KEY_BYTES:
-        raise ConfigError(f"{path} is damaged", hint="remove it")
-    return key
-
-
-def _make_key(folder: Path) -> None:
-    """Make the key, unless another process is faster."""
-    temporary = folder / f"{KEY_FILE}.{os.urandom(8).hex()}"
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        os.write(handle, os.urandom(KEY_BYTES))
-        with suppress(FileExistsError):
-            os.link(temporary, folder / KEY_FILE)
-    finally:
-        os.close(handle)
-        os.unlink(temporary)
-
-
-def make_private(folder: Path) -> bool:
-    """Make a folder and those above it, for the user only. True if it was made.
-
-    Folders that exist keep their permissions.
-    """
-    try:
-        return files.make_folder(str(folder))
-    except FileExistsError as error:
-        raise ConfigError(f"{error.filename} is in the way: it is not a folder") from None
-    except OSError as error:
-        raise ConfigError(f"{error.filename or folder} cannot be made: {error.strerror}") from None
-
-
-@contextmanager
-def private_files() -> Iterator[None]:
-    """Let everything made inside be for the user only: files 0600, folders 0700.
-
-    It sets the umask, which is one for the whole process, so it is for programs and not for libraries:
-    the command line wraps its whole run in it, once, on the main thread.
-    """
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
+# -- the default place --------------------------------------------------------------------
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
@@ -328,19 +189,6 @@ def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, st
     if degrade and outbox is None:
         outbox = settings.outbox
     return settings.urls, degrade, outbox
-
-
-def outbox_file(url: str, where: Places | None = None) -> str:
-    """Return the default outbox of a store; its folder is made, private."""
-    import hashlib
-
-    for start in ("sqlite:///", "jsonl:"):
-        if url.startswith(start):  # a relative path means another store in another folder
-            url = start + os.path.abspath(url.removeprefix(start))
-    name = hashlib.blake2b(mask(url).encode(errors="backslashreplace"), digest_size=8).hexdigest()
-    folder = (places() if where is None else where).data / "outbox"
-    make_private(folder)
-    return str(folder / f"{name}.db")
 
 
 def _default(environment: Mapping[str, str] | None) -> Settings:
@@ -374,12 +222,12 @@ def load(
     environment and folder. The project is looked for from that folder upward.
     """
     env = os.environ if environment is None else environment
-    where = places(environment)
+    where = find_places(environment)
     search = _Search(env)
     search.take_arguments({"url": url, "constellation": constellation, "strict": strict})
     search.take_environment()
     here = _here(cwd)
-    project = _project(here, _home(environment), search.problems)
+    project = _project(here, home_folder(environment), search.problems)
     if project is not None:
         search.take_file(project / ".dgent" / "config.toml", "project", project)
         search.take_catalog(project / ".dgent" / "catalog.json", project)
@@ -552,7 +400,7 @@ def _fault(name: str, value: object) -> str | None:
     if key.choices:
         return None if value in key.choices else f"must be one of {', '.join(key.choices)}"
     if name == "constellation":
-        return _name_fault(value)
+        return name_fault(value)
     if name in ("url", "stand_in") and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
         return "must be a URL such as sqlite:///path/to/file.db"
     if name == "author" and len(value.encode(errors="replace")) > MAX_AUTHOR_BYTES:
@@ -564,12 +412,6 @@ def _text_fault(value: str) -> str | None:
     if _matches(r"[^\x00-\x1f\x7f\ud800-\udfff]+", value):
         return None
     return "must be text that is not empty and has no control characters"
-
-
-def _name_fault(value: str) -> str | None:
-    if not _matches(r"[a-z0-9][a-z0-9._-]{0,62}", value) or ".." in value or value.endswith("."):
-        return f"must be {NAME_RULE}"
-    return "must not be the name of a device" if value.split(".")[0] in _DEVICES else None
 
 
 def _matches(pattern: str, value: str) -> bool:

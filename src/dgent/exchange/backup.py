@@ -32,7 +32,7 @@ from dgent.blocks.record import (
     RedactionRecord,
     SnapshotRecord,
 )
-from dgent.config.settings import DATABASE
+from dgent.config.places import DATABASE
 from dgent.errors import (
     Busy,
     Conflict,

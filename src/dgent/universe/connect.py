@@ -83,9 +83,9 @@ def _degradable(
         return Place(lambda: backend_for(url, **wanted), mask(url), identity)
 
     if outbox is None:
-        from dgent.config import settings
+        from dgent.config.places import outbox_file
 
-        outbox = settings.outbox_file(urls[0])
+        outbox = outbox_file(urls[0])
     path = outbox.removeprefix("sqlite:///")
     if not path or ":" in path.partition("/")[0]:
         raise InputError("an outbox is a SQLite file", hint="give its path", field="outbox")
