@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dgent import clock
 from dgent.errors import DgentError
 from dgent.model.contract.lookup import Lookup
-from dgent.model.contract.shape import Shape
+from dgent.model.contract.shape import CompiledContract
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import (
@@ -53,7 +53,7 @@ class Contracted(Steps):
 
     def __init__(self, version: int) -> None:
         super().__init__(version)
-        self._lookup = Shape(Priced).lookup
+        self._lookup = CompiledContract(Priced).lookup
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
         data = super().shape(datum)

@@ -14,8 +14,17 @@ from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.testing.contract import commit, find_ids, put, record, typed_record
 from tests.contract.reads import READS, comparable, fill_up
 
-WRITES = ("insert", "replace", "bury", "add_entries", "remove_entries", "append", "set_lag", "set_state")
-WRITES += ("make_number", "make_stream", "set_keys", "drop_past", "erase", "drop_streams", "raise_floor")
+WRITES = ("insert", "replace", "bury", "add_entries", "remove_entries", "append", "mark_unindexed")
+WRITES += (
+    "set_state",
+    "make_number",
+    "make_index",
+    "set_keys",
+    "drop_past",
+    "erase",
+    "drop_indexes",
+    "raise_floor",
+)
 
 
 class Failing:

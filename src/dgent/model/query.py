@@ -19,7 +19,7 @@ from dgent.errors import InputError, QueryError
 from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.path import Path, read
-from dgent.model.where import NOTHING, All, Reader, form, path_of, refusal
+from dgent.model.where import NOTHING, All, WhereParser, form, path_of, refusal
 
 MAX_LIMIT = 2**62
 
@@ -73,7 +73,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.where is None:
             return NOTHING
         found = self.__dict__.get("_filter")
-        return found if found is not None else All(tuple(Reader().where(self.where, 1)))
+        return found if found is not None else All(tuple(WhereParser().where(self.where, 1)))
 
     @property
     def order_path(self) -> Path | None:

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from dgent import codec, ids
 from dgent.errors import InputError, NewerRecord, QueryError, SchemaError, UpgradeFailed
 from dgent.model import path, ref
-from dgent.model.contract.shape import Shape
+from dgent.model.contract.shape import CompiledContract
 
 T = TypeVar("T")
 Step = Callable[[dict[str, Any]], Any]
@@ -40,7 +40,7 @@ class Schema(Generic[T]):
     feed: bool = True
     owner: str | None = None
     oldest: int = 1
-    shape: Shape[T] = dataclasses.field(init=False, repr=False)
+    shape: CompiledContract[T] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -54,7 +54,7 @@ class Schema(Generic[T]):
             raise SchemaError(
                 f"{self.name} needs a contract", hint="give it a frozen dataclass", field="contract"
             )
-        self._set("shape", Shape(self.contract))
+        self._set("shape", CompiledContract(self.contract))
         self._set("migrations", self._steps("migrations"))
         self._set("downgrades", self._steps("downgrades"))
         self._check_steps()
@@ -237,7 +237,7 @@ class Schema(Generic[T]):
     @staticmethod
     def derive_step(old: type[Any], new: type[Any]) -> Step:
         """Return a migration that only adds the fields with defaults that `new` has and `old` lacks."""
-        return _derive_step(Shape(old), Shape(new))
+        return _derive_step(CompiledContract(old), CompiledContract(new))
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _check_version(value: object, field: str) -> None:
         raise SchemaError(f"{field} must be a whole number from 1, not {value!r}", field=field)
 
 
-def _derive_step(old: Shape[Any], new: Shape[Any]) -> Step:
+def _derive_step(old: CompiledContract[Any], new: CompiledContract[Any]) -> Step:
     pair = f"{old.label} -> {new.label}"
     hint = "write this step by hand"
     if dropped := [name for name in old.fields if name not in new.fields]:

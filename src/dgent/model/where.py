@@ -102,7 +102,7 @@ def path_of(field: str, path: Any) -> Path:
         raise refusal(field, f"is malformed: {error.message}", error.hint) from None
 
 
-class Reader:
+class WhereParser:
     """Turns a `where` into parts, and counts them so that every query is bounded."""
 
     def __init__(self) -> None:

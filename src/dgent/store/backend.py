@@ -12,7 +12,7 @@ from dgent.model.contract import scalar as kind
 from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.engine.row import Rows
+from dgent.store.engine.row import SchemaRows
 
 LIVE: Literal["live"] = "live"
 """An expectation: a live version must be there, of any rev."""
@@ -213,7 +213,7 @@ class Page(msgspec.Struct, frozen=True):
     made: list[Any]
     explain: str = ""
     further: Callable[[], str] | None = None  # makes the cursor; most callers never ask for it
-    rows: Rows | None = None  # what the items are made of, instead of `made`, for a lazy view
+    rows: SchemaRows | None = None  # what the items are made of, instead of `made`, for a lazy view
     partial: bool = False
 
     @property

@@ -22,7 +22,7 @@ GRACE_S = 2.0  # how long an interrupted call is given to end
 Request = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
-class Call:
+class BlockingCall:
     """Runs a coroutine on the loop and blocks this thread until it is done.
 
     Functions that the caller handed in are run here, by the waiting thread, while the coroutine waits

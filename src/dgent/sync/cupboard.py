@@ -33,8 +33,8 @@ from dgent.cupboard import (
 from dgent.cupboard import cupboard as cupboards
 from dgent.cupboard.tables import crumb, link, metadata, property, stash, table, trail
 from dgent.errors import Closed, DgentError, InputError
-from dgent.sync.call import Call
-from dgent.sync.home import Home
+from dgent.sync.call import BlockingCall
+from dgent.sync.home import LoopHome
 from dgent.sync.twin import Twin, copy_signature, make_twin
 from dgent.sync.universe import Universe
 
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 
-class Own(Home):
+class Own(LoopHome):
     """The home of a cupboard that opens its own store: closed while it is not attached."""
 
     def __init__(self, cupboard: cupboards.Cupboard) -> None:
@@ -76,7 +76,7 @@ class Own(Home):
         """Attach the cupboard; a second caller waits for the first."""
         self.runner.check()
         with self._closing:
-            Call(self.runner).run(self._attach, config)
+            BlockingCall(self.runner).run(self._attach, config)
 
     async def _attach(self, config: Config) -> None:
         await self._cupboard.attach(config)
@@ -90,7 +90,7 @@ class Own(Home):
         return errors.Detached("the cupboard is not attached")
 
 
-class Attaching:
+class BlockingAttaching:
     """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
 
     def __get__(self, twin: Twin | None, kind: type[Twin]) -> Any:
@@ -142,6 +142,6 @@ Schemas = _twin(metadata.Schemas)
 Cupboard = make_twin(
     cupboards.Cupboard,
     # It must know when a store of its own opens and closes; everything else follows from the class.
-    instead={"__init__": _init, "attach": Attaching(), "detach": _detach, "__aexit__": _exit},
+    instead={"__init__": _init, "attach": BlockingAttaching(), "detach": _detach, "__aexit__": _exit},
     module=__name__,
 )

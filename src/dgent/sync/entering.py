@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dgent.sync.home import Home
+    from dgent.sync.home import LoopHome
 
 
 class Stay:
@@ -76,7 +76,7 @@ class Entering(AbstractContextManager[Any]):
     """
 
     def __init__(
-        self, home: Home, manager: AbstractAsyncContextManager[Any], wrap: Callable[[Any], Any]
+        self, home: LoopHome, manager: AbstractAsyncContextManager[Any], wrap: Callable[[Any], Any]
     ) -> None:
         self._home = home
         self._wrap = wrap

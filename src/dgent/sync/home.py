@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from dgent.errors import Closed, DgentError
 from dgent.sync import wording
-from dgent.sync.call import Call
+from dgent.sync.call import BlockingCall
 from dgent.sync.runner import runner
 from dgent.sync.stream import Pump
 from dgent.universe.universe import Universe
@@ -24,7 +24,7 @@ WAITS = object()
 _send = operator.methodcaller("send", None)
 
 
-class Home:
+class LoopHome:
     """The state of one universe on the background loop."""
 
     def __init__(self, universe: Universe | None) -> None:
@@ -38,12 +38,12 @@ class Home:
 
     # -- calls ------------------------------------------------------------------------------
 
-    def begin(self) -> Call:
+    def begin(self) -> BlockingCall:
         """Return a call that may be made from this thread now."""
         self.runner.check()
         if self._closed:
             self._refuse()
-        return Call(self.runner)
+        return BlockingCall(self.runner)
 
     def now(self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any) -> Any:
         """Do a point read on this thread; WAITS when it is not one after all.
@@ -95,7 +95,7 @@ class Home:
         with self._closing:
             self._shut()
             # Not cancelled by an interrupt: a store that is half closed is of no use to anyone.
-            Call(self.runner, whole=True).run(self.leave)
+            BlockingCall(self.runner, whole=True).run(self.leave)
 
     async def leave(self) -> None:
         """Close the universe; called on the loop."""

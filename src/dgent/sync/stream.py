@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dgent.errors import Closed
 
 if TYPE_CHECKING:
-    from dgent.sync.home import Home
+    from dgent.sync.home import LoopHome
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Pump(Generic[T]):
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
 
-    async def more(self, home: Home) -> None:
+    async def more(self, home: LoopHome) -> None:
         """Wait for an item, or for the end."""
         if self._task is None and not self.over:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -89,7 +89,7 @@ async def _aclose(source: AsyncIterator[Any]) -> None:
 class Stream(Iterator[T]):
     """A blocking iterator; leaving the loop early is fine, and `close` or `with` end it at once."""
 
-    def __init__(self, home: Home, source: AsyncIterator[T]) -> None:
+    def __init__(self, home: LoopHome, source: AsyncIterator[T]) -> None:
         self._home = home
         self._pump: Pump[T] = Pump(source)
 

@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from dgent.sync import wording
 from dgent.sync.entering import Entering
-from dgent.sync.home import WAITS, Home
+from dgent.sync.home import WAITS, LoopHome
 from dgent.sync.stream import Stream
 
 Function = Callable[..., Any]
@@ -29,11 +29,11 @@ class Twin:
     """An object that lives on the background loop, as seen from any other thread."""
 
     __slots__ = ("__weakref__", "_home", "_source")
-    _home: Home
+    _home: LoopHome
     _source: Any
 
     @classmethod
-    def _around(cls, source: Any, home: Home) -> Any:
+    def _around(cls, source: Any, home: LoopHome) -> Any:
         twin = cls.__new__(cls)
         twin._source, twin._home = source, home
         return twin
@@ -52,7 +52,7 @@ class Twin:
 _TWINS: dict[type, type[Twin]] = {}
 
 
-def wrap(value: Any, home: Home, owner: Twin | None = None) -> Any:
+def wrap(value: Any, home: LoopHome, owner: Twin | None = None) -> Any:
     """Return the blocking form of a value from the loop."""
     if owner is not None and value is owner._source:
         return owner
@@ -142,7 +142,7 @@ def _constructor(source: type) -> Function:
     def method(self: Twin, /, *args: Any, **kwargs: Any) -> None:
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, Twin)]
         self._source = source(*map(_unwrap, args), **{name: _unwrap(value) for name, value in kwargs.items()})
-        self._home = given[0]._home if given else Home(self._source)
+        self._home = given[0]._home if given else LoopHome(self._source)
 
     return method
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dgent.exchange import copy as copying
-from dgent.sync.home import Home
+from dgent.sync.home import LoopHome
 from dgent.sync.stream import Stream
 from dgent.sync.twin import Twin, copy_signature, make_twin
 from dgent.universe import collection, focus, transaction, universe
@@ -42,7 +42,7 @@ Universe = make_twin(
 
 def _open_at(*args: Any, **kwargs: Any) -> Any:
     made = universe.open(*args, **kwargs)
-    return Universe._around(made, Home(made)).open()
+    return Universe._around(made, LoopHome(made)).open()
 
 
 open = copy_signature(_open_at, universe.open, "open")

@@ -13,7 +13,7 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 TICK_S = 0.1
 
 
-class Pace:
+class ProgressReporter:
     """Reports progress about ten times a second, and always its end."""
 
     def __init__(self, progress: Progress | None, total: int | None = None) -> None:

@@ -29,7 +29,7 @@ async def _add_one(store: Backend) -> int:
     raise AssertionError("a compare-and-set never got through")
 
 
-class Broken(StoredView):
+class FailingView(StoredView):
     """A caller whose own code fails."""
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
@@ -58,7 +58,7 @@ class ConcurrencyContract(Contract):
 
         async def work(n: int) -> Any:
             if n == 13:
-                return await commit(store, Put(record("r13")), guard=guard, view=Broken())
+                return await commit(store, Put(record("r13")), guard=guard, view=FailingView())
             if n == 31:
                 return await commit(store, Put(record("r31")), Put(record("taken", 2), expect=0))
             if n == 47:

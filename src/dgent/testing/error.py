@@ -196,7 +196,7 @@ class ErrorContract(Contract):
         assert await find_ids(one_record, until=datetime.now(UTC)) == ["a", "kept"]
 
     async def test_an_error_in_the_callers_view_harms_nobody_else(self, one_record: Backend) -> None:
-        class Broken(StoredView):
+        class RaisingView(StoredView):
             lazy = False
 
             def version(self, schema: str) -> int | None:
@@ -209,9 +209,9 @@ class ErrorContract(Contract):
         guard = Guard(0, queries=(query,))
         before = await everything(one_record, ["kept", "a"])
         with pytest.raises(RuntimeError):
-            await one_record.query(query, Broken())
+            await one_record.query(query, RaisingView())
         with pytest.raises(RuntimeError):
-            await commit(one_record, Put(record("a")), guard=guard, view=Broken())
+            await commit(one_record, Put(record("a")), guard=guard, view=RaisingView())
         assert await everything(one_record, ["kept", "a"]) == before
         await put(one_record, record("a"))
         assert await find_ids(one_record) == ["a", "kept"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from dgent.store.engine.kernel import Scan, Writing
+from dgent.store.engine.kernel import IndexScan, Writing
 from dgent.store.engine.row import Brief, Row
 
 R = TypeVar("R", Row, Brief)
@@ -62,11 +62,11 @@ class ScrambledKernel:
         row = self._kernel.row(dk)
         return None if row is None else _out(row)
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         """Yield the live rows of a scan, plain again."""
         return ((key, _out(row)) for key, row in self._kernel.walk(scan, descending, content))
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Brief]:
+    def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[Brief]:
         """Return the first rows of a scan, plain again."""
         return [_out(Brief._make(row)) for row in self._kernel.fetch(scan, descending, content, limit)]
 
@@ -78,9 +78,9 @@ class ScrambledKernel:
         """Yield the live rows whose id starts with a prefix, plain again."""
         return (_out(row) for row in self._kernel.walk_ids(prefix, content))
 
-    def lagging(self, schema: int) -> list[Row]:
+    def unindexed_rows(self, schema: int) -> list[Row]:
         """Return live rows that are in no field index, plain again."""
-        return [_out(row) for row in self._kernel.lagging(schema)]
+        return [_out(row) for row in self._kernel.unindexed_rows(schema)]
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
         """Return the kept older versions, as they were buried."""

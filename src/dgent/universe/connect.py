@@ -16,7 +16,7 @@ from dgent.store.registry import backend_for
 Degrade = bool | Literal["optimistic"] | None
 
 
-class Life:
+class OpenState:
     """The open state of a universe, shared with the views that rooms have of it."""
 
     __slots__ = ("closed", "loop", "others")

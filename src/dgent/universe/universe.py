@@ -73,7 +73,7 @@ class Universe:
         self.contracts = Contracts()
         self._room = room
         self._partial = False  # whether every read takes what is at hand
-        self._life = connect.Life()
+        self._life = connect.OpenState()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
         self.names = Names()

@@ -44,7 +44,7 @@ from dgent.model.datum import Datum
 from dgent.store.engine.merge import (
     DELETED,
     MISSING,
-    Merged,
+    MergedRecord,
     Rules,
     Settlement,
     merge_lists,
@@ -431,14 +431,14 @@ def _united_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str
 # -- records of one kind --------------------------------------------------------------------------
 
 
-def _merge_seen(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_seen(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge what an agent has seen: the older version, so that nothing new is passed over."""
     if left is None or right is None:
-        return Merged(left or right)
-    return Merged(min(left, right, key=lambda each: each.data.get("version", 0)))
+        return MergedRecord(left or right)
+    return MergedRecord(min(left, right, key=lambda each: each.data.get("version", 0)))
 
 
-def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge what is still to be erased: all of it."""
 
     def resolve(path: str, base: Any, one: Any, other: Any) -> Any:
@@ -447,15 +447,15 @@ def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) 
         return MISSING
 
     if left is None or right is None:
-        return Merged(left or right)
-    return Merged(merge_records(base, left, right, resolve).version)
+        return MergedRecord(left or right)
+    return MergedRecord(merge_records(base, left, right, resolve).version)
 
 
-def _merge_grant(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_grant(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge a permission: what one side took back stays so."""
     if (left is None or right is None) and base is not None:
         kept = left or right
-        return Merged(None, () if kept is None or says_the_same(kept, base) else (DELETED,))
+        return MergedRecord(None, () if kept is None or says_the_same(kept, base) else (DELETED,))
     return merge_records(base, left, right)
 
 

@@ -14,7 +14,7 @@ from dgent.exchange.fork.origin import Origin
 from dgent.exchange.snapshot import Moment
 from dgent.model.datum import Datum
 from dgent.store.backend import EVERY_ROOM, Delete, Op
-from dgent.system.progress import Pace
+from dgent.system.progress import ProgressReporter
 from dgent.universe import write
 from dgent.universe.universe import Universe
 
@@ -27,7 +27,7 @@ _OF_BLOCKS = frozenset((VERSION.name, CHECKPOINT.name, SHARE.name))
 class Selection:
     """Carrying a store or part of it, as of one commit, to one that has nothing else."""
 
-    def __init__(self, source: Universe, target: Universe, made: Origin, pace: Pace) -> None:
+    def __init__(self, source: Universe, target: Universe, made: Origin, pace: ProgressReporter) -> None:
         self.source, self.target, self.made, self.pace = source, target, made, pace
         self.left_out = 0
         self._owners: dict[str, str | None] = {}

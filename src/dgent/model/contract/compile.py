@@ -17,17 +17,17 @@ import msgspec
 from dgent.errors import SchemaError
 from dgent.model import ref
 from dgent.model.contract.node import (
-    Field,
-    Fixed,
-    Leaf,
-    Link,
-    Many,
-    Moment,
-    Node,
-    OneOf,
-    Record,
-    Table,
-    Tagged,
+    ContractNode,
+    KindUnionNode,
+    LeafNode,
+    LinkNode,
+    ListNode,
+    MapNode,
+    MomentNode,
+    RecordField,
+    RecordNode,
+    TaggedUnionNode,
+    TupleNode,
     reach,
     spell,
 )
@@ -39,10 +39,10 @@ class Compiler:
     """Makes nodes from type hints; each record type once, so that a contract may contain itself."""
 
     def __init__(self) -> None:
-        self.records: dict[Any, Record] = {}
+        self.records: dict[Any, RecordNode] = {}
         self.hints: dict[Any, dict[str, Any]] = {}
 
-    def root(self, contract: Any) -> Record:
+    def root(self, contract: Any) -> RecordNode:
         """Return the node of a whole contract."""
         made = get_origin(contract) or contract
         if not isinstance(made, type) or not dataclasses.is_dataclass(made):
@@ -55,14 +55,14 @@ class Compiler:
             record.clocked = [
                 (name, field.node)
                 for name, field in record.fields.items()
-                if any(isinstance(node, Moment) for node in reach(field.node))
+                if any(isinstance(node, MomentNode) for node in reach(field.node))
             ]
         return root
 
-    def _record(self, hint: Any, where: str) -> Record:
+    def _record(self, hint: Any, where: str) -> RecordNode:
         if hint in self.records:
             return self.records[hint]
-        record = self.records[hint] = Record(hint)
+        record = self.records[hint] = RecordNode(hint)
         if not record.made.__dataclass_params__.frozen:
             raise SchemaError(
                 f"{where}: {record.made.__name__} is not frozen",
@@ -75,7 +75,7 @@ class Compiler:
                 raise SchemaError(f"{where}.{name} is an InitVar, which cannot be read back", field=name)
         for field in dataclasses.fields(record.made):
             node = self._node(hints[field.name], f"{where}.{field.name}")
-            record.fields[field.name] = Field(node, _default(field))
+            record.fields[field.name] = RecordField(node, _default(field))
         record.below = [field.node for field in record.fields.values()]
         return record
 
@@ -90,17 +90,17 @@ class Compiler:
                 ) from None
         return self.hints[hint]
 
-    def _node(self, hint: Any, where: str) -> Node:
+    def _node(self, hint: Any, where: str) -> ContractNode:
         hint = _unalias(hint)
         origin = get_origin(hint)
         if hint is Any:
-            return Node()
+            return ContractNode()
         if origin is Annotated:
             return self._compile_annotated(hint, where)
         if origin is Union or origin is UnionType:
             return self._union(hint, where)
         if ref.is_ref(hint):
-            return Link()
+            return LinkNode()
         kind = origin or hint
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return self._record(hint, where)
@@ -108,40 +108,40 @@ class Compiler:
             return self._container(kind, get_args(hint), hint, where)
         return _leaf(hint, where)
 
-    def _compile_annotated(self, hint: Any, where: str) -> Node:
+    def _compile_annotated(self, hint: Any, where: str) -> ContractNode:
         inner, *notes = get_args(hint)
         node = self._node(inner, where)
-        if isinstance(node, Record) or not any(isinstance(note, msgspec.Meta) for note in notes):
+        if isinstance(node, RecordNode) or not any(isinstance(note, msgspec.Meta) for note in notes):
             return node
-        if isinstance(node, Leaf):
+        if isinstance(node, LeafNode):
             return _leaf(hint, where)
         if (reason := _takes(hint)) is not None:
             raise SchemaError(f"{where}: {reason}", hint="put the constraint on its parts", field=where)
         node.rule = hint
         return node
 
-    def _container(self, kind: Any, args: tuple[Any, ...], hint: Any, where: str) -> Node:
+    def _container(self, kind: Any, args: tuple[Any, ...], hint: Any, where: str) -> ContractNode:
         if kind in (dict, Mapping):
             key, item = args or (str, Any)
             if _unalias(key) is not str:
                 raise SchemaError(f"{where}: the keys of {spell(hint)} must be str", field=where)
-            return Table(self._node(item, where))
+            return MapNode(self._node(item, where))
         if kind is tuple and args and args[-1] is not Ellipsis:
-            return Fixed(tuple(self._node(item, f"{where}.{i}") for i, item in enumerate(args)))
+            return TupleNode(tuple(self._node(item, f"{where}.{i}") for i, item in enumerate(args)))
         build = list if kind is Sequence else kind
-        return Many(self._node(args[0], where) if args else Node(), build)
+        return ListNode(self._node(args[0], where) if args else ContractNode(), build)
 
-    def _union(self, hint: Any, where: str) -> Node:
+    def _union(self, hint: Any, where: str) -> ContractNode:
         members = list(dict.fromkeys(_members(hint)))
         if Any in members:
-            return Node()
+            return ContractNode()
         nullable = NoneType in members
         nodes = {member: self._node(member, where) for member in members if member is not NoneType}
-        leaves = [member for member, node in nodes.items() if isinstance(node, Leaf)]
+        leaves = [member for member, node in nodes.items() if isinstance(node, LeafNode)]
         if len(leaves) == len(nodes):
             return _leaf(Union[tuple(members)], where)  # noqa: UP007 - the members are known only now
-        kinds: dict[str, list[Node]] = {"object": [], "array": [], "scalar": []}
-        records = {member: node for member, node in nodes.items() if isinstance(node, Record)}
+        kinds: dict[str, list[ContractNode]] = {"object": [], "array": [], "scalar": []}
+        records = {member: node for member, node in nodes.items() if isinstance(node, RecordNode)}
         if records:
             kinds["object"].append(
                 self._compile_tagged(records, where) if len(records) > 1 else next(iter(records.values()))
@@ -149,7 +149,7 @@ class Compiler:
         if leaves:
             kinds["scalar"].append(_leaf(Union[tuple(leaves)], where))  # noqa: UP007
         for node in nodes.values():
-            if not isinstance(node, Leaf | Record):
+            if not isinstance(node, LeafNode | RecordNode):
                 kinds[_place(node)].append(node)
         if any(len(found) > 1 for found in kinds.values()):
             raise SchemaError(
@@ -157,16 +157,16 @@ class Compiler:
                 hint="use one of them, or dataclasses with a Literal field that tells them apart",
                 field=where,
             )
-        return OneOf(nullable, {kind: found[0] for kind, found in kinds.items() if found})
+        return KindUnionNode(nullable, {kind: found[0] for kind, found in kinds.items() if found})
 
-    def _compile_tagged(self, records: dict[Any, Record], where: str) -> Tagged:
+    def _compile_tagged(self, records: dict[Any, RecordNode], where: str) -> TaggedUnionNode:
         choices = [_tags(self._hints(member, where)) for member in records]
         for tag in choices[0]:
-            named: dict[str, Record] = {}
+            named: dict[str, RecordNode] = {}
             for record, found in zip(records.values(), choices, strict=True):
                 named |= dict.fromkeys(found.get(tag, ()), record)
             if all(tag in found for found in choices) and len(named) == sum(len(f[tag]) for f in choices):
-                return Tagged(tag, named)
+                return TaggedUnionNode(tag, named)
         names = " | ".join(record.made.__name__ for record in records.values())
         raise SchemaError(
             f"{where}: nothing tells the members of {names} apart",
@@ -238,7 +238,7 @@ def _bare(hint: Any) -> Iterator[Any]:
             yield member
 
 
-def _leaf(hint: Any, where: str) -> Leaf:
+def _leaf(hint: Any, where: str) -> LeafNode:
     scalars = list(_bare(hint))
     for scalar in scalars:
         known = scalar in _SCALARS or (isinstance(scalar, type) and issubclass(scalar, Enum))
@@ -248,7 +248,7 @@ def _leaf(hint: Any, where: str) -> Leaf:
             raise SchemaError(message, hint=fix, field=where)
     if (reason := _takes(hint)) is not None:
         raise SchemaError(f"{where}: {reason}", field=where)
-    return Moment(hint) if datetime in scalars else Leaf(hint)
+    return MomentNode(hint) if datetime in scalars else LeafNode(hint)
 
 
 def _takes(hint: Any) -> str | None:
@@ -266,8 +266,8 @@ def _tags(hints: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {name: values for name, values in found.items() if all(isinstance(v, str) for v in values)}
 
 
-def _place(node: Node) -> str:
-    return "object" if isinstance(node, Table) else "scalar" if isinstance(node, Link) else "array"
+def _place(node: ContractNode) -> str:
+    return "object" if isinstance(node, MapNode) else "scalar" if isinstance(node, LinkNode) else "array"
 
 
 def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:

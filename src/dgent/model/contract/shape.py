@@ -16,12 +16,12 @@ from dgent.errors import Corrupt, DecodeFailed, InputError
 from dgent.model import ref
 from dgent.model.contract.compile import Compiler
 from dgent.model.contract.lookup import Lookup
-from dgent.model.contract.node import Errors, Leaf, Link, Node, Record, convert, reach
+from dgent.model.contract.node import ContractNode, Errors, LeafNode, LinkNode, RecordNode, convert, reach
 
 T = TypeVar("T")
 
 
-class Shape(Generic[T]):
+class CompiledContract(Generic[T]):
     """A compiled contract: turns data into values and back, and knows where its links are.
 
     `label` is the contract's name, `fields` maps its fields to their types as text, `defaults` maps
@@ -38,10 +38,10 @@ class Shape(Generic[T]):
         self.digest = hashlib.sha256(root.text(()).encode()).hexdigest()[:16]
         self.ref_paths: tuple[str, ...] = tuple(dict.fromkeys(root.ref_paths((), ())))
         self._root = root
-        self._linked = any(isinstance(node, Link) for node in below)
+        self._linked = any(isinstance(node, LinkNode) for node in below)
         self._clocked = bool(root.clocked)
         # msgspec hands out what `Any` holds as it is; a copy keeps a value's owner from changing the datum.
-        self._loose = any(type(node) is Node for node in below)
+        self._loose = any(type(node) is ContractNode for node in below)
         self._native = root.native
         # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
         self._flat = _flat_fields(root)
@@ -141,14 +141,14 @@ _SAFE: dict[type, Callable[[Any], bool]] = {
 }
 
 
-def _flat_fields(root: Record) -> dict[str, frozenset[type]]:
+def _flat_fields(root: RecordNode) -> dict[str, frozenset[type]]:
     """Return the scalar types of each field; empty when a field can hold more, or values are made anew."""
     kinds = {name: _scalars(field.node) for name, field in root.fields.items()}
     return kinds if root.native and root.after is None and all(kinds.values()) else {}
 
 
-def _scalars(node: Node) -> frozenset[type]:
-    if type(node) is not Leaf:
+def _scalars(node: ContractNode) -> frozenset[type]:
+    if type(node) is not LeafNode:
         return frozenset()
     hint = node.hint
     kinds = frozenset(get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))
@@ -157,7 +157,7 @@ def _scalars(node: Node) -> frozenset[type]:
 
 def describe(contract: type[Any]) -> str:
     """Return 16 hex letters that differ when a contract's fields, their types or its defaults differ."""
-    return Shape(contract).digest
+    return CompiledContract(contract).digest
 
 
 def _list(errors: Errors) -> str:

@@ -34,11 +34,11 @@ from dgent.store.backend import (
     View,
 )
 from dgent.store.engine import prune, read
-from dgent.store.engine.catalog import REF, T_MIN, StreamName, field_stream, high, low, require_state
+from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
 from dgent.store.engine.guard import check_guard
-from dgent.store.engine.kernel import FORGET, QUIET, SAME, Reading, Scan
+from dgent.store.engine.kernel import FORGET, QUIET, SAME, IndexScan, Reading
 from dgent.store.engine.row import Row, datum_of
 
 
@@ -284,13 +284,13 @@ class KernelBackend(ABC):
             if state is None or path not in state.paths:
                 raise NotFound(f"{schema!r} has no index on {path!r}")
             left = tuple(p for p in state.paths if p != path)
-            # Which fields have streams by tag depends on their place, so the rest is built again.
+            # Which fields have indexes by tag depends on their place, so the rest is built again.
             moved = tuple(p for p in left if state.paths.index(p) != left.index(p))
             new = msgspec.structs.replace(state, paths=left, ready=(state.ready - {path}) - set(moved))
             ledger.kernel.set_state(msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None))
             # In the same transaction: declared again in between, the field would lose its new entries.
-            gone = field_stream(state, path).path
-            while ledger.kernel.drop_streams(state.number, lambda name: name.path != gone, BATCH):
+            gone = field_index(state, path).path
+            while ledger.kernel.drop_indexes(state.number, lambda name: name.path != gone, BATCH):
                 pass
 
         await self._write(work)
@@ -366,23 +366,23 @@ class KernelBackend(ABC):
 
 def _rows_of(reading: Reading, schema: str) -> Any:
     state = reading.state(schema)
-    base = None if state is None else reading.stream(StreamName(state.number, 0, "", ""))
+    base = None if state is None else reading.index_number(IndexName(state.number, 0, "", ""))
     if base is None:
         return []
-    return (row for _, row in reading.walk(Scan(base, low(b""), high(b"")), False, False))
+    return (row for _, row in reading.walk(IndexScan(base, low(b""), high(b"")), False, False))
 
 
 def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
     state = require_state(reading.state(schema))
-    base = reading.stream(StreamName(state.number, 0, "", ""))
-    records = 0 if base is None else reading.size(Scan(base, low(b""), high(b"")), 2**62)
+    base = reading.index_number(IndexName(state.number, 0, "", ""))
+    records = 0 if base is None else reading.size(IndexScan(base, low(b""), high(b"")), 2**62)
     return SchemaStats(
         state.name,
         records,
         state.iv,
         state.paths,
         tuple(p for p in state.building if p != REF),
-        len(reading.lagging(state.number)),
+        len(reading.unindexed_rows(state.number)),
         tuple(sorted(state.seen)),
         state.owner,
     )

@@ -1,6 +1,6 @@
 """A store's knowledge of its schemas, and the indexes that a record is in.
 
-An index (a `stream` in the tables) is a sorted run of `(key, t, dk)`: the key, the time and the number of a
+An index (`ix` in the tables) is a sorted run of `(key, t, dk)`: the key, the time and the number of a
 record. These are all indexes of a store:
 
     (schema)              all records of a schema, by time
@@ -30,10 +30,10 @@ from dgent.model.contract.scalar import Kind, value_of
 from dgent.store.backend import Declaration
 
 AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
-PRODUCTS = 2  # this many declared fields get a stream for each tag as well
-UNLISTED = order.key(paths.MISSING)  # where a record stands in the stream of items of what is no list
+PRODUCTS = 2  # this many declared fields get an index for each tag as well
+UNLISTED = order.key(paths.MISSING)  # the key of a record in an index of items, where the value is not a list
 KEYS = 1  # before, an older program's records could get keys in the shape of its own version
-EMPTY = b""  # the `fk` of a row that stands in no field stream
+EMPTY = b""  # the `fk` of a row that is in no field index
 
 Position = tuple[bytes, int, int]
 Entry = tuple[int, bytes, int, int]
@@ -42,7 +42,7 @@ T_MIN, T_MAX = -(2**63), 2**63 - 1
 _msgpack_keys = msgspec.msgpack.Decoder(dict[str, list[bytes]])
 
 
-class StreamName(NamedTuple):
+class IndexName(NamedTuple):
     """The name of an index: schema number (0: all), index version (0: none), tag, and path or @field."""
 
     schema: int
@@ -66,9 +66,9 @@ class SchemaState(msgspec.Struct, frozen=True):
     ready: frozenset[str] = frozenset()
     seen: frozenset[int] = frozenset()
     fill: tuple[int, int] | None = None  # how far old records are indexed: (t, dk)
-    stale: bool = False  # streams that are no longer declared wait to be removed
+    stale: bool = False  # indexes that are no longer declared wait to be removed
     kinds: dict[str, Kind] = {}  # what the texts at a declared field stand for
-    keys: int = 0  # which way of making keys built the streams
+    keys: int = 0  # which way of making keys built the indexes
 
     @property
     def building(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Catalog:
         self.version = -1
         self.numbers: dict[str, int] = {}
         self.names: dict[int, str] = {}
-        self.streams: dict[StreamName, int] = {}
+        self.indexes: dict[IndexName, int] = {}
         self.states: dict[str, SchemaState] = {}
         self.floor = 0
         self.floor_at = 0
@@ -143,7 +143,7 @@ class Catalog:
         other = Catalog()
         other.__dict__.update(self.__dict__)
         other.numbers, other.names = dict(self.numbers), dict(self.names)
-        other.streams, other.states = dict(self.streams), dict(self.states)
+        other.indexes, other.states = dict(self.indexes), dict(self.states)
         return other
 
 
@@ -196,17 +196,17 @@ def _indexing(state: SchemaState) -> tuple[Any, ...]:
     return state.paths, state.refs, state.iv, state.kinds, state.keys
 
 
-def field_stream(state: SchemaState, path: str, tag: str = "") -> StreamName:
+def field_index(state: SchemaState, path: str, tag: str = "") -> IndexName:
     """Return the index of a declared field."""
     kind = state.kinds.get(path)
-    return StreamName(state.number, state.iv, tag, f".{path}" if kind is None else f"={kind}.{path}")
+    return IndexName(state.number, state.iv, tag, f".{path}" if kind is None else f"={kind}.{path}")
 
 
-def is_declared(state: SchemaState, name: StreamName) -> bool:
+def is_declared(state: SchemaState, name: IndexName) -> bool:
     """Return whether an index of a schema is among its present declarations."""
     if name.iv == 0 or name.path == REF:
         return name.iv in (0, state.iv)
-    return any(name == field_stream(state, path, name.tag) for path in state.paths)
+    return any(name == field_index(state, path, name.tag) for path in state.paths)
 
 
 FieldKeys = dict[str, list[bytes]]

@@ -46,11 +46,11 @@ from dgent.store.engine.catalog import (
     SOURCE,
     Entry,
     FieldKeys,
+    IndexName,
     SchemaState,
-    StreamName,
     apply_declaration,
+    field_index,
     field_keys,
-    field_stream,
     number_key,
     pack_keys,
     require_state,
@@ -59,7 +59,7 @@ from dgent.store.engine.catalog import (
 from dgent.store.engine.check import check_commit, check_op, checked_declaration
 from dgent.store.engine.guard import check_guard
 from dgent.store.engine.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writing
-from dgent.store.engine.row import Draft, Row
+from dgent.store.engine.row import EncodedDatum, Row
 
 MAX_OPS = 1_000_000
 _NEW = (None, 0, NEW)  # what an op may expect that creates a record
@@ -69,7 +69,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A commit ready to run: encoded, and checked as far as that is possible without the store."""
 
     commit: Commit
-    drafts: Sequence[Draft | None]
+    drafts: Sequence[EncodedDatum | None]
     key: bytes | None
     digest: bytes | None
     size: int
@@ -77,13 +77,13 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 def prepare(commit: Commit) -> Prepared:
     """Refuse a commit that is wrong in itself and encode the rest, before the store is asked."""
-    drafts: list[Draft | None] = []
+    drafts: list[EncodedDatum | None] = []
     size = 0
     check_commit(commit)
     for op in commit.ops:
         check_op(op)
         if type(op) is Put:
-            made = rows.draft(op.datum, commit.author, op.plain)
+            made = rows.encode_datum(op.datum, commit.author, op.plain)
             size += len(made.data) + len(made.content or b"")
             drafts.append(made)
         else:
@@ -112,7 +112,7 @@ def key_bytes(key: str) -> bytes:
     return hashlib.blake2b(key.encode(), digest_size=20).digest()
 
 
-def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
+def _digest(ops: Sequence[Op], drafts: Sequence[EncodedDatum | None]) -> bytes:
     """Return the digest of a keyed commit; without the creation time, which is another in a retry.
 
     It is the hash of one JSON list, which is never built as a whole: a commit may be large.
@@ -126,7 +126,7 @@ def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
     return digest.digest()
 
 
-def _digest_op(op: Op, made: Draft | None) -> list[object]:
+def _digest_op(op: Op, made: EncodedDatum | None) -> list[object]:
     """Return the part of one op that the digest of its commit covers."""
     if made is None:
         return [type(op).__name__, op.id, op.expect]
@@ -137,11 +137,11 @@ def _digest_op(op: Op, made: Draft | None) -> list[object]:
     return ["Put", op.expect, *envelope, extra, body, content]
 
 
-class _Verdict(msgspec.Struct, frozen=True, gc=False):
+class _OpOutcome(msgspec.Struct, frozen=True, gc=False):
     """The outcome of one op: the stored head, and the encoded record to write, if any."""
 
     op: Op
-    draft: Draft | None
+    draft: EncodedDatum | None
     head: Row | None
     code: int
 
@@ -183,7 +183,7 @@ class Ledger:
             check_guard(kernel, commit.guard, view)
         return self._write(prepared, verdicts)
 
-    def _put_new(self, commit: Commit, made: Draft | None) -> Committed | None:
+    def _put_new(self, commit: Commit, made: EncodedDatum | None) -> Committed | None:
         """Commit one new record of a schema that is known as it is: the usual commit, in few steps.
 
         Returns None for any other commit, and for one that is to be refused; nothing is written then.
@@ -224,7 +224,7 @@ class Ledger:
             self._templates.clear()
             self._generation = self.kernel.generation
 
-    def _judge(self, op: Op, made: Draft | None, commit: Commit) -> _Verdict:
+    def _judge(self, op: Op, made: EncodedDatum | None, commit: Commit) -> _OpOutcome:
         head = self.kernel.head(op.id)
         live = head is not None and head.live == 1
         expect = op.expect
@@ -235,14 +235,14 @@ class Ledger:
             ):
                 raise _mismatch(op.id, expect, rev)
         if type(op) is Check:
-            return _Verdict(op, None, head, SAME)
+            return _OpOutcome(op, None, head, SAME)
         owner.check_owner(self.kernel, op.id, head, made, commit.room)
         if made is None:
-            return _Verdict(op, None, head, DELETE if live else SAME)
+            return _OpOutcome(op, None, head, DELETE if live else SAME)
         if head is None or not live:
-            return _Verdict(op, made, head, PUT)
+            return _OpOutcome(op, made, head, PUT)
         self._check_newer(op.id, head, made, commit)
-        return _Verdict(op, made, head, SAME if self._equal(head, made) else PUT)
+        return _OpOutcome(op, made, head, SAME if self._equal(head, made) else PUT)
 
     def _is_as_expected(self, op: Op, rev: int, head: Row | None) -> bool:
         if op.expect == LIVE:
@@ -251,7 +251,7 @@ class Ledger:
             return head is None and not self.kernel.forgotten_rev(op.id)
         return rev == op.expect
 
-    def _check_newer(self, id: str, head: Row, made: Draft, commit: Commit) -> None:
+    def _check_newer(self, id: str, head: Row, made: EncodedDatum, commit: Commit) -> None:
         if commit.kind == "undo" or commit.at_us is not None:
             return
         if made.sv < head.sv and self.kernel.name(head.schema) == made.schema:
@@ -260,7 +260,7 @@ class Ledger:
                 id=id,
             )
 
-    def _equal(self, head: Row, made: Draft) -> bool:
+    def _equal(self, head: Row, made: EncodedDatum) -> bool:
         name = self.kernel.name
         try:
             return (
@@ -279,7 +279,7 @@ class Ledger:
 
     # -- writing --------------------------------------------------------------------------
 
-    def _write(self, prepared: Prepared, verdicts: Sequence[_Verdict]) -> Committed:
+    def _write(self, prepared: Prepared, verdicts: Sequence[_OpOutcome]) -> Committed:
         kernel, commit, tip = self.kernel, prepared.commit, self.kernel.tip
         traceless = prepared.key is None or not commit.keep_idle
         if traceless and all(verdict.code == SAME for verdict in verdicts):
@@ -321,7 +321,7 @@ class Ledger:
         )
         return Committed(seq, tuple(written))
 
-    def _write_one(self, verdict: _Verdict, fresh: list[Row], entries: list[Entry]) -> tuple[Row, int]:
+    def _write_one(self, verdict: _OpOutcome, fresh: list[Row], entries: list[Entry]) -> tuple[Row, int]:
         op, made, head = verdict.op, verdict.draft, verdict.head
         if made is None:
             assert head is not None, "only a live record is deleted"
@@ -335,10 +335,12 @@ class Ledger:
         else:
             self._replace(head, row, state, keys, made.tag_list)
         if row.fk == EMPTY and row.fk is not None:
-            self.kernel.set_lag(state.number, row.dk, True)
+            self.kernel.mark_unindexed(state.number, row.dk, True)
         return row, quiet
 
-    def _row_for(self, op: Op, made: Draft, head: Row | None, state: SchemaState) -> tuple[Row, FieldKeys]:
+    def _row_for(
+        self, op: Op, made: EncodedDatum, head: Row | None, state: SchemaState
+    ) -> tuple[Row, FieldKeys]:
         kernel, tip = self.kernel, self.kernel.tip
         fk: bytes | None = None
         keys: FieldKeys = {}
@@ -359,7 +361,9 @@ class Ledger:
             dk, rev, t = head.dk, head.rev + 1, head.t if head.live else made.t
         return self._row(made, state, dk, rev, t, fk), keys
 
-    def _row(self, made: Draft, state: SchemaState, dk: int, rev: int, t: int, fk: bytes | None) -> Row:
+    def _row(
+        self, made: EncodedDatum, state: SchemaState, dk: int, rev: int, t: int, fk: bytes | None
+    ) -> Row:
         kernel, tip = self.kernel, self.kernel.tip
         return Row(
             dk,
@@ -392,7 +396,7 @@ class Ledger:
         kernel.add_entries(list(new - old))
         self._keep(head, row)
         if head.fk == EMPTY and head.live:
-            kernel.set_lag(head.schema, head.dk, False)
+            kernel.mark_unindexed(head.schema, head.dk, False)
         kernel.replace(row)
 
     def _bury_and_delete(self, head: Row) -> tuple[Row, int]:
@@ -400,7 +404,7 @@ class Ledger:
         state = kernel.state(kernel.name(head.schema))
         kernel.remove_entries(self.entries_of(head))
         if head.fk == EMPTY:
-            kernel.set_lag(head.schema, head.dk, False)
+            kernel.mark_unindexed(head.schema, head.dk, False)
         grave = head._replace(
             rev=head.rev + 1, seq=tip.seq, live=0, at=tip.at, enc=0, fk=None, x=None, data=None, content=None
         )
@@ -421,7 +425,7 @@ class Ledger:
 
     # -- index entries --------------------------------------------------------------------
 
-    def _state_for(self, made: Draft) -> SchemaState:
+    def _state_for(self, made: EncodedDatum) -> SchemaState:
         state = self.kernel.state(made.schema)
         if state is None:
             state = SchemaState(made.schema, self.kernel.make_number(made.schema))
@@ -455,30 +459,32 @@ class Ledger:
         entries = [(ix, b"", t, dk) for ix in template.timed]
         entries.append((template.author, number_key(row.author), t, dk))
         if keys:
-            for path, streams in template.fields:
+            for path, indexes in template.fields:
                 for key in keys.get(path, ()):
-                    entries.extend([(ix, key[: order.CUT], t, dk) for ix in streams])
-        stream = self.kernel.make_stream
+                    entries.extend([(ix, key[: order.CUT], t, dk) for ix in indexes])
+        make_index = self.kernel.make_index
         if row.source is not None:
-            entries.append((stream(StreamName(state.number, 0, "", SOURCE)), number_key(row.source), t, dk))
+            entries.append(
+                (make_index(IndexName(state.number, 0, "", SOURCE)), number_key(row.source), t, dk)
+            )
         if row.parent is not None:
             key = order.index_key(row.parent)[0]
-            entries.append((stream(StreamName(0, 0, "", PARENT)), key, t, dk))
+            entries.append((make_index(IndexName(0, 0, "", PARENT)), key, t, dk))
         return entries
 
     def _template(self, state: SchemaState, text: str, tags: tuple[str, ...]) -> _Template:
-        stream, number, iv = self.kernel.make_stream, state.number, state.iv
-        timed = [stream(StreamName(number, 0, "", ""))]
-        timed += [stream(StreamName(number, 0, tag, "")) for tag in tags]
+        make_index, number, iv = self.kernel.make_index, state.number, state.iv
+        timed = [make_index(IndexName(number, 0, "", ""))]
+        timed += [make_index(IndexName(number, 0, tag, "")) for tag in tags]
         fields = []
         for place, path in enumerate(state.paths):
-            streams = [stream(field_stream(state, path))]
+            indexes = [make_index(field_index(state, path))]
             if place < PRODUCTS and paths.list_path(path) is None:
-                streams += [stream(field_stream(state, path, tag)) for tag in tags]
-            fields.append((path, tuple(streams)))
+                indexes += [make_index(field_index(state, path, tag)) for tag in tags]
+            fields.append((path, tuple(indexes)))
         if state.refs:
-            fields.append((REF, (stream(StreamName(number, iv, "", REF)),)))
-        author = stream(StreamName(number, 0, "", AUTHOR))
+            fields.append((REF, (make_index(IndexName(number, iv, "", REF)),)))
+        author = make_index(IndexName(number, 0, "", AUTHOR))
         template = _Template(tuple(timed), author, tuple(fields))
         if len(self._templates) > 4096:
             self._templates.clear()
@@ -550,6 +556,6 @@ def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:
     return VersionConflict(message, id=id, expected=expect, actual=rev)
 
 
-def _answer_unchanged(verdict: _Verdict) -> Written:
+def _answer_unchanged(verdict: _OpOutcome) -> Written:
     head = verdict.head
     return Written(verdict.op.id, head.rev if head else 0, head.seq if head else 0, False)

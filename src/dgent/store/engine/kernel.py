@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from dgent.errors import Corrupt
-from dgent.store.engine.catalog import Entry, Position, SchemaState, StreamName
+from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState
 from dgent.store.engine.row import Row
 
 PUT, DELETE, SAME, FORGET = 1, 0, 2, 3
@@ -50,7 +50,7 @@ def ops_of(seq: int, raw: bytes) -> list[LoggedOp]:
         raise Corrupt(f"the log entry {seq} is damaged: {error}") from None
 
 
-class Tip:
+class LogTip:
     """The newest seq, its time, and the newest dk; a writer advances it with each write."""
 
     __slots__ = ("at", "dk", "seq")
@@ -59,15 +59,15 @@ class Tip:
         self.seq, self.at, self.dk = seq, at, dk
 
 
-class Scan(NamedTuple):
+class IndexScan(NamedTuple):
     """A part of an index: from `low` (included) to `high` (not included)."""
 
-    stream: int
+    index_number: int
     low: Position
     high: Position
 
 
-def start_at(scan: Scan, descending: bool, place: Position) -> Scan:
+def start_at(scan: IndexScan, descending: bool, place: Position) -> IndexScan:
     """Return the part of a scan from one of its positions on, including that one."""
     if descending:
         key, t, dk = place
@@ -111,7 +111,7 @@ class Reading(Protocol):
         """Return all schemas that ever had a record or a declaration."""
         ...
 
-    def stream(self, name: StreamName) -> int | None:
+    def index_number(self, name: IndexName) -> int | None:
         """Return the number of an index, or None if nothing was ever in it."""
         ...
 
@@ -123,15 +123,17 @@ class Reading(Protocol):
         """Return the newest version of a record by its key."""
         ...
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         """Yield the live rows of a scan in order, each with its key."""
         ...
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+    def fetch(
+        self, scan: IndexScan, descending: bool, content: bool, limit: int
+    ) -> Sequence[tuple[Any, ...]]:
         """Return the first rows of a scan at once, as plain tuples in the layout of Brief."""
         ...
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         """Return the scan without its first entries, from the index alone; None when there are no more."""
         ...
 
@@ -143,7 +145,7 @@ class Reading(Protocol):
         """Yield the live rows whose id starts with a prefix, by id."""
         ...
 
-    def size(self, scan: Scan, cap: int) -> int:
+    def size(self, scan: IndexScan, cap: int) -> int:
         """Return how many entries a scan has, counting no further than a cap."""
         ...
 
@@ -151,7 +153,7 @@ class Reading(Protocol):
         """Return how many live ids start with a prefix, counting no further than a cap."""
         ...
 
-    def lagging(self, schema: int) -> list[Row]:
+    def unindexed_rows(self, schema: int) -> list[Row]:
         """Return the live rows of a schema that are in no field index."""
         ...
 
@@ -200,7 +202,7 @@ class Writing(Reading, Protocol):
     """Reads and writes inside one write transaction."""
 
     @property
-    def tip(self) -> Tip:
+    def tip(self) -> LogTip:
         """The end of the log; advanced by the writer."""
         ...
 
@@ -208,7 +210,7 @@ class Writing(Reading, Protocol):
         """Return the number of a name, giving it one if it has none."""
         ...
 
-    def make_stream(self, name: StreamName) -> int:
+    def make_index(self, name: IndexName) -> int:
         """Return the number of an index, making it if it is new."""
         ...
 
@@ -248,7 +250,7 @@ class Writing(Reading, Protocol):
         """Return every entry of a record, found by scanning all there are."""
         ...
 
-    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
         """Record whether a row is in no field index."""
         ...
 
@@ -264,7 +266,7 @@ class Writing(Reading, Protocol):
         """
         ...
 
-    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
+    def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
         """Remove some entries of a schema's unwanted indexes; False when none are left."""
         ...
 

@@ -26,21 +26,21 @@ _UNDISPUTED = frozenset(("dgent.fork", "dgent.fork.base", "dgent.copy"))
 DELETED = "deleted"
 
 
-class Missing:
+class MissingField:
     """The type of `MISSING`, the value of a field that is not there."""
 
 
-MISSING = Missing()
+MISSING = MissingField()
 
 
-class Merged(NamedTuple):
+class MergedRecord(NamedTuple):
     """The result of a merge: the version, None for a deletion, and the fields that both sides changed."""
 
     version: Datum | None
     disputed: tuple[str, ...] = ()
 
 
-class Tip(NamedTuple):
+class RecordTip(NamedTuple):
     """A newest version of a record in one of several copies; the one with the greater `order` is later."""
 
     version: Datum | None
@@ -50,7 +50,7 @@ class Tip(NamedTuple):
 Resolve = Callable[[str, Any, Any, Any], Any]
 """Decides about a field that both sides changed: path, base, left, right; MISSING leaves it disputed."""
 
-Rule = Callable[[Datum | None, Datum | None, Datum | None], Merged]
+Rule = Callable[[Datum | None, Datum | None, Datum | None], MergedRecord]
 """Merges a version of the left with a later one of the right side; the first argument is their base."""
 
 
@@ -62,7 +62,7 @@ class Settlement(Protocol):
         """The ids of the records that were read from lines, by schema."""
 
     @property
-    def diverged_tips(self) -> Mapping[str, Sequence[Tip]]:
+    def diverged_tips(self) -> Mapping[str, Sequence[RecordTip]]:
         """The newest versions of records that the room settles jointly, earliest first, by id."""
 
     def get(self, id: str) -> Datum | None:
@@ -113,7 +113,7 @@ def is_internal(schema: str) -> bool:
     return schema in _UNDISPUTED or (rules is not None and schema in rules.internal)
 
 
-def merge(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def merge(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge two versions of a record, the later one on the right; `base` is the version both began with."""
     schema = (right or left or base or _NOBODY).schema or ""
     rules = rules_of(schema)
@@ -121,7 +121,7 @@ def merge(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged
     if rule is not None and all(each is None or each.schema == schema for each in (base, left, right)):
         return rule(base, left, right)
     if schema in _UNDISPUTED:
-        return Merged(right)
+        return MergedRecord(right)
     return merge_records(base, left, right)
 
 
@@ -135,7 +135,7 @@ def merge_records(
     right: Datum | None,
     resolve: Resolve = lambda path, base, left, right: MISSING,
     ignored: Iterable[str] = (),
-) -> Merged:
+) -> MergedRecord:
     """Merge two versions field by field; changing only `ignored` fields does not outlast a deletion."""
     if left is None or right is None:
         return _merge_deletion(base, left or right, frozenset(ignored))
@@ -150,7 +150,7 @@ def merge_records(
         fields[name] = _decide(name, before, getattr(left, name), getattr(right, name), resolve, disputed)
     extra = merge_maps(_extra(was), _extra(left), _extra(right), resolve, disputed, "extra.")
     tags = frozenset() if was is None else was.tags
-    return Merged(
+    return MergedRecord(
         right.replace(
             **fields,
             extra=extra or None,
@@ -211,20 +211,20 @@ def says_the_same(one: Datum | None, other: Datum | None, ignored: Iterable[str]
     )
 
 
-def _merge_deletion(base: Datum | None, kept: Datum | None, ignored: frozenset[str]) -> Merged:
+def _merge_deletion(base: Datum | None, kept: Datum | None, ignored: frozenset[str]) -> MergedRecord:
     """Merge with a side that deleted the record: changes of the other side stay, and are disputed."""
     if kept is None or (base is not None and says_the_same(base, kept, ignored)):
-        return Merged(None)
-    return Merged(kept, (DELETED,))
+        return MergedRecord(None)
+    return MergedRecord(kept, (DELETED,))
 
 
-def _merge_atoms(base: Datum | None, left: Datum, right: Datum) -> Merged:
+def _merge_atoms(base: Datum | None, left: Datum, right: Datum) -> MergedRecord:
     """Merge records of two shapes, which have no fields in common: one of them counts as a whole."""
     if base is not None and says_the_same(base, right):
-        return Merged(left)
+        return MergedRecord(left)
     if base is not None and says_the_same(base, left):
-        return Merged(right)
-    return Merged(right, ("data",))
+        return MergedRecord(right)
+    return MergedRecord(right, ("data",))
 
 
 def _extra(datum: Datum | None) -> Mapping[str, Any]:

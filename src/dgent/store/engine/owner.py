@@ -6,7 +6,7 @@ from dgent.errors import Denied
 from dgent.model import reserved
 from dgent.store.backend import EVERY_ROOM
 from dgent.store.engine.kernel import Reading
-from dgent.store.engine.row import Draft, Row
+from dgent.store.engine.row import EncodedDatum, Row
 
 
 def owner_of_schema(reading: Reading, schema: str) -> str | None:
@@ -33,7 +33,9 @@ def owner_of_id(reading: Reading, id: str) -> str | None:
     return owner
 
 
-def check_owner(reading: Reading, id: str, head: Row | None, made: Draft | None, room: str | None) -> None:
+def check_owner(
+    reading: Reading, id: str, head: Row | None, made: EncodedDatum | None, room: str | None
+) -> None:
     """Refuse to write a record of another room: by its schema, now or before, or by its id.
 
     A deleted record still belongs to its room. Removing a foreign record from among a room's ids is allowed.

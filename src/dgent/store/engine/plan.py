@@ -24,18 +24,18 @@ from dgent.store.engine.catalog import (
     SOURCE,
     T_MIN,
     UNLISTED,
+    IndexName,
     Position,
     SchemaState,
-    StreamName,
     after_prefix,
-    field_stream,
+    field_index,
     high,
     low,
     number_key,
 )
-from dgent.store.engine.kernel import Reading, Scan
+from dgent.store.engine.kernel import IndexScan, Reading
 
-PROBE = 256  # streams shorter than this are simply read
+PROBE = 256  # indexes shorter than this are simply read
 SORTABLE = 2048  # a range with fewer entries is read and sorted rather than walked past
 CHOICES = 64  # `$in` with more values is left to `matches`
 
@@ -43,13 +43,13 @@ CHOICES = 64  # `$in` with more values is left to `matches`
 class Plan(NamedTuple):
     """The scans to read and the work left to do with their rows."""
 
-    scans: tuple[Scan, ...]
+    scans: tuple[IndexScan, ...]
     ordered: bool  # the scans run in the query's order, so reading can stop early
     exact: bool  # every row matches; nothing is left to check
     repeats: bool = False  # a row may come from two scans
     prefix: str | None = None  # walk the ids instead of scans
-    lagging: tuple[int, ...] = ()  # schemas whose unindexed rows must be looked at too
-    lacking: tuple[Scan, ...] = ()  # rows without a field that the caller reads as a default
+    unindexed: tuple[int, ...] = ()  # schemas whose unindexed rows must be looked at too
+    lacking: tuple[IndexScan, ...] = ()  # rows without a field that the caller reads as a default
     explain: str = ""
 
 
@@ -57,7 +57,7 @@ class _Candidate(NamedTuple):
     """A way to read one schema in time order, and the parts of the query it proves."""
 
     label: str
-    streams: tuple[StreamName, ...]
+    indexes: tuple[IndexName, ...]
     keys: tuple[bytes, ...]
     proves: frozenset[object]
     by_field: bool = False
@@ -93,16 +93,16 @@ def _plan(reading: Reading, query: Query, view: View) -> Plan:
         all(part.ordered for part in parts),
         all(part.exact for part in parts),
         any(part.repeats for part in parts),
-        lagging=tuple(number for part in parts for number in part.lagging),
+        unindexed=tuple(number for part in parts for number in part.unindexed),
         lacking=tuple(scan for part in parts for scan in part.lacking),
         explain="; ".join(part.explain for part in parts),
     )
 
 
 def _parent_plan(reading: Reading, query: Query) -> Plan:
-    stream = reading.stream(StreamName(0, 0, "", PARENT))
+    index = reading.index_number(IndexName(0, 0, "", PARENT))
     key, _ = order.index_key(query.parent)
-    scans = () if stream is None else (Scan(stream, *_bounds(key, query)),)
+    scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
     return Plan(scans, query.order_path is None, False, explain="parent")
 
 
@@ -125,7 +125,7 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
         return None
     (tag,) = query.tags or ("",)
     if not parts:
-        name, key = StreamName(state.number, 0, tag, ""), b""
+        name, key = IndexName(state.number, 0, tag, ""), b""
         label = "schema, tag" if tag else "schema"
     else:
         condition = parts[0]
@@ -142,11 +142,11 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
         (key,), sure = _equal_keys(condition, state.kinds.get(path))
         if not sure:
             return None
-        name = field_stream(state, path, tag)
+        name = field_index(state, path, tag)
         label = "schema, tag, field" if tag else "schema, field"
-    stream = reading.stream(name)
-    scans = () if stream is None else (Scan(stream, *_bounds(key, query)),)
-    return Plan(scans, True, True, lagging=(state.number,) if parts else (), explain=label)
+    index = reading.index_number(name)
+    scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
+    return Plan(scans, True, True, unindexed=(state.number,) if parts else (), explain=label)
 
 
 def _fields_usable(state: SchemaState, view: View) -> bool:
@@ -227,11 +227,11 @@ class _Planner:
 
     def _in_order(self, best: _Candidate) -> Plan:
         exact = self.needs <= best.proves
-        repeats = len(best.streams) > 1
-        lagging = self._lagging() if best.by_field else ()
+        repeats = len(best.indexes) > 1
+        unindexed = self._unindexed_schemas() if best.by_field else ()
         lacking = self._lacking(best.path)
         return Plan(
-            self._scans(best), True, exact, repeats, lagging=lagging, lacking=lacking, explain=best.label
+            self._scans(best), True, exact, repeats, unindexed=unindexed, lacking=lacking, explain=best.label
         )
 
     def _needs(self) -> frozenset[object]:
@@ -247,21 +247,21 @@ class _Planner:
         yield from self._field_candidates()
         query, number = self.query, self.state.number
         if query.any_tags:
-            streams = tuple(StreamName(number, 0, tag, "") for tag in sorted(query.any_tags))
-            yield _Candidate("schema, any tag", streams, (b"",), frozenset(["any_tags"]))
+            indexes = tuple(IndexName(number, 0, tag, "") for tag in sorted(query.any_tags))
+            yield _Candidate("schema, any tag", indexes, (b"",), frozenset(["any_tags"]))
         for field, name in (("author", AUTHOR), ("source", SOURCE)):
             text = getattr(query, field)
             if text is not None:
                 named = self.reading.number(text)
                 keys: tuple[bytes, ...] = () if named is None else (number_key(named),)
                 yield _Candidate(
-                    f"schema, {field}", (StreamName(number, 0, "", name),), keys, frozenset([field])
+                    f"schema, {field}", (IndexName(number, 0, "", name),), keys, frozenset([field])
                 )
         for tag in query.tags:
             yield _Candidate(
-                "schema, tag", (StreamName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
+                "schema, tag", (IndexName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
             )
-        yield _Candidate("schema", (StreamName(number, 0, "", ""),), (b"",), frozenset())
+        yield _Candidate("schema", (IndexName(number, 0, "", ""),), (b"",), frozenset())
 
     def _field_candidates(self) -> Iterator[_Candidate]:
         query = self.query
@@ -270,7 +270,7 @@ class _Planner:
                 continue  # a record without the list has no entry to find it by
             if condition.op == "$contains" and condition.path in self.listed:
                 path = self.listed[condition.path]
-                name = field_stream(self.state, path)
+                name = field_index(self.state, path)
                 key, _ = _index_key(condition.value, self.state.kinds.get(path))
                 # It proves nothing, as what is no list must be looked at; but none is narrower by that.
                 narrows = frozenset([("item", id(condition))])
@@ -285,9 +285,9 @@ class _Planner:
             if lacks is not None or (UNLISTED in keys and self._has_defaults(condition.path)):
                 proves = frozenset([("default", id(condition))])  # narrows, but each row must be looked at
             for tag in query.tags if self.ready[path] < PRODUCTS else ():
-                name = field_stream(self.state, path, tag)
+                name = field_index(self.state, path, tag)
                 yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True, lacks)
-            name = field_stream(self.state, path)
+            name = field_index(self.state, path)
             yield _Candidate("schema, field", (name,), keys, proves, True, lacks)
 
     def _drop_dominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
@@ -313,27 +313,27 @@ class _Planner:
     def _size(self, candidate: _Candidate) -> int:
         return sum(self.reading.size(scan, PROBE) for scan in self._scans(candidate))
 
-    def _scans(self, candidate: _Candidate) -> tuple[Scan, ...]:
+    def _scans(self, candidate: _Candidate) -> tuple[IndexScan, ...]:
         scans = []
-        for name in candidate.streams:
-            stream = self.reading.stream(name)
-            if stream is not None:
-                scans += [Scan(stream, *_bounds(key, self.query)) for key in candidate.keys]
+        for name in candidate.indexes:
+            index = self.reading.index_number(name)
+            if index is not None:
+                scans += [IndexScan(index, *_bounds(key, self.query)) for key in candidate.keys]
         return tuple(scans)
 
-    def _lagging(self) -> tuple[int, ...]:
+    def _unindexed_schemas(self) -> tuple[int, ...]:
         return (self.state.number,)
 
     def _has_defaults(self, path: paths.Path) -> bool:
         """Return whether a record without the field may be read as if it had it."""
         return self.lookup is not None and self.lookup.defaults(path) != ()
 
-    def _lacking(self, path: str | None) -> tuple[Scan, ...]:
+    def _lacking(self, path: str | None) -> tuple[IndexScan, ...]:
         """Return scans of the rows without a field, with any tags; each is checked as the caller reads it."""
-        stream = None
+        index = None
         if path is not None:
-            stream = self.reading.stream(field_stream(self.state, path))
-        return () if stream is None else (Scan(stream, low(UNLISTED), high(UNLISTED)),)
+            index = self.reading.index_number(field_index(self.state, path))
+        return () if index is None else (IndexScan(index, low(UNLISTED), high(UNLISTED)),)
 
     # -- ranges of a field ----------------------------------------------------------------
 
@@ -356,30 +356,32 @@ class _Planner:
         for path, (first, last) in by_path.items():
             scan = self._field_scan(path, first, last)
             if scan is None:
-                return Plan((), False, False, lagging=self._lagging(), explain="schema, empty field")
+                return Plan(
+                    (), False, False, unindexed=self._unindexed_schemas(), explain="schema, empty field"
+                )
             if self.reading.size(scan, SORTABLE) < SORTABLE:
                 lacking = self._lacking(path if self._has_defaults(paths.parse(path)) else None)
-                lagging = self._lagging()
+                unindexed = self._unindexed_schemas()
                 return Plan(
-                    (scan,), False, False, lagging=lagging, lacking=lacking, explain="schema, field range"
+                    (scan,), False, False, unindexed=unindexed, lacking=lacking, explain="schema, field range"
                 )
         return None
 
-    def _field_scan(self, path: str, first: bytes, last: bytes) -> Scan | None:
+    def _field_scan(self, path: str, first: bytes, last: bytes) -> IndexScan | None:
         tags = sorted(self.query.tags) if self.ready[path] < PRODUCTS else []
-        stream = self.reading.stream(field_stream(self.state, path, tags[0] if tags else ""))
-        return None if stream is None else Scan(stream, low(first), low(last))
+        index = self.reading.index_number(field_index(self.state, path, tags[0] if tags else ""))
+        return None if index is None else IndexScan(index, low(first), low(last))
 
     def _ordered_by_field(self, best: _Candidate, size: int) -> Plan:
         assert self.query.order_path is not None
         path = paths.text(self.query.order_path)
-        lagging = self._lagging() if best.by_field else ()
+        unindexed = self._unindexed_schemas() if best.by_field else ()
         few = Plan(
             self._scans(best),
             False,
             self.needs <= best.proves,
-            len(best.streams) > 1,
-            lagging=lagging,
+            len(best.indexes) > 1,
+            unindexed=unindexed,
             lacking=self._lacking(best.path),
             explain=best.label + ", sorted",
         )
@@ -393,7 +395,9 @@ class _Planner:
         scan = self._field_scan(path, first, last)
         scans = () if scan is None else (scan,)
         lacking = self._lacking(lacks)
-        return Plan(scans, True, False, lagging=self._lagging(), lacking=lacking, explain="field order")
+        return Plan(
+            scans, True, False, unindexed=self._unindexed_schemas(), lacking=lacking, explain="field order"
+        )
 
 
 def _index_key(value: object, kind: Kind | None) -> tuple[bytes, bool]:

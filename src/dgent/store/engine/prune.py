@@ -13,8 +13,8 @@ from dgent.store.engine.catalog import (
     EMPTY,
     REF,
     Entry,
+    IndexName,
     SchemaState,
-    StreamName,
     field_keys,
     high,
     is_declared,
@@ -22,7 +22,7 @@ from dgent.store.engine.catalog import (
     require_state,
 )
 from dgent.store.engine.commit import Ledger
-from dgent.store.engine.kernel import FORGET, Logged, Scan, Writing
+from dgent.store.engine.kernel import FORGET, IndexScan, Logged, Writing
 from dgent.store.engine.owner import owner_of_schema
 from dgent.store.engine.row import Row, datum_of
 
@@ -66,7 +66,7 @@ def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
     versions = kernel.erase(rows, _commits_about(kernel, {row.dk for row in rows}), kernel.tip.seq)
     kernel.remove_entries(entries)
     for row in rows:
-        kernel.set_lag(row.schema, row.dk, False)
+        kernel.mark_unindexed(row.schema, row.dk, False)
     for schema in schemas:
         _drop_traces(kernel, schema)
     return versions
@@ -92,14 +92,14 @@ def _drop_traces(kernel: Writing, schema: int) -> None:
     """Drop texts that forgotten records may have left: tags that no record has, and replaced indexes."""
     state = require_state(kernel.state(kernel.name(schema)))
 
-    def is_wanted(name: StreamName) -> bool:
+    def is_wanted(name: IndexName) -> bool:
         if not is_declared(state, name):
             return False
-        stream = kernel.stream(name)
-        whole = None if stream is None else Scan(stream, (b"", -(2**63), 0), high(b"\xff"))
+        index = kernel.index_number(name)
+        whole = None if index is None else IndexScan(index, (b"", -(2**63), 0), high(b"\xff"))
         return not name.tag or (whole is not None and kernel.size(whole, 1) > 0)
 
-    while kernel.drop_streams(schema, is_wanted, STALE_BATCH):
+    while kernel.drop_indexes(schema, is_wanted, STALE_BATCH):
         pass
     if state.stale:
         kernel.set_state(msgspec.structs.replace(state, stale=False))
@@ -161,7 +161,7 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
     if state.fill is not None:
         return _fill_batch(ledger, state, view)
     if state.stale:
-        more = kernel.drop_streams(state.number, lambda name: is_declared(state, name), STALE_BATCH)
+        more = kernel.drop_indexes(state.number, lambda name: is_declared(state, name), STALE_BATCH)
         if not more:
             kernel.set_state(msgspec.structs.replace(state, stale=False))
         return more
@@ -171,9 +171,9 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
 def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
     kernel = ledger.kernel
     assert state.fill is not None
-    base = kernel.make_stream(StreamName(state.number, 0, "", ""))
+    base = kernel.make_index(IndexName(state.number, 0, "", ""))
     t, dk = state.fill
-    scan = Scan(base, (b"", t, dk + 1), high(b""))
+    scan = IndexScan(base, (b"", t, dk + 1), high(b""))
     batch: list[Row] = []
     for _, row in kernel.walk(scan, False, False):
         batch.append(row)
@@ -203,13 +203,13 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
     if row.sv == state.iv:
         if row.fk is not None:
             kernel.set_keys(row.dk, None)
-            kernel.set_lag(state.number, row.dk, False)
+            kernel.mark_unindexed(state.number, row.dk, False)
         return ledger.entries_of(row._replace(fk=None))
     shape = view.upgrade(datum)
     if shape is None:
         # The upgrade failed, so it is looked at by every query until someone mends it.
         kernel.set_keys(row.dk, EMPTY)
-        kernel.set_lag(state.number, row.dk, True)
+        kernel.mark_unindexed(state.number, row.dk, True)
         return []
     fk = pack_keys(field_keys(state, shape))
     entries = ledger.entries_of(row._replace(fk=fk))
@@ -217,7 +217,7 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
         # It was indexed from another copy; what that one said must not be found any more.
         kernel.remove_entries(set(ledger.entries_of(row)) - set(entries))
     kernel.set_keys(row.dk, fk)
-    kernel.set_lag(state.number, row.dk, False)
+    kernel.mark_unindexed(state.number, row.dk, False)
     return entries
 
 
@@ -227,5 +227,5 @@ def _fill_damaged(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:
     old, bare = kernel.entries_at(row.dk), ledger.entries_of(row._replace(fk=EMPTY))
     kernel.remove_entries(set(old) - set(bare))
     kernel.set_keys(row.dk, EMPTY)
-    kernel.set_lag(state.number, row.dk, True)
+    kernel.mark_unindexed(state.number, row.dk, True)
     return bare

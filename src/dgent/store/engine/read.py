@@ -16,8 +16,8 @@ from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import KINDS, Change, Item, Page, PartView, Version, View
-from dgent.store.engine.catalog import REF, SchemaState, StreamName, high, low, ref_ids, unpack_keys
-from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading, Scan
+from dgent.store.engine.catalog import REF, IndexName, SchemaState, high, low, ref_ids, unpack_keys
+from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, IndexScan, Logged, Reading
 from dgent.store.engine.plan import Plan, make_plan
 from dgent.store.engine.row import Brief, Row, datum_of, datums_of, rows_of, unpack_row, whole_of
 from dgent.store.engine.versions import DELTA
@@ -284,7 +284,7 @@ def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, star
         and as_of is None
         and start is None
         and not plan.lacking
-        and not any(map(reading.lagging, plan.lagging))
+        and not any(map(reading.unindexed_rows, plan.unindexed))
     )
 
 
@@ -302,7 +302,7 @@ def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) 
     return Page(made, plan.explain, further, kept)
 
 
-def _fetch_page(reading: Reading, q: Query, scan: Scan, size: int) -> Sequence[tuple[Any, ...]]:
+def _fetch_page(reading: Reading, q: Query, scan: IndexScan, size: int) -> Sequence[tuple[Any, ...]]:
     """Return the rows after the offset; a short offset is read along, a long one skipped in the index."""
     if q.offset <= READ_ALONG:
         return reading.fetch(scan, q.descending, q.content, q.offset + size)[q.offset :]
@@ -320,7 +320,7 @@ def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
     plan = make_plan(reading, everything, view)
     if as_of is not None and as_of >= reading.newest()[0]:
         as_of = None
-    if plan.exact and as_of is None and not (plan.repeats or plan.lagging or plan.lacking):
+    if plan.exact and as_of is None and not (plan.repeats or plan.unindexed or plan.lacking):
         return sum(reading.size(scan, 2**62) for scan in plan.scans)
     return sum(1 for _ in find(reading, everything, view, plan, as_of, None))
 
@@ -330,7 +330,7 @@ def find(
 ) -> Generator[Found, None, None]:
     """Yield every matching row in the query's order, from the start on."""
     sources = [_add_order_keys(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
-    extra = [row for number in plan.lagging for row in reading.lagging(number)]
+    extra = [row for number in plan.unindexed for row in reading.unindexed_rows(number)]
     extra += [row for scan in plan.lacking for _, row in reading.walk(scan, q.descending, True)]
     if as_of is not None:
         check_floor(reading, as_of)
@@ -376,7 +376,7 @@ def _walks(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list
     return [reading.walk(scan, q.descending, q.content) for scan in scans]
 
 
-def _from(scan: Scan, q: Query, plan: Plan, start: Cursor | None) -> Scan:
+def _from(scan: IndexScan, q: Query, plan: Plan, start: Cursor | None) -> IndexScan:
     """Return the scan without the part before a cursor; `_passing` drops the rest of it exactly."""
     if start is None or not plan.ordered:
         return scan
@@ -496,12 +496,12 @@ def referrers(reading: Reading, id: str, limit: int | None, view: View) -> list[
     for state in reading.states():
         if not state.refs:
             continue
-        stream = reading.stream(StreamName(state.number, state.iv, "", REF))
-        rows: list[Row] = list(reading.lagging(state.number))
+        index = reading.index_number(IndexName(state.number, state.iv, "", REF))
+        rows: list[Row] = list(reading.unindexed_rows(state.number))
         if REF not in state.ready:
-            base = reading.stream(StreamName(state.number, 0, "", ""))
+            base = reading.index_number(IndexName(state.number, 0, "", ""))
             rows += _rows(reading, base, b"")
-        rows += _rows(reading, stream, key)
+        rows += _rows(reading, index, key)
         for row in rows:
             if _refers(reading, state, row, id, view):
                 found[row.dk] = row
@@ -518,7 +518,7 @@ def _refers(reading: Reading, state: SchemaState, row: Row, id: str, view: View)
     return id in ref_ids(state, view.shape(datum_of(row, reading.name)))
 
 
-def _rows(reading: Reading, stream: int | None, key: bytes) -> list[Row]:
-    if stream is None:
+def _rows(reading: Reading, index: int | None, key: bytes) -> list[Row]:
+    if index is None:
         return []
-    return [row for _, row in reading.walk(Scan(stream, low(key), high(key)), True, True)]
+    return [row for _, row in reading.walk(IndexScan(index, low(key), high(key)), True, True)]

@@ -70,7 +70,7 @@ class Brief(NamedTuple):
 SCHEMA, SV, DATA = (Brief._fields.index(name) for name in ("schema", "sv", "data"))
 
 
-class Rows(msgspec.Struct, frozen=True):
+class SchemaRows(msgspec.Struct, frozen=True):
     """Rows of one schema as they were read; their datums are made on request.
 
     A caller that wants fifty values seldom looks at their envelopes.
@@ -89,7 +89,7 @@ class Rows(msgspec.Struct, frozen=True):
         return datums_of(self.rows, self.names.__getitem__)
 
 
-class Draft(msgspec.Struct, frozen=True, gc=False):
+class EncodedDatum(msgspec.Struct, frozen=True, gc=False):
     """A datum encoded for writing, before it has numbers, rev and seq."""
 
     id: str
@@ -107,7 +107,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     tag_list: tuple[str, ...]
 
 
-def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
+def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum:
     """Check and encode a datum; everything that can be refused is refused here."""
     datum = datum.check(plain)
     t = clock.to_us(datum.created_at)
@@ -124,7 +124,7 @@ def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
         )
     given = datum.tags if type(datum.tags) is frozenset else frozenset(datum.tags or ())
     tags, text = _tag_texts.get(given) or _tag_text(given)
-    return Draft(
+    return EncodedDatum(
         datum.id,
         t,
         datum.schema or "",
@@ -250,7 +250,7 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
     return out
 
 
-def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows | None:
+def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> SchemaRows | None:
     """Return brief rows as they are; None when something about them is odd and each needs a check."""
     if not rows:
         return None
@@ -270,7 +270,7 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows
                 _tag_set(tags)
     except DAMAGE:
         return None
-    return Rows(names[first], rows, names)
+    return SchemaRows(names[first], rows, names)
 
 
 def brief_of(row: Row) -> Brief:

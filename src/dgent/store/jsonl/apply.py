@@ -155,7 +155,7 @@ class Adopting:
             x = codec.encode(line.extra) if line.extra else None
             tags = codec.encode(sorted(line.tags)).decode() if line.tags else "[]"
             return bytes(line.data), x, tags
-        made = rows.draft(
+        made = rows.encode_datum(
             Datum(
                 id=line.id,
                 created_at=line.created_at or line.at or clock.now(),
@@ -198,10 +198,10 @@ class Adopting:
             if keep is not None:
                 store.drop_past(head.dk, row.rev - keep)
             if head.fk == EMPTY and head.live:
-                store.set_lag(head.schema, head.dk, False)
+                store.mark_unindexed(head.schema, head.dk, False)
             store.replace(row)
         if row.fk == EMPTY and row.fk is not None:
-            store.set_lag(row.schema, row.dk, True)
+            store.mark_unindexed(row.schema, row.dk, True)
 
     def _indexed(self, row: Row) -> tuple[Row, set[Any]]:
         """The row with what it needs to be found by its fields, and its entries."""
@@ -335,7 +335,7 @@ class Adopting:
             known = state.kinds if new.iv == state.iv else {}
             kinds = {path: kind for path, kind in known.items() if path in new.paths}
             new = msgspec.structs.replace(new, kinds=kinds, keys=KEYS)
-            while store.drop_streams(new.number, lambda name: is_declared(new, name), BATCH):
+            while store.drop_indexes(new.number, lambda name: is_declared(new, name), BATCH):
                 pass
         if new != state or store.state(declared.schema) is None:
             store.set_state(new)

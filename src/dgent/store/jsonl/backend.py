@@ -44,7 +44,7 @@ from dgent.store.jsonl.scan import LINK
 from dgent.store.jsonl.settle import accept
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
-from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
+from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
 
 if TYPE_CHECKING:
     from dgent.store.upkeep import Upkeep
@@ -154,7 +154,7 @@ class JSONLBackend(SQLiteBackend):
         writer = self._require_open().writer
         if not _on_a_loop():
             writer.run_alone(lambda: kernel.look(LOOK_S), LOOK_S)
-        elif not kernel.late or not writer.try_now([Job(_ignored, work=_nothing)]):
+        elif not kernel.late or not writer.try_now([WriteJob(_ignored, work=_nothing)]):
             raise Busy(f"{self.folder} was changed by others")
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
@@ -227,7 +227,7 @@ class JSONLBackend(SQLiteBackend):
             assert self._loop is not None
             self._looking = self._loop.create_task(_quietly(self._read(lambda reading: None)))
 
-    def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
+    def _fits_the_loop(self, jobs: Sequence[WriteJob], writer: WriterThread) -> bool:
         if len(jobs) > 1 and self.policy.strategy == "immediate":
             return False
         return writer.pace_s < LOOP_BUDGET_S and super()._fits_the_loop(jobs, writer)
@@ -252,7 +252,7 @@ class JSONLBackend(SQLiteBackend):
             self._bring_after(left)
             return
         with suppress(Closed):
-            shared.writer.submit([Job(_ignored, work=_nothing)])
+            shared.writer.submit([WriteJob(_ignored, work=_nothing)])
 
     # -- rewriting ------------------------------------------------------------------------
 
@@ -399,5 +399,5 @@ def _nothing(_: Ledger) -> None:
     """A transaction of its own is all that is wanted."""
 
 
-def _ignored(_: Sequence[Job]) -> None:
+def _ignored(_: Sequence[WriteJob]) -> None:
     """Nobody waits for the answer."""

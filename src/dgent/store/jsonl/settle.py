@@ -20,7 +20,7 @@ from dgent.store.engine import merge
 from dgent.store.engine import row as rows
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import DELETE, PUT, Logged, LoggedOp
-from dgent.store.engine.merge import Rules, Tip
+from dgent.store.engine.merge import RecordTip, Rules
 from dgent.store.engine.row import Row
 from dgent.store.jsonl.cache import Seen
 from dgent.store.jsonl.journal import Fields, Journal
@@ -50,7 +50,7 @@ class Settling:
         self._disputed: dict[str, Sequence[str]] = {}  # fields that somebody must look at, by id
         self._written: dict[str, Datum | None] = {}
         self.touched_ids: Mapping[str, set[str]] = adopting.touched
-        self.diverged_tips: Mapping[str, Sequence[Tip]] = {}
+        self.diverged_tips: Mapping[str, Sequence[RecordTip]] = {}
 
     def run(self, lineages: Lineages) -> None:
         """Merge what diverged, let the rooms see to what depends on it, and append all of it."""
@@ -76,7 +76,7 @@ class Settling:
         try:
             merged = lineage.merge(self._ends[id])
         except UNREADABLE:
-            merged = merge.Merged(self._version(id, latest, lineage), (CONTENT,))
+            merged = merge.MergedRecord(self._version(id, latest, lineage), (CONTENT,))
         self._disputed[id] = merged.disputed
         self.put({id: merged.version})
 
@@ -94,7 +94,7 @@ class Settling:
         before = len(self._changes), dict(self._written)
         self.diverged_tips = {
             id: [
-                Tip(self._version(id, made, found[id]), found[id].order(made))
+                RecordTip(self._version(id, made, found[id]), found[id].order(made))
                 for made in sorted(self._ends[id], key=found[id].order)
             ]
             for id in ids
@@ -220,7 +220,7 @@ class Settling:
                 content=None,
             )
         try:
-            made = rows.draft(version, MERGE)
+            made = rows.encode_datum(version, MERGE)
         except DgentError:  # it cannot be written as it was read: the later version stays as it is
             latest = max(ends.values(), key=lambda each: (each[0].at, each[0].c))[1]
             return latest._replace(dk=dk, rev=rev, seq=tip.seq, at=tip.at, enc=0, fk=None)

@@ -26,13 +26,13 @@ from dgent.store.postgres import format as storage
 from dgent.store.postgres import read as quick
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
-from dgent.store.postgres.listen import Listener
+from dgent.store.postgres.listen import CommitListener
 from dgent.store.postgres.pool import ATTEMPTS, Pool, Replica
 from dgent.store.postgres.read import Catalogs, PostgresReading
 from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
-from dgent.store.postgres.writer import Writer
+from dgent.store.postgres.writer import GroupWriter
 
 R = TypeVar("R")
 
@@ -59,8 +59,8 @@ class PostgresBackend(KernelBackend):
         self._catalogs = Catalogs()
         self._pool: Pool | None = None
         self._replica: Replica | None = None
-        self._writer: Writer | None = None
-        self._listener: Listener | None = None
+        self._writer: GroupWriter | None = None
+        self._listener: CommitListener | None = None
         self._closing: asyncio.Future[None] | None = None
         self._pid = 0
         self._now: Callable[[], float] = float  # the loop's clock, once it is open
@@ -86,8 +86,8 @@ class PostgresBackend(KernelBackend):
             raise
         self._pool, self._pid = pool, os.getpid()
         self._now = asyncio.get_running_loop().time
-        self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._seen)
-        self._listener = Listener(pool, self.address, self._primary_seq)
+        self._writer = GroupWriter(pool, self._texts, self._catalogs, self._wrap, self._seen)
+        self._listener = CommitListener(pool, self.address, self._primary_seq)
         if self.address.read_dsn is not None:
             self._replica = Replica(Pool(self.address, self.address.read_dsn, writes=False), self._texts)
 

@@ -89,12 +89,12 @@ def standing(entries: Iterable[Entry], id_of: dict[int, str]) -> list[tuple[Any,
     for ix, key, t, dk in entries:
         if dk != last or t != at:
             last, at = dk, t
-            streams, keys = records.setdefault((dk, t), ([], []))
-        streams.append(str(ix))
+            indexes, keys = records.setdefault((dk, t), ([], []))
+        indexes.append(str(ix))
         keys.append(key.hex())
     return [
-        (dk, t, id_of[dk], f"{{{','.join(streams)}}}", '{"\\\\x' + '","\\\\x'.join(keys) + '"}')
-        for (dk, t), (streams, keys) in records.items()
+        (dk, t, id_of[dk], f"{{{','.join(indexes)}}}", '{"\\\\x' + '","\\\\x'.join(keys) + '"}')
+        for (dk, t), (indexes, keys) in records.items()
     ]
 
 

@@ -82,7 +82,7 @@ CREATE TABLE {{u}}.trail (
 );
 """
 
-# Where a record stands, as it is sent: the streams of its entries and their keys, as texts of lists.
+# The entries of a record, as they are sent: the numbers of their indexes and their keys, as texts of lists.
 STANDING = """
 CREATE TYPE {u}.standing AS (dk bigint, t bigint, id text COLLATE "C", streams text, keys text);
 """

@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from dgent.store.engine.catalog import Entry, SchemaState, StreamName
-from dgent.store.engine.kernel import Logged, Scan, Tip
+from dgent.store.engine.catalog import Entry, IndexName, SchemaState
+from dgent.store.engine.kernel import IndexScan, Logged, LogTip
 from dgent.store.engine.row import Row
 from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.bridge import wait
@@ -28,7 +28,7 @@ class PostgresKernel(PostgresReading):
         # Names made here are gone if the transaction is, so nobody else may see this catalog.
         super().__init__(connection, texts, Catalogs())
         self.changes = Changes()
-        self.tip = Tip(0, 0, 0)
+        self.tip = LogTip(0, 0, 0)
         self.keys: list[tuple[str, bytes | None]] = []
         self.ids: dict[int, str] = {}
         self._was: dict[int, int] = {}
@@ -38,7 +38,7 @@ class PostgresKernel(PostgresReading):
     def begin(self) -> None:
         """Lock the clock: from here on nobody else writes."""
         seq, at, dk, version, self._any_lag = self._all(self.texts.lock)[0]
-        self.tip = Tip(seq, at, dk)
+        self.tip = LogTip(seq, at, dk)
         self._first = (seq, at, dk)
         self.use(version)
 
@@ -106,14 +106,14 @@ class PostgresKernel(PostgresReading):
     def row(self, dk: int) -> Row | None:
         return self._met(super().row(dk))
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         for key, row in super().walk(scan, descending, content):
             self._met(row)
             yield key, row
 
-    def lagging(self, schema: int) -> list[Row]:
+    def unindexed_rows(self, schema: int) -> list[Row]:
         self._any_lag = True
-        found = super().lagging(schema)
+        found = super().unindexed_rows(schema)
         for row in found:
             self._met(row)
         return found
@@ -129,14 +129,14 @@ class PostgresKernel(PostgresReading):
             self.catalog.names[number] = text
         return number
 
-    def make_stream(self, name: StreamName) -> int:
-        stream = self.stream(name)
-        if stream is None:
+    def make_index(self, name: IndexName) -> int:
+        index = self.index_number(name)
+        if index is None:
             values = (name.schema, name.tag, name.path, name.iv)
-            made = self._all(self.texts.make_stream, *values)
-            stream = made[0][0] if made else self._all(self.texts.stream, *values)[0][0]
-            self.catalog.streams[name] = stream
-        return stream
+            made = self._all(self.texts.make_index, *values)
+            index = made[0][0] if made else self._all(self.texts.index, *values)[0][0]
+            self.catalog.indexes[name] = index
+        return index
 
     def set_state(self, state: SchemaState) -> None:
         self._run(
@@ -184,7 +184,7 @@ class PostgresKernel(PostgresReading):
         sql = f"SELECT ix, key, t, dk FROM {self.texts.u}.entry WHERE dk = $1"
         return [(ix, key, t, found) for ix, key, t, found in self._all(sql, dk)]
 
-    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
+    def mark_unindexed(self, schema: int, dk: int, lagging: bool) -> None:
         (self.changes.lagging if lagging else self.changes.caught_up).append((schema, dk))
 
     def append(self, logged: Logged) -> None:
@@ -232,10 +232,10 @@ class PostgresKernel(PostgresReading):
         self.catalogs = Catalogs()
         self.catalog = self._load(self.catalog.version)
 
-    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
+    def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
         u, left = self.texts.u, limit
-        for ix, *name in self._all(self.texts.streams, schema):
-            if keep(StreamName(*name)):
+        for ix, *name in self._all(self.texts.indexes, schema):
+            if keep(IndexName(*name)):
                 continue
             left -= self._run(
                 f"DELETE FROM {u}.entry WHERE (ix, key, t, dk, id) IN"

@@ -81,7 +81,7 @@ def _shift_entries(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[t
 OPS_A_SECOND = 1000  # a large commit gets so much more time
 
 
-class Job:
+class CommitJob:
     """One commit, the task that waits for it, and its deadline."""
 
     __slots__ = ("answer", "end", "failed", "names", "offered", "prepared", "result", "view")
@@ -143,7 +143,7 @@ class Lane:
         self._sent = False  # whether that group may have happened
         self._begun: tuple[asyncpg.Connection, Begun[tuple[int, int] | None]] | None = None
 
-    def begin(self, group: list[Job]) -> None:
+    def begin(self, group: list[CommitJob]) -> None:
         """Work a group out and send it now, if that needs no waiting; `settle` completes it.
 
         The server then works on it while those tasks run that are about to submit more.
@@ -156,13 +156,13 @@ class Lane:
             self._sent = False
             self._begun = connection, Begun(self._guess(connection, group, sure=False))
 
-    async def settle(self, group: list[Job]) -> None:
+    async def settle(self, group: list[CommitJob]) -> None:
         """Complete a group: by guesses, then under the lock; one by one if it fails as a whole."""
         if self._begun is None:
             group = [job for job in group if not job.answer.done()]
         if not group:
             return
-        locked: list[Job] = []
+        locked: list[CommitJob] = []
         for guess in range(GUESSES):
             try:
                 await self._attempt(group, sure=guess > 0, locked=False)
@@ -187,14 +187,14 @@ class Lane:
             except Exception as error:
                 self.fail([job], error)
 
-    async def _one_by_one(self, group: list[Job]) -> None:
+    async def _one_by_one(self, group: list[CommitJob]) -> None:
         for job in group:
             try:
                 await self.settle([job])
             except Exception as error:
                 self.fail([job], error)
 
-    def fail(self, jobs: list[Job], error: BaseException) -> None:
+    def fail(self, jobs: list[CommitJob], error: BaseException) -> None:
         """Report to tasks that still wait for these that they did not happen."""
         told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
         for job in jobs:
@@ -202,7 +202,7 @@ class Lane:
 
     # -- one attempt ----------------------------------------------------------------------
 
-    async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
+    async def _attempt(self, group: list[CommitJob], sure: bool, locked: bool) -> None:
         """Work a group out and send it; `_Again` if the store is not in the assumed state."""
         if self._begun is None:
             self._count += 1
@@ -236,7 +236,7 @@ class Lane:
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
 
-    async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
+    async def _try(self, group: list[CommitJob], sure: bool, locked: bool) -> tuple[int, int] | None:
         """Make one try on one connection; returns what the store gave: the seq before, and the time."""
         address = self.pool.address
         begun, self._begun = self._begun, None
@@ -278,7 +278,7 @@ class Lane:
                 self.pool.drop(connection)
 
     async def _guess(
-        self, connection: asyncpg.Connection, group: list[Job], sure: bool
+        self, connection: asyncpg.Connection, group: list[CommitJob], sure: bool
     ) -> tuple[int, int] | None:
         if self._sent:
             found = await connection.fetchrow(self.texts.happened, self._name, self._count)
@@ -294,7 +294,7 @@ class Lane:
         return await self._send(connection)
 
     async def _attempt_locked(
-        self, connection: asyncpg.Connection, group: list[Job]
+        self, connection: asyncpg.Connection, group: list[CommitJob]
     ) -> tuple[int, int] | None:
         async with connection.transaction():
             if self._sent:
@@ -316,7 +316,9 @@ class Lane:
         record = await connection.fetchrow(self.texts.commit, *values)
         return record["seq"], record["at"]
 
-    def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
+    def _work_out(
+        self, connection: asyncpg.Connection, group: list[CommitJob], sure: bool, locked: bool
+    ) -> None:
         """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
         proposal = self.proposal
         group = [job for job in group if not job.answer.done()]  # not for those who gave up
@@ -338,7 +340,7 @@ class Lane:
 
     # -- answers --------------------------------------------------------------------------
 
-    def _answer(self, group: list[Job], given: tuple[int, int] | None) -> None:
+    def _answer(self, group: list[CommitJob], given: tuple[int, int] | None) -> None:
         proposal = self.proposal
         before = proposal.base
         ahead = 0 if given is None else given[0] - before
@@ -356,7 +358,7 @@ class Lane:
 class _Again(Exception):
     """The store is not in the assumed state; `job` if one commit needs the lock."""
 
-    def __init__(self, job: Job | None = None) -> None:
+    def __init__(self, job: CommitJob | None = None) -> None:
         self.job = job
 
 

@@ -19,7 +19,7 @@ POLL_S = 0.1  # how often to look where notifications do not come through
 RETRY_S = 5.0
 
 
-class Listener:
+class CommitListener:
     """One connection that listens, from the first wait on, shared by all who wait."""
 
     def __init__(self, pool: Pool, address: Address, newest: Callable[[], Awaitable[int]]) -> None:

@@ -18,7 +18,7 @@ from dgent import clock
 from dgent.store.backend import NEW, Op, Put
 from dgent.store.engine.catalog import Entry, SchemaState
 from dgent.store.engine.commit import Prepared
-from dgent.store.engine.kernel import Logged, Tip
+from dgent.store.engine.kernel import Logged, LogTip
 from dgent.store.engine.row import Row
 from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.format import FRESH
@@ -40,7 +40,7 @@ class Proposal(PostgresKernel):
         PostgresReading.__init__(self, None, texts, catalogs)
         self.ids: dict[int, str] = {}
         self._was: dict[int, int] = {}
-        self.tip = Tip(0, 0, FRESH)
+        self.tip = LogTip(0, 0, FRESH)
         self.base = 0  # the newest seq that is known of; what is proposed counts on from it
         self.changes = Changes()
         self._heads: dict[str, Row | None] = {}
@@ -80,7 +80,7 @@ class Proposal(PostgresKernel):
             self.catalog = self.catalogs.newest
             if self.catalog.version < 0:
                 self.refresh()
-        self.tip = Tip(self.base, at, FRESH)
+        self.tip = LogTip(self.base, at, FRESH)
 
     def look_up(self, jobs: Iterable[Prepared]) -> None:
         """Read the records that commits are about, except those that were made just now."""
@@ -117,7 +117,7 @@ class Proposal(PostgresKernel):
     def _stands_at(self, seq: int, at: int, version: int) -> None:
         """Record the state of the store at the moment of a read."""
         self.base = max(self.base, seq)
-        self.tip = Tip(self.base, at, FRESH)
+        self.tip = LogTip(self.base, at, FRESH)
         if version != self.catalog.version and not self.locked:
             self.use(version)
 

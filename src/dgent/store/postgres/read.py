@@ -16,8 +16,8 @@ from dgent.errors import Corrupt
 from dgent.model.query import Query
 from dgent.store.backend import Page, View
 from dgent.store.engine import read
-from dgent.store.engine.catalog import Catalog, SchemaState, StreamName, after_text, high, low, state_of
-from dgent.store.engine.kernel import DELETE, Logged, Scan, ops_of, start_at
+from dgent.store.engine.catalog import Catalog, IndexName, SchemaState, after_text, high, low, state_of
+from dgent.store.engine.kernel import DELETE, IndexScan, Logged, ops_of, start_at
 from dgent.store.engine.row import Row
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.sql import Texts
@@ -146,13 +146,13 @@ class PostgresReading:
     def states(self) -> list[SchemaState]:
         return list(self.catalog.states.values())
 
-    def stream(self, name: StreamName) -> int | None:
-        stream = self.catalog.streams.get(name)
-        if stream is None:
-            found = self._all(self.texts.stream, name.schema, name.tag, name.path, name.iv)
+    def index_number(self, name: IndexName) -> int | None:
+        index = self.catalog.indexes.get(name)
+        if index is None:
+            found = self._all(self.texts.index, name.schema, name.tag, name.path, name.iv)
             if found:
-                stream = self.catalog.streams[name] = found[0][0]
-        return stream
+                index = self.catalog.indexes[name] = found[0][0]
+        return index
 
     # -- rows -----------------------------------------------------------------------------
 
@@ -174,12 +174,12 @@ class PostgresReading:
         place = self._ahead.index(dk)
         return [other for other in self._ahead[place : place + _AHEAD] if other not in known]
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         sql = self.texts.walk[descending, content]
         page = 0
         while True:
             size = _PAGES[min(page, len(_PAGES) - 1)]
-            found = self._all(sql, scan.stream, *scan.low, *scan.high, size)
+            found = self._all(sql, scan.index_number, *scan.low, *scan.high, size)
             for record in found:
                 yield record[0], Row._make(record[1:])
             if len(found) < size:
@@ -192,19 +192,21 @@ class PostgresReading:
             )
             page += 1
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+    def fetch(
+        self, scan: IndexScan, descending: bool, content: bool, limit: int
+    ) -> Sequence[tuple[Any, ...]]:
         found = self._all(*self.fetching(scan, descending, content, limit))
         return [tuple(record[2:]) for record in found if record[2] is not None]
 
-    def fetching(self, scan: Scan, descending: bool, content: bool, limit: int) -> tuple[Any, ...]:
+    def fetching(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> tuple[Any, ...]:
         """Return the statement that fetches a page, and its values; each row begins with catalog and lag."""
         key = scan.low[0]
         if scan.low == low(key) and scan.high == high(key):
-            return self.texts.fetch_key[descending, content], scan.stream, key, limit
-        return self.texts.fetch[descending, content], scan.stream, *scan.low, *scan.high, limit
+            return self.texts.fetch_key[descending, content], scan.index_number, key, limit
+        return self.texts.fetch[descending, content], scan.index_number, *scan.low, *scan.high, limit
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
-        found = self._all(self.texts.skip[descending], scan.stream, *scan.low, *scan.high, count)
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
+        found = self._all(self.texts.skip[descending], scan.index_number, *scan.low, *scan.high, count)
         return start_at(scan, descending, tuple(found[0])) if found else None
 
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
@@ -222,15 +224,15 @@ class PostgresReading:
             last = Row._make(found[-1]).id
             page += 1
 
-    def size(self, scan: Scan, cap: int) -> int:
-        count: int = self._all(self.texts.size, scan.stream, *scan.low, *scan.high, cap)[0][0]
+    def size(self, scan: IndexScan, cap: int) -> int:
+        count: int = self._all(self.texts.size, scan.index_number, *scan.low, *scan.high, cap)[0][0]
         return count
 
     def size_ids(self, prefix: str, cap: int) -> int:
         count: int = self._all(self.texts.size_ids, prefix, after_text(prefix) or LAST_ID, cap)[0][0]
         return count
 
-    def lagging(self, schema: int) -> list[Row]:
+    def unindexed_rows(self, schema: int) -> list[Row]:
         return [Row._make(found) for found in self._all(self.texts.lagging, schema)] if self._any_lag else []
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
@@ -355,21 +357,23 @@ class _QuickReading(PostgresReading):
         found: list[Any] = wait(self._one(sql, *values))
         return found
 
-    def size(self, scan: Scan, cap: int) -> int:
+    def size(self, scan: IndexScan, cap: int) -> int:
         raise _NotQuick
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         raise _NotQuick
 
     def size_ids(self, prefix: str, cap: int) -> int:
         raise _NotQuick
 
-    def lagging(self, schema: int) -> list[Row]:
+    def unindexed_rows(self, schema: int) -> list[Row]:
         """Return none, which is assumed; `fetch` finds out."""
         self._minds_lag = True
         return []
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+    def fetch(
+        self, scan: IndexScan, descending: bool, content: bool, limit: int
+    ) -> Sequence[tuple[Any, ...]]:
         found = self._all(*self.fetching(scan, descending, content, limit))
         version, lag, *_ = found[0]
         if version != self.catalog.version:

@@ -37,14 +37,14 @@ class Texts:
         self.names = f"SELECT n, text FROM {u}.name WHERE n = ANY ($1::int[])"
         self.number = f"SELECT n FROM {u}.name WHERE text = $1"
         self.make_number = f"INSERT INTO {u}.name (text) VALUES ($1) ON CONFLICT DO NOTHING RETURNING n"
-        self.stream = (
+        self.index = (
             f"SELECT ix FROM {u}.ix WHERE schema = $1 AND tag = $2 AND path = $3 AND iv = $4 AND trail = 0"
         )
-        self.make_stream = (
+        self.make_index = (
             f"INSERT INTO {u}.ix (schema, tag, path, iv) VALUES ($1, $2, $3, $4)"
             " ON CONFLICT DO NOTHING RETURNING ix"
         )
-        self.streams = f"SELECT ix, schema, iv, tag, path FROM {u}.ix WHERE schema = $1 AND trail = 0"
+        self.indexes = f"SELECT ix, schema, iv, tag, path FROM {u}.ix WHERE schema = $1 AND trail = 0"
         self._rows(u)
         self._walks(u)
         self._log(u)

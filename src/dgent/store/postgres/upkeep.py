@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from dgent.errors import Unsupported
-from dgent.store.engine.catalog import Entry, StreamName
+from dgent.store.engine.catalog import Entry, IndexName
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.engine.row import Row, datum_of
@@ -21,7 +21,7 @@ from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.read import LAST_ID
 from dgent.store.postgres.sql import Texts
 from dgent.store.upkeep import Duplicate, Finding
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 
 if TYPE_CHECKING:
     from dgent.store.postgres.backend import PostgresBackend
@@ -56,7 +56,7 @@ async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R
 
 PAGE = 500
 LONG_S = 300  # a transaction open for so long keeps the server from tidying up
-_NOWHERE = -1  # a stream that is not there
+_NOWHERE = -1  # a index that is not there
 
 
 async def sweep(connection: asyncpg.Connection, texts: Texts) -> bool:
@@ -99,7 +99,7 @@ class PostgresUpkeep:
             *await self._indexes(),
         ]
         if deep:
-            found += await self._records(fix, Pace(progress))
+            found += await self._records(fix, ProgressReporter(progress))
         return found
 
     # -- the server -----------------------------------------------------------------------
@@ -151,7 +151,7 @@ class PostgresUpkeep:
         ]
         return found or [Finding("ok", "indexes", "every index is complete")]
 
-    async def _records(self, fix: bool, pace: Pace) -> list[Finding]:
+    async def _records(self, fix: bool, pace: ProgressReporter) -> list[Finding]:
         """Read every record and compare its index entries with those that it should have."""
         damaged = strays = 0
         last: str | None = ""
@@ -193,7 +193,7 @@ def _look(reading: Any, last: str) -> _Looked:
     rows = [Row._make(record) for record in found]
     looked.count = len(rows)
     looked.last = rows[-1].id if len(rows) == PAGE else None
-    ledger = Ledger(_Looking(reading))
+    ledger = Ledger(_InspectReading(reading))
     stand = _standing(reading, rows)
     for row in rows:
         if datum_of(row, reading.name).problem is not None:
@@ -224,7 +224,7 @@ def _mend(ledger: Ledger, ids: list[str]) -> None:
         kernel.add_entries(list(should - stands))
 
 
-class _Looking:
+class _InspectReading:
     """A reading that the ledger may ask for indexes, and that makes none."""
 
     def __init__(self, reading: Reading) -> None:
@@ -233,7 +233,7 @@ class _Looking:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reading, name)
 
-    def make_stream(self, name: StreamName) -> int:
+    def make_index(self, name: IndexName) -> int:
         """Return the index, or one that has no entries."""
-        stream = self._reading.stream(name)
-        return _NOWHERE if stream is None else stream
+        index = self._reading.index_number(name)
+        return _NOWHERE if index is None else index

@@ -8,7 +8,7 @@ from dgent.errors import Closed
 from dgent.store.backend import Committed, View
 from dgent.store.engine.commit import Prepared
 from dgent.store.engine.kernel import Wrap
-from dgent.store.postgres.lane import Job, Lane
+from dgent.store.postgres.lane import CommitJob, Lane
 from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.read import Catalogs
 from dgent.store.postgres.seen import NewestSeen
@@ -22,14 +22,14 @@ SPLIT = 16  # so many that wait are sent in two halves, so that server and clien
 LOOKS = 20  # how often within its time a commit is looked after
 
 
-class Writer:
+class GroupWriter:
     """Takes commits in the order they come and sends them together."""
 
     def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: NewestSeen) -> None:
         self.pool = pool
         self._free = [Lane(pool, texts, catalogs, wrap, seen) for _ in range(LANES)]
-        self._queue: list[Job] = []
-        self._groups: dict[asyncio.Task[None], list[Job]] = {}
+        self._queue: list[CommitJob] = []
+        self._groups: dict[asyncio.Task[None], list[CommitJob]] = {}
         self._names: set[str | bytes] = set()  # what the groups under way are about
         self._soon = False
         self._looking = False
@@ -38,7 +38,7 @@ class Writer:
         """Submit a commit; cancelled before it is on its way, it never happens."""
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
-        self._queue.append(Job(prepared, view, answer, loop.time() + self.pool.address.timeout))
+        self._queue.append(CommitJob(prepared, view, answer, loop.time() + self.pool.address.timeout))
         if self._free and len(self._queue) % AT_ONCE == 0:  # not at each one, if what waits cannot go yet
             self._send(at_once=True)
         elif not self._soon:
@@ -71,7 +71,7 @@ class Writer:
             )
             self._groups[task] = group
 
-    async def _run(self, lane: Lane, group: list[Job]) -> None:
+    async def _run(self, lane: Lane, group: list[CommitJob]) -> None:
         try:
             await lane.settle(group)
         except BaseException as error:
@@ -89,15 +89,15 @@ class Writer:
             self._free.append(lane)
         self._send()
 
-    def _next_group(self, whole: bool) -> list[Job]:
+    def _next_group(self, whole: bool) -> list[CommitJob]:
         """Return the next commits that may travel together; those about one record keep their order."""
         alone = not self._groups
         if self._queue[0].commit.guard is not None and not alone:
             return []  # it holds only if nobody commits in between, not even this process
         halve = alone and not whole and len(self._queue) >= SPLIT
         most = (len(self._queue) + 1) // 2 if halve else MAX_COMMITS
-        group: list[Job] = []
-        left: list[Job] = []
+        group: list[CommitJob] = []
+        left: list[CommitJob] = []
         names = set(self._names)
         size = 0
         for job in self._queue:

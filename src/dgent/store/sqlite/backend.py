@@ -18,7 +18,7 @@ from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
-from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
+from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
 from dgent.system import files
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SQLiteBackend(EmbeddedBackend):
         self.epoch = b""
         self._shared: Shared | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: list[Job] = []
+        self._waiting: list[WriteJob] = []
         self._deliver = self._answer  # one bound method, so that a group is answered at once
 
     # -- lifecycle ------------------------------------------------------------------------
@@ -140,13 +140,13 @@ class SQLiteBackend(EmbeddedBackend):
     # -- writes ---------------------------------------------------------------------------
 
     def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
-        return self._soon(Job(self._deliver, prepared, view))
+        return self._soon(WriteJob(self._deliver, prepared, view))
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
-        result: R = await self._run_queued(Job(self._deliver, work=work))
+        result: R = await self._run_queued(WriteJob(self._deliver, work=work))
         return result
 
-    async def _run_queued(self, job: Job) -> Any:
+    async def _run_queued(self, job: WriteJob) -> Any:
         """Have the writer thread do a job; cancelled before it starts, it never happens."""
         shared = self._require_open()
         assert self._loop is not None
@@ -156,7 +156,7 @@ class SQLiteBackend(EmbeddedBackend):
         shared.writer.submit([job])
         return await future
 
-    def _soon(self, job: Job) -> asyncio.Future[Any]:
+    def _soon(self, job: WriteJob) -> asyncio.Future[Any]:
         """Do a job at the end of this tick, together with all others of the tick."""
         self._require_open()
         assert self._loop is not None
@@ -185,7 +185,7 @@ class SQLiteBackend(EmbeddedBackend):
                 job.error = error
             _settle(jobs)
 
-    def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
+    def _fits_the_loop(self, jobs: Sequence[WriteJob], writer: WriterThread) -> bool:
         """Return whether a commit on this thread would end sooner than a wake-up of the writer thread.
 
         A hop to the writer thread and back costs more than a quick disk needs for a durable commit.
@@ -195,7 +195,7 @@ class SQLiteBackend(EmbeddedBackend):
             return False
         return self.durability == "relaxed" or (len(jobs) == 1 and writer.pace_s < LOOP_BUDGET_S)
 
-    def _answer(self, jobs: Sequence[Job]) -> None:
+    def _answer(self, jobs: Sequence[WriteJob]) -> None:
         """Wake the loop once for all of a group; called on the writer's thread."""
         assert self._loop is not None
         try:
@@ -233,7 +233,7 @@ class SQLiteBackend(EmbeddedBackend):
         }
 
 
-def _settle(jobs: Sequence[Job]) -> None:
+def _settle(jobs: Sequence[WriteJob]) -> None:
     for job in jobs:
         future = job.receiver
         if future is None or future.done():

@@ -21,7 +21,7 @@ from dgent.store.sqlite.upkeep import looking
 from dgent.store.sqlite.verify import Strays, find_strays, mend_strays
 from dgent.store.upkeep import Finding, Level
 from dgent.system import files as file
-from dgent.system.progress import Pace
+from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped, in_thread
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Mend = Callable[[], Awaitable[str | None]]
 """Repairs a finding, and returns a report; None when it could not be done now."""
 
 
-async def inspect(backend: SQLiteBackend, deep: bool, fix: bool, pace: Pace) -> list[Finding]:
+async def inspect(backend: SQLiteBackend, deep: bool, fix: bool, pace: ProgressReporter) -> list[Finding]:
     """Inspect the file, its place and its contents; with `fix`, repair what is safe to repair."""
     backend._require_open()
     path = backend.path
@@ -67,7 +67,7 @@ Seen = list[tuple[Finding, Mend | None]]
 # -- what the file says -------------------------------------------------------------------
 
 
-def _look(path: str, deep: bool, pace: Pace, stopped: Stopped) -> tuple[Seen, Strays]:
+def _look(path: str, deep: bool, pace: ProgressReporter, stopped: Stopped) -> tuple[Seen, Strays]:
     """Return the results of all reads of one inspection; of one moment, so that they are consistent."""
     strays = Strays()
     with looking(path, stopped) as connection:
@@ -85,7 +85,7 @@ def _look(path: str, deep: bool, pace: Pace, stopped: Stopped) -> tuple[Seen, St
     return [(finding, None) for finding in seen], strays
 
 
-def _strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[Finding]]:
+def _strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[Strays, list[Finding]]:
     """Return the inconsistencies; a row that dgent never wrote ends the search, and is named."""
     try:
         return find_strays(connection, pace)
@@ -201,7 +201,7 @@ def _behind(reading: SQLiteReading, state: SchemaState) -> tuple[int, bool]:
 
 
 def _filling(backend: SQLiteBackend, state: SchemaState, mixed: bool) -> tuple[Finding, Mend | None]:
-    waiting = ", ".join(state.building) or "streams of an older version"
+    waiting = ", ".join(state.building) or "indexes of an older version"
     message = f"{state.name}: an index is not complete ({waiting}); queries are right, only slower"
     if mixed:
         hint = f"a program that knows version {state.iv} of the schema goes on with it when it is opened"

@@ -13,14 +13,14 @@ from dgent.errors import Corrupt
 from dgent.store.engine.catalog import (
     Catalog,
     Entry,
+    IndexName,
     SchemaState,
-    StreamName,
     after_text,
     high,
     low,
     state_of,
 )
-from dgent.store.engine.kernel import Logged, Scan, Tip, Wrap, Writing, ops_of, start_at
+from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Wrap, Writing, ops_of, start_at
 from dgent.store.engine.row import Brief, Row
 from dgent.store.engine.versions import ANCHOR
 
@@ -80,7 +80,7 @@ def _order(descending: bool) -> str:
 
 def _walk_sql(columns: str, content: bool, descending: bool, between: str = _BETWEEN) -> str:
     body = "d.content" if content else "NULL"
-    # CROSS JOIN keeps the stream as the outer loop, so rows come in its order without a sort.
+    # CROSS JOIN keeps the index as the outer loop, so rows come in its order without a sort.
     return (
         f"SELECT {columns}, {body} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
         f" WHERE {between} {_order(descending)}"
@@ -172,18 +172,18 @@ class SQLiteReading:
     def states(self) -> list[SchemaState]:
         return list(self.catalog.states.values())
 
-    def stream(self, name: StreamName) -> int | None:
-        stream = self.catalog.streams.get(name)
-        if stream is None:
+    def index_number(self, name: IndexName) -> int | None:
+        index = self.catalog.indexes.get(name)
+        if index is None:
             sql = "SELECT ix FROM ix WHERE schema = ? AND tag = ? AND path = ? AND iv = ? AND trail = 0"
             found = self._all(sql, name.schema, name.tag, name.path, name.iv)
             if not found:
                 return None
-            stream = found[0][0]
-            if len(self.catalog.streams) > _MAX_CACHED:
-                self.catalog.streams.clear()
-            self.catalog.streams[name] = stream
-        return stream
+            index = found[0][0]
+            if len(self.catalog.indexes) > _MAX_CACHED:
+                self.catalog.indexes.clear()
+            self.catalog.indexes[name] = index
+        return index
 
     def head(self, id: str) -> Row | None:
         found = self._execute(_HEAD, (id,)).fetchall()
@@ -193,8 +193,8 @@ class SQLiteReading:
         found = self._all(_ROW, dk)
         return Row._make(found[0]) if found else None
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        values = (scan.stream, *scan.low, *scan.high)
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        values = (scan.index_number, *scan.low, *scan.high)
         make = Row._make
         for found in self._walk(_WALK[descending, content], values):
             yield found[0], make(found[1:])
@@ -224,16 +224,16 @@ class SQLiteReading:
         while self._walking:
             self._walking.pop().close(True)
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
+    def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
         key = scan.low[0]
         if scan.low == low(key) and scan.high == high(key):
-            return self._execute(_FETCH_KEY[descending, content], (scan.stream, key, limit)).fetchall()
-        values = (scan.stream, *scan.low, *scan.high, limit)
+            return self._execute(_FETCH_KEY[descending, content], (scan.index_number, key, limit)).fetchall()
+        values = (scan.index_number, *scan.low, *scan.high, limit)
         return self._execute(_FETCH[descending, content], values).fetchall()
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         sql = f"SELECT e.key, e.t, e.dk FROM entry e WHERE {_BETWEEN} {_order(descending)} LIMIT 1 OFFSET ?"
-        found = self._all(sql, scan.stream, *scan.low, *scan.high, count)
+        found = self._all(sql, scan.index_number, *scan.low, *scan.high, count)
         return start_at(scan, descending, found[0]) if found else None
 
     def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
@@ -244,14 +244,14 @@ class SQLiteReading:
         sql = f"SELECT {_PREFIXED}, {body} {_IDS} ORDER BY d.id"
         return map(Row._make, self._walk(sql, (prefix, after_text(prefix) or _ABOVE_TEXT)))
 
-    def size(self, scan: Scan, cap: int) -> int:
-        return int(self._all(_SIZE, scan.stream, *scan.low, *scan.high, cap)[0][0])
+    def size(self, scan: IndexScan, cap: int) -> int:
+        return int(self._all(_SIZE, scan.index_number, *scan.low, *scan.high, cap)[0][0])
 
     def size_ids(self, prefix: str, cap: int) -> int:
         sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
         return int(self._all(sql, prefix, after_text(prefix) or _ABOVE_TEXT, cap)[0][0])
 
-    def lagging(self, schema: int) -> list[Row]:
+    def unindexed_rows(self, schema: int) -> list[Row]:
         if not self._any_lag:
             return []
         return [Row._make(found) for found in self._all(_LAG, schema)]
@@ -300,7 +300,7 @@ class SQLiteKernel(SQLiteReading):
 
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
-        self.tip = Tip(0, 0, 0)
+        self.tip = LogTip(0, 0, 0)
         self.patient = True  # whether a transaction may wait for another process to end its own
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
@@ -313,7 +313,7 @@ class SQLiteKernel(SQLiteReading):
         self._data_version = -1
         # What this transaction added; others may use it only after the commit.
         self._fresh_numbers: dict[str, int] = {}
-        self._fresh_streams: dict[StreamName, int] = {}
+        self._fresh_indexes: dict[IndexName, int] = {}
         self._fresh_states: dict[str, SchemaState] = {}
         self._changed_catalog = False
 
@@ -394,7 +394,7 @@ class SQLiteKernel(SQLiteReading):
         if version != self._data_version:
             self.refresh()
             seq, at = self.newest()
-            self.tip = Tip(seq, at, self._all(_LAST_KEY)[0][0])
+            self.tip = LogTip(seq, at, self._all(_LAST_KEY)[0][0])
             self._data_version = version
 
     def _version(self) -> int:
@@ -416,7 +416,7 @@ class SQLiteKernel(SQLiteReading):
         catalog = self.catalog
         catalog.numbers.update(self._fresh_numbers)
         catalog.names.update({number: text for text, number in self._fresh_numbers.items()})
-        catalog.streams.update(self._fresh_streams)
+        catalog.indexes.update(self._fresh_indexes)
         catalog.states.update(self._fresh_states)
         if self._changed_catalog:
             catalog.version += 1
@@ -436,7 +436,7 @@ class SQLiteKernel(SQLiteReading):
 
     def _forget_fresh(self) -> None:
         self._fresh_numbers = {}
-        self._fresh_streams = {}
+        self._fresh_indexes = {}
         self._fresh_states = {}
         self._changed_catalog = False
 
@@ -463,20 +463,20 @@ class SQLiteKernel(SQLiteReading):
                 self._fresh_numbers[text] = number
         return number
 
-    def stream(self, name: StreamName) -> int | None:
-        fresh = self._fresh_streams.get(name)
-        return super().stream(name) if fresh is None else fresh
+    def index_number(self, name: IndexName) -> int | None:
+        fresh = self._fresh_indexes.get(name)
+        return super().index_number(name) if fresh is None else fresh
 
-    def make_stream(self, name: StreamName) -> int:
-        stream = self.catalog.streams.get(name)
-        if stream is None:
-            stream = self.stream(name)
-            if stream is None:
+    def make_index(self, name: IndexName) -> int:
+        index = self.catalog.indexes.get(name)
+        if index is None:
+            index = self.index_number(name)
+            if index is None:
                 values = (name.schema, name.iv, name.tag, name.path)
                 self._execute("INSERT INTO ix (schema, iv, tag, path) VALUES (?, ?, ?, ?)", values)
-                stream = self.connection.last_insert_rowid()
-                self._fresh_streams[name] = stream
-        return stream
+                index = self.connection.last_insert_rowid()
+                self._fresh_indexes[name] = index
+        return index
 
     def state(self, schema: str) -> SchemaState | None:
         fresh = self._fresh_states.get(schema)
@@ -525,7 +525,7 @@ class SQLiteKernel(SQLiteReading):
     def entries_at(self, dk: int) -> list[Entry]:
         return self._all("SELECT ix, key, t, dk FROM entry WHERE dk = ?", dk)
 
-    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
+    def mark_unindexed(self, schema: int, dk: int, lagging: bool) -> None:
         if lagging:
             self._any_lag = 1
             self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, dk))
@@ -579,18 +579,18 @@ class SQLiteKernel(SQLiteReading):
         self.catalog.clear()
         self._load(version)
 
-    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
+    def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
         names = self._all("SELECT ix, schema, iv, tag, path FROM ix WHERE schema = ? AND trail = 0", schema)
         left = limit
         for ix, *name in names:
-            if keep(StreamName(*name)):
+            if keep(IndexName(*name)):
                 continue
             self._execute(_DROP_SOME, (ix, left))
             left -= self.connection.changes()
             if left <= 0:
                 return True
             self._execute("DELETE FROM ix WHERE ix = ?", (ix,))
-            self._fresh_streams = {made: n for made, n in self._fresh_streams.items() if n != ix}
+            self._fresh_indexes = {made: n for made, n in self._fresh_indexes.items() if n != ix}
             self._reload_everywhere()
         return False
 

@@ -31,7 +31,7 @@ from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import connect, translate, translate_errors, use_wal
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
-from dgent.store.sqlite.writer import Writer
+from dgent.store.sqlite.writer import WriterThread
 
 R = TypeVar("R")
 Make: TypeAlias = Callable[[apsw.Connection], SQLiteKernel]
@@ -42,7 +42,7 @@ SCRUB_S = 5.0
 PAUSE_S = 1.0  # how long a fork waits for reads and commits under way
 
 
-class Reader:
+class ReaderConnection:
     """One thread's connection; its lock is held while a statement runs."""
 
     def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
@@ -62,24 +62,24 @@ class Shared:
         self.key: _Key | None = None
         storage.refuse_foreign(path)
         with translate_errors(path):
-            self.writer = Writer(path, durability, _prepare, wrap, make)
+            self.writer = WriterThread(path, durability, _prepare, wrap, make)
         self.epoch = self.writer.epoch
         self.pool = ThreadPoolExecutor(READERS, thread_name_prefix="dgent-reader")
         self._local = threading.local()
         self._lock = threading.Lock()
         # Held by the threads alone: when one ends, its connection is closed.
-        self._readers: WeakSet[Reader] = WeakSet()
+        self._readers: WeakSet[ReaderConnection] = WeakSet()
         self._paused: list[threading.Lock] = []
         _every.add(self)
 
     # -- reading --------------------------------------------------------------------------
 
-    def _reader(self) -> Reader:
+    def _reader(self) -> ReaderConnection:
         """Return this thread's connection and the reads on it."""
-        reader: Reader | None = getattr(self._local, "reader", None)
+        reader: ReaderConnection | None = getattr(self._local, "reader", None)
         if reader is None:
             with self._lock, translate_errors(self.path):
-                reader = self._local.reader = Reader(self.path, self.durability, self.wrap)
+                reader = self._local.reader = ReaderConnection(self.path, self.durability, self.wrap)
                 self._readers.add(reader)
         return reader
 

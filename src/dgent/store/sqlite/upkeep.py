@@ -26,7 +26,7 @@ from dgent.store.sqlite import shared as sharing
 from dgent.store.sqlite.connection import Patience, translate_errors
 from dgent.store.upkeep import Contents, Duplicate, Finding
 from dgent.system.files import disk_errors, sync
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import Stopped, in_thread
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class SQLiteUpkeep:
         """Look for problems; `deep` checks every record, `fix` repairs what is safe to repair."""
         from dgent.store.sqlite.inspect import inspect  # loads when it is used
 
-        return await inspect(self._backend, deep, fix, Pace(progress))
+        return await inspect(self._backend, deep, fix, ProgressReporter(progress))
 
     async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
         """Write a copy of one moment to a new file, checked before this returns."""
         self._backend._require_open()  # a closed handle says so
         source = self._backend.path
-        return await in_thread(lambda stopped: _copy_store(source, path, Pace(progress), stopped))
+        return await in_thread(lambda stopped: _copy_store(source, path, ProgressReporter(progress), stopped))
 
     async def universe_id(self) -> str:
         """Return the id that the store got when it was made; copies have the same."""
@@ -145,7 +145,7 @@ def in_use_here(path: str) -> bool:
 # -- copying ------------------------------------------------------------------------------
 
 
-def _copy_store(source: str, path: str, pace: Pace, stopped: Stopped) -> Duplicate:
+def _copy_store(source: str, path: str, pace: ProgressReporter, stopped: Stopped) -> Duplicate:
     copy_database(source, path, pace, stopped)
     try:
         stand_alone(path)
@@ -158,7 +158,7 @@ def _copy_store(source: str, path: str, pace: Pace, stopped: Stopped) -> Duplica
     return Duplicate(path, found.seq, found.records, os.stat(path).st_size)
 
 
-def copy_database(source: str, path: str, pace: Pace, stopped: Stopped) -> None:
+def copy_database(source: str, path: str, pace: ProgressReporter, stopped: Stopped) -> None:
     """Copy any SQLite file as of one moment, while others write to it, to a new private file."""
     with disk_errors(path):
         try:

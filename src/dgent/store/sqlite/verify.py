@@ -9,13 +9,13 @@ import apsw
 
 from dgent import codec
 from dgent.store.engine import row as rows
-from dgent.store.engine.catalog import EMPTY, Entry, StreamName, is_declared
+from dgent.store.engine.catalog import EMPTY, Entry, IndexName, is_declared
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.engine.row import Row
 from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.upkeep import Finding
-from dgent.system.progress import Pace
+from dgent.system.progress import ProgressReporter
 
 if TYPE_CHECKING:
     from dgent.store.sqlite.backend import SQLiteBackend
@@ -113,12 +113,12 @@ class Strays:
         )
 
 
-class _Looking(SQLiteReading):
+class _VerifyReading(SQLiteReading):
     """A reading that works out entries of rows without making the indexes that are missing."""
 
-    def make_stream(self, name: StreamName) -> int:
+    def make_index(self, name: IndexName) -> int:
         """Return the number of an index; a missing one has a number that no index has."""
-        return self.stream(name) or -1
+        return self.index_number(name) or -1
 
     def entries_at(self, dk: int) -> list[Entry]:
         """Return nothing: the entries of a damaged row cannot be worked out."""
@@ -130,26 +130,26 @@ class _Unsettled:
 
     def __init__(self, kernel: SQLiteReading) -> None:
         states = {state.number: state for state in kernel.states()}
-        self.streams: set[int] = {-2}
+        self.indexes: set[int] = {-2}
         for ix, *name in kernel._all("SELECT ix, schema, iv, tag, path FROM ix WHERE iv <> 0"):
             state = states.get(name[0])
             if state is None:
                 continue
-            if state.fill is not None or (state.stale and not is_declared(state, StreamName(*name))):
-                self.streams.add(ix)
+            if state.fill is not None or (state.stale and not is_declared(state, IndexName(*name))):
+                self.indexes.add(ix)
         self.schemas = {state.number for state in states.values() if state.fill is not None}
 
     def drop_unsettled(self, entries: Iterable[Entry], schema: int) -> list[Entry]:
         """Return the entries without those of indexes that may or may not have them."""
         if schema in self.schemas:
-            return [entry for entry in entries if entry[0] not in self.streams and entry[0] != -1]
+            return [entry for entry in entries if entry[0] not in self.indexes and entry[0] != -1]
         return list(entries)
 
 
-def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[Finding]]:
+def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[Strays, list[Finding]]:
     """Work out from every live row which entries there must be, and compare; inside a read transaction."""
     ask = connection.execute
-    kernel = _Looking(connection)
+    kernel = _VerifyReading(connection)
     kernel.refresh()
     ledger, unsettled = Ledger(_as_writing(kernel)), _Unsettled(kernel)
     pace.total = int(kernel._all("SELECT count(*) FROM datum WHERE live = 1 AND trail = 0")[0][0])
@@ -174,7 +174,7 @@ def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[F
     strays, spared = Strays(), damaged | gone | traced
     strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
     # What still stands in an index of a lost record is the trace of it, and stays.
-    strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.streams and e[3] not in spared]
+    strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.indexes and e[3] not in spared]
     strays.lag = sorted({dk for sql in (_UNLISTED, _NOT_LAGGING) for (dk,) in ask(sql)} - spared)
     found = [
         *_report_damaged(len(damaged)),
@@ -371,7 +371,7 @@ def _remove(ledger: Ledger, extra: Sequence[Entry]) -> None:
     gone = []
     for entry in extra:
         row, wanted = _work_out_entries(ledger, unsettled, entry[3])
-        if entry not in wanted and entry[0] not in unsettled.streams and (row is None or _readable(row)):
+        if entry not in wanted and entry[0] not in unsettled.indexes and (row is None or _readable(row)):
             gone.append(entry)
     ledger.kernel.remove_entries(gone)
 
@@ -381,9 +381,9 @@ def _mark(ledger: Ledger, dks: Sequence[int]) -> None:
     for dk in dks:
         row = kernel.row(dk)
         for (schema,) in _own(ledger)._all("SELECT schema FROM lag WHERE dk = ?", dk):
-            kernel.set_lag(schema, dk, False)
+            kernel.mark_unindexed(schema, dk, False)
         if row is not None and row.live and row.fk == EMPTY:
-            kernel.set_lag(row.schema, dk, True)
+            kernel.mark_unindexed(row.schema, dk, True)
 
 
 def _own(ledger: Ledger) -> SQLiteReading:

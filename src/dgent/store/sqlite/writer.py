@@ -28,7 +28,7 @@ LOOP_BUDGET_S = 0.001  # commits that lately took longer than this do not run on
 HICCUP_S = 2 * LOOP_BUDGET_S  # one commit that took longer says nothing of the next; three in a row do
 
 
-class Job:
+class WriteJob:
     """Work to do in a write transaction, and the receiver of its answer.
 
     `deliver` is called on the writer's thread, after the transaction is durable or has failed.
@@ -38,7 +38,7 @@ class Job:
 
     def __init__(
         self,
-        deliver: Callable[[Sequence[Job]], None],
+        deliver: Callable[[Sequence[WriteJob]], None],
         prepared: Prepared | None = None,
         view: View | None = None,
         work: Callable[[Ledger], Any] | None = None,
@@ -61,7 +61,7 @@ def _never() -> bool:
     return False
 
 
-class Writer:
+class WriterThread:
     """Owns the writing connection; used by its thread, or on the loop under `lock`."""
 
     def __init__(
@@ -92,8 +92,8 @@ class Writer:
             self.connection.close()
             raise
         self.pace_s = LOOP_BUDGET_S  # how long commits take lately
-        self._jobs: queue.SimpleQueue[Sequence[Job] | None] = queue.SimpleQueue()
-        self._left: deque[Job] = deque()  # what the thread took over and has not begun
+        self._jobs: queue.SimpleQueue[Sequence[WriteJob] | None] = queue.SimpleQueue()
+        self._left: deque[WriteJob] = deque()  # what the thread took over and has not begun
         self._closed = False
         self._failure: BaseException | None = None  # what went wrong on the thread while nobody waited
         self._checkpointer = Checkpointer(lambda: connect(path, durability, wait=False), self.lock)
@@ -107,13 +107,13 @@ class Writer:
 
     # -- called from other threads --------------------------------------------------------
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: Sequence[WriteJob]) -> None:
         """Queue jobs, all at once so that they share a group; answered after their transaction is durable."""
         if self._closed:
             raise Closed(f"{self.path} is closed")
         self._jobs.put(jobs)
 
-    def try_now(self, jobs: Sequence[Job]) -> bool:
+    def try_now(self, jobs: Sequence[WriteJob]) -> bool:
         """Run jobs on this thread if nobody else is writing; False to leave them to the thread.
 
         Never waits: not for another thread, not for another process. A job that fails here is undone
@@ -199,9 +199,9 @@ class Writer:
             self._left.extend(jobs)
             wait = False
 
-    def _next_group(self) -> list[Job]:
+    def _next_group(self) -> list[WriteJob]:
         """Return the oldest waiting jobs, up to the size of a group."""
-        group: list[Job] = []
+        group: list[WriteJob] = []
         size = 0
         while self._left and len(group) < GROUP_COMMITS and size < GROUP_BYTES:
             job = self._left.popleft()
@@ -210,7 +210,7 @@ class Writer:
                 size += job.size
         return group
 
-    def _run_group(self, group: Sequence[Job]) -> None:
+    def _run_group(self, group: Sequence[WriteJob]) -> None:
         # The wait is counted from when the oldest was handed in, so waits do not add up in the queue.
         self._patience.since = group[0].since
         try:
@@ -227,7 +227,7 @@ class Writer:
             for job in group:
                 self._run_group([job])
 
-    def _group(self, jobs: Sequence[Job]) -> None:
+    def _group(self, jobs: Sequence[WriteJob]) -> None:
         """Run jobs in one transaction; a refused one fails alone, any other error undoes all."""
         kernel = self.kernel
         started = perf_counter()
@@ -242,7 +242,7 @@ class Writer:
         took = min(perf_counter() - started, HICCUP_S)
         self.pace_s += (took - self.pace_s) / 8
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: WriteJob) -> None:
         job.error = None
         before = self.kernel.changes()
         try:
@@ -335,9 +335,9 @@ def _closing_error(error: BaseException, path: str) -> BaseException:
     return translate(error, path) if isinstance(error, apsw.Error | UnicodeDecodeError) else error
 
 
-def _deliver(group: Sequence[Job]) -> None:
+def _deliver(group: Sequence[WriteJob]) -> None:
     """Deliver answers, one call for each receiver: waking a loop is expensive."""
-    by_receiver: dict[int, list[Job]] = {}
+    by_receiver: dict[int, list[WriteJob]] = {}
     for job in group:
         by_receiver.setdefault(id(job.deliver), []).append(job)
     for jobs in by_receiver.values():
