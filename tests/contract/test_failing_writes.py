@@ -14,7 +14,7 @@ from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.testing.contract import commit, find_ids, put, record, typed_record
 from tests.contract.reads import READS, comparable, fill_up
 
-WRITES = ("insert", "replace", "bury", "add_entries", "remove_entries", "append", "mark_unindexed")
+WRITES = ("insert", "replace", "archive", "add_entries", "remove_entries", "append", "mark_unindexed")
 WRITES += (
     "set_state",
     "make_number",

@@ -268,7 +268,7 @@ def _project(start: Path, home: Path | None, problems: list[str]) -> Path | None
         except (OSError, ValueError):
             continue
         if stat.S_ISDIR(found.st_mode):
-            # Whoever may write to a folder above could set where our data goes.
+            # Another user with write access above could set where our data goes.
             if hasattr(os, "geteuid") and found.st_uid not in (os.geteuid(), 0):
                 problems.append(f"{folder / '.dgent'} belongs to another user and is not read")
                 return None

@@ -143,7 +143,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 class Version(msgspec.Struct, frozen=True):
     """One version of a record; `datum` is None for a deletion.
 
-    `author` and `note` are the commit's, and None where that was compacted away. The author that the record
+    `author` and `note` are the commit's, and None where the commit was pruned. The author that the record
     names, `datum.author`, is only a claim of the committer.
     """
 
@@ -425,7 +425,7 @@ class Backend(Protocol):
         ...
 
     async def changes(self, since: int, limit: int) -> list[Change]:
-        """Return commits after a seq, in order; HistoryGone if some were compacted away."""
+        """Return commits after a seq, in order; HistoryGone if some were pruned."""
         ...
 
     async def wait(self, since: int, timeout_s: float) -> int:

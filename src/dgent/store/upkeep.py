@@ -93,7 +93,7 @@ def upkeep_of(backend: Backend) -> Upkeep:
 
 async def forgotten_among(backend: Backend, ids: Sequence[str]) -> frozenset[str]:
     """Return the ids among some that were ever forgotten, as far as the engine knows."""
-    backend = getattr(backend, "reached", backend)  # of a store that may be away, the store itself
+    backend = getattr(backend, "reached", backend)  # of a store that may be unavailable, the store itself
     if not isinstance(backend, KernelBackend):
         return frozenset()
 

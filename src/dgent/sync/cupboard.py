@@ -118,7 +118,7 @@ def _detach(self: Twin) -> None:
     if isinstance(self._home, Own):
         self._home.close()
         return
-    with contextlib.suppress(Closed):  # whoever closed the universe has detached it, too
+    with contextlib.suppress(Closed):  # closing the universe has detached it, too
         self._home.begin().run(self._source.detach)
 
 
@@ -141,7 +141,7 @@ Metadatas = _twin(metadata.Metadatas)
 Schemas = _twin(metadata.Schemas)
 Cupboard = make_twin(
     cupboards.Cupboard,
-    # It must know when a store of its own opens and closes; everything else follows from the class.
+    # It must know when its own store opens and closes; everything else follows from the class.
     instead={"__init__": _init, "attach": BlockingAttaching(), "detach": _detach, "__aexit__": _exit},
     module=__name__,
 )

@@ -37,18 +37,18 @@ class Stay:
     async def finish(self, error: BaseException | None) -> bool | None:
         """Leave; returns whether the manager has dealt with the error."""
         assert self._task is not None
-        self.let_go(error)
+        self.release(error)
         await asyncio.wait([self._task])  # it goes on to its end, also when the thread is interrupted
         return self._task.result()
 
-    def let_go(self, error: BaseException | None) -> None:
+    def release(self, error: BaseException | None) -> None:
         """Have it leave by itself."""
         if self._task is not None and not self._left.done():
             self._left.set_result(error)
 
     def give_up(self) -> None:
         """Have it leave as if the block were cancelled; an entering under way is completed before."""
-        self.let_go(asyncio.CancelledError())
+        self.release(asyncio.CancelledError())
 
     async def _main(self) -> bool | None:
         self._entered.set_result(await self._manager.__aenter__())
@@ -65,7 +65,7 @@ class Stay:
 
 def _retrieve_error(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
-        task.exception()  # whoever leaves the block is told; nobody may be left to do so
+        task.exception()  # raised where the block is left, if anybody still leaves it
 
 
 class Entering(AbstractContextManager[Any]):
@@ -100,7 +100,7 @@ class Entering(AbstractContextManager[Any]):
         try:
             return self._home.begin().run(self._stay.finish, error)
         except BaseException:  # perhaps interrupted before it was left; how the block ended is known
-            self._home.runner.submit_quietly(self._stay.let_go, error)
+            self._home.runner.submit_quietly(self._stay.release, error)
             raise
 
     def __del__(self) -> None:

@@ -111,13 +111,13 @@ class Stream(Iterator[T]):
                 error, pump.error = pump.error, None
                 if error is None:
                     raise StopIteration
-                home.runner.check()  # at the end of the program nobody is told that it is closed
+                home.runner.check()  # no error at the end of the program
                 raise error
 
     def close(self) -> None:
         """Give up the rest."""
         if not self._pump.over and not self._home.runner.lost:
-            with contextlib.suppress(Closed):  # whoever closes the universe closes this, too
+            with contextlib.suppress(Closed):  # closing the universe closes this, too
                 self._home.begin().run(self._pump.close)
 
     def __enter__(self) -> Stream[T]:

@@ -100,7 +100,7 @@ def copy_signature(method: Function, like: Function, qualname: str, module: str 
     method.__doc__ = like.__doc__ and wording.blocking(like.__doc__)
     method.__module__, method.__qualname__ = module, qualname
     method.__name__ = qualname.rpartition(".")[2]
-    # A traceback names the code, and a dozen lines "in method" would tell nothing.
+    # A traceback names the code, and a dozen lines "in method" would say nothing.
     method.__code__ = method.__code__.replace(co_name=method.__name__, co_qualname=qualname)
     method.__signature__ = wording.signature(like)  # type: ignore[attr-defined]
     return method

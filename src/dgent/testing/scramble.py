@@ -83,7 +83,7 @@ class ScrambledKernel:
         return [_out(row) for row in self._kernel.unindexed_rows(schema)]
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
-        """Return the kept older versions, as they were buried."""
+        """Return the kept older versions, as they were archived."""
         return [_out(row) for row in self._kernel.past(dk, rev)]
 
     # -- rows in --------------------------------------------------------------------------
@@ -96,9 +96,9 @@ class ScrambledKernel:
         """Write another newest version, changed."""
         self._kernel.replace(_into(row))
 
-    def bury(self, row: Row) -> None:
+    def archive(self, row: Row) -> None:
         """Write a replaced version, changed."""
-        self._kernel.bury(_into(row))
+        self._kernel.archive(_into(row))
 
 
 def _map_row(row: R, change: Callable[[bytes | None], bytes | None]) -> R:

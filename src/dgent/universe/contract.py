@@ -187,7 +187,7 @@ class Contracts:
                     out.append(Crystal(row, quick(row[DATA]), name, version, make))
                     continue
                 except Exception:
-                    pass  # what is wrong with it is told below
+                    pass  # the problem is reported below
             out.append(self.lenient(make(row)))
         return out
 

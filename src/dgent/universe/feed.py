@@ -103,9 +103,9 @@ async def _watch_degradable(
     """Yield the same for a store that may be unavailable: then local changes only, marked as such."""
     listener = backend.notices.listener()
     while True:
-        for told in listener.take():
-            shown = await _filter_change(backend, contracts, told, query, admit)
-            if shown is not None and (shown.items or not told.items):
+        for change in listener.take():
+            shown = await _filter_change(backend, contracts, change, query, admit)
+            if shown is not None and (shown.items or not change.items):
                 yield shown
         if backend.degradation is not None:
             await listener.wait(WAIT_S)

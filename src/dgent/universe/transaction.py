@@ -152,7 +152,7 @@ class Transaction:
         self._check_open()
         earlier = self._ops.get(op.id)
         if earlier is not None:
-            # What was expected of the stored record still is, whatever replaced it in the buffer.
+            # The expectation of the stored record stays, also when the buffered op is replaced.
             expect = _remaining(earlier, op.expect)
             op = _expecting(earlier if isinstance(op, Check) else op, expect)
         self._ops[op.id] = op

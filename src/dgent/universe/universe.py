@@ -139,7 +139,7 @@ class Universe:
         if principal.trust == "partner":
             return self._twin(author=principal.name)
         gate: Backend = Gate(self, principal)
-        # Rooms of its own: those of the handle it came from would undo in that one's name.
+        # Separate rooms: those of the handle it came from would undo in that one's name.
         return self._twin(author=principal.name, backend=gate, keepers={})
 
     def _twin(self, **changed: Any) -> Universe:
@@ -227,7 +227,7 @@ class Universe:
         while self._unfilled:
             self._start_fill(self._unfilled.pop())
         if self._fills:
-            # Not `gather`: whoever stops waiting must not stop the work.
+            # Not `gather`: a caller that stops waiting must not stop the work.
             done, _ = await asyncio.wait(self._fills)
             for task in done:
                 task.result()

@@ -41,7 +41,7 @@ async def upgrade_all(
     progress: Callable[[int, int], Awaitable[None] | None] | None,
 ) -> Upgraded:
     """Rewrite every older record of a schema; a run that was stopped is continued by the next."""
-    await universe.seq()  # of a store that is away, what is at hand is not all there is
+    await universe.seq()  # while the store is unavailable, the local copy is not complete
     report = Upgraded(schema.name, schema.version)
     # Not `iterate`: a rewritten record keeps its place in time, so a plain cursor meets each one once,
     # and reading as of the start would look at everything rewritten so far on every page.
@@ -53,9 +53,9 @@ async def upgrade_all(
         ops = [_upgrade_op(schema, datum, report) for datum in page.items]
         await _flush(universe, [op for op in ops if op is not None], report, dry_run)
         if progress is not None:
-            told = progress(report.seen, max(total, report.seen))
-            if inspect.isawaitable(told):
-                await told
+            answer = progress(report.seen, max(total, report.seen))
+            if inspect.isawaitable(answer):
+                await answer
         await asyncio.sleep(0)  # an engine that never waits would keep the loop until the end
         query = None if page.cursor is None else query.replace(cursor=page.cursor)
     return report

@@ -108,7 +108,7 @@ async def apply_written(
         for datum, mine in zip(datums, written, strict=True)
         if datum.rev is None and (repeated or mine.rev > 1 or not mine.changed)
     ]
-    # A record keeps the time of its first version, whatever a later one says.
+    # A record keeps the time of its first version, also if a later one has another.
     at_hand: Backend = getattr(backend, "at_hand", backend)  # the receipt is of what is at hand
     found = await at_hand.get_many(old) if old else []
     made = {datum.id: datum.created_at for datum in found if datum is not None}

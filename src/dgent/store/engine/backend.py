@@ -204,7 +204,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def changes(self, since: int, limit: int) -> list[Change]:
-        """Return commits after a seq, in order; HistoryGone if some were compacted away."""
+        """Return commits after a seq, in order; HistoryGone if some were pruned."""
         check_seq(since, "since")
         check_limit(limit)
 

@@ -405,12 +405,12 @@ class Ledger:
         kernel.remove_entries(self.entries_of(head))
         if head.fk == EMPTY:
             kernel.mark_unindexed(head.schema, head.dk, False)
-        grave = head._replace(
+        tombstone = head._replace(
             rev=head.rev + 1, seq=tip.seq, live=0, at=tip.at, enc=0, fk=None, x=None, data=None, content=None
         )
-        self._keep(head, grave)
-        kernel.replace(grave)
-        return grave, 0 if state is None or state.feed else QUIET
+        self._keep(head, tombstone)
+        kernel.replace(tombstone)
+        return tombstone, 0 if state is None or state.feed else QUIET
 
     def _keep(self, head: Row, newer: Row) -> None:
         state = self.kernel.state(self.kernel.name(head.schema))
@@ -419,7 +419,7 @@ class Ledger:
             # Versions from before the policy may be differences from this one, so they go with it.
             self.kernel.drop_past(head.dk, newer.rev)
             return
-        self.kernel.bury(rows.pack_row(head, newer))
+        self.kernel.archive(rows.pack_row(head, newer))
         if type(history) is int:
             self.kernel.drop_past(head.dk, newer.rev - history)
 
@@ -447,7 +447,7 @@ class Ledger:
                 keys = {}
             tags = rows.tags_of(row)
         except rows.DAMAGE:
-            # What it holds no longer tells where it stands; looking through the whole index does.
+            # Its data no longer gives its index entries; scanning all entries does.
             return self.kernel.entries_at(row.dk)
         return self._entries(row, tags, state, keys)
 

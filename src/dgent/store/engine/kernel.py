@@ -230,7 +230,7 @@ class Writing(Reading, Protocol):
         """Write other index keys for a row; its version stays."""
         ...
 
-    def bury(self, row: Row) -> None:
+    def archive(self, row: Row) -> None:
         """Keep a replaced version."""
         ...
 

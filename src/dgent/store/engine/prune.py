@@ -125,7 +125,7 @@ def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, 
     if done and after is not None and keep.versions is None:
         floor = max(floor, kernel.seq_at(after))
     if keep.schema is not None:
-        # Others keep their history and the feed; whoever asks for what is gone here is told so.
+        # Others keep their history and the feed; asking for a pruned version raises an error that says so.
         floor = 0
     if floor > kernel.floor():
         commits = kernel.raise_floor(floor)

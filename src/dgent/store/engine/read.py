@@ -200,7 +200,7 @@ def check_floor(reading: Reading, seq: int) -> None:
     floor = reading.floor()
     if seq < floor:
         raise HistoryGone(
-            f"the history up to commit {floor} was compacted away",
+            f"the history up to commit {floor} was pruned",
             hint=f"start from seq {floor}",
             first_seq=floor + 1,
         )
@@ -513,7 +513,7 @@ def _refers(reading: Reading, state: SchemaState, row: Row, id: str, view: View)
     keys = unpack_keys(row.fk) if row.fk else {}
     if REF in keys and (REF in state.ready or view.version(state.name) != state.iv):
         # Indexed from an upgraded copy: the stored data may hold the ref elsewhere. Before the index
-        # is built, the copy may be of an older version, so whoever knows the newest looks again.
+        # is built, the copy may be of an older version, so a caller that knows the newest checks again.
         return order.key(id) in keys[REF]
     return id in ref_ids(state, view.shape(datum_of(row, reading.name)))
 

@@ -194,7 +194,7 @@ class Adopting:
         else:
             store.remove_entries(old - new)
             store.add_entries(list(new - old))
-            store.bury(rows.pack_row(head, row))
+            store.archive(rows.pack_row(head, row))
             if keep is not None:
                 store.drop_past(head.dk, row.rev - keep)
             if head.fk == EMPTY and head.live:

@@ -57,7 +57,7 @@ class JSONLKernel(SQLiteKernel):
     """The one writing kernel of a folder in this process."""
 
     _append = SQLiteKernel._append.replace("digest)", "digest, cid)").replace("?)", "?, ?)")
-    _graves_wait = False  # a cache may have holes, and this one holds back enough already
+    _tombstones_wait = False  # a cache may have holes, and this one holds back enough already
 
     def __init__(self, connection: Any, folder: Folder, policy: Policy, private: bool = False) -> None:
         super().__init__(connection)

@@ -241,7 +241,7 @@ def accept(ledger: Ledger, id: str, author: str) -> int:
         raise NotFound(f"there is no record {id!r}")
     tip.seq, tip.at = tip.seq + 1, max(clock.now_us(), tip.at)
     row = head._replace(rev=head.rev + 1, seq=tip.seq, at=tip.at)
-    store.bury(rows.pack_row(head, row))
+    store.archive(rows.pack_row(head, row))
     keep = _kept(store.state(store.name(row.schema)))
     if keep is not None:
         store.drop_past(row.dk, row.rev - keep)

@@ -179,7 +179,7 @@ class MemoryKernel:
     def set_keys(self, dk: int, fk: bytes | None) -> None:
         self._rows[dk] = self._rows[dk]._replace(fk=fk)
 
-    def bury(self, row: Row) -> None:
+    def archive(self, row: Row) -> None:
         self._past.setdefault(row.dk, []).append(row)
 
     def drop_past(self, dk: int, below_rev: int) -> int:
@@ -224,8 +224,8 @@ class MemoryKernel:
             if mine == dk
         ]
 
-    def mark_unindexed(self, schema: int, dk: int, lagging: bool) -> None:
-        if lagging:
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+        if unindexed:
             self._lag.setdefault(schema, set()).add(dk)
         else:
             self._lag.get(schema, set()).discard(dk)

@@ -97,11 +97,11 @@ class PostgresBackend(KernelBackend):
         if self._pid != os.getpid():
             return  # what was inherited by a fork belongs to the parent
         if pool is not None:
-            self._closing = asyncio.ensure_future(self._let_go(pool))
+            self._closing = asyncio.ensure_future(self._close_pool(pool))
         if self._closing is not None:
-            await asyncio.shield(self._closing)  # whoever gives up waiting does not stop it
+            await asyncio.shield(self._closing)  # a caller that gives up waiting does not stop it
 
-    async def _let_go(self, pool: Pool) -> None:
+    async def _close_pool(self, pool: Pool) -> None:
         assert self._writer is not None and self._listener is not None
         try:
             await self._writer.close()
@@ -163,7 +163,7 @@ class PostgresBackend(KernelBackend):
             try:
                 found = await connection.fetch(sql, *values)
             except Exception as error:
-                # Once it is closed, whatever the driver raises is about that.
+                # Once it is closed, any error of the driver is about that.
                 gone = connection.is_closed() or errors.is_gone(error)
                 pool.drop(connection)
                 if not gone:

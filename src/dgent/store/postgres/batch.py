@@ -22,11 +22,11 @@ class Changes:
         self.fresh: list[tuple[Any, ...]] = []
         self.heads: list[tuple[Any, ...]] = []
         self.was: list[int] = []
-        self.buried: list[tuple[Any, ...]] = []
+        self.archived: list[tuple[Any, ...]] = []
         self.added: list[Entry] = []
         self.removed: list[tuple[Any, ...]] = []
         self.logged: list[tuple[Any, ...]] = []
-        self.lagging: list[tuple[int, int]] = []
+        self.unindexed: list[tuple[int, int]] = []
         self.caught_up: list[tuple[int, int]] = []
         self.thinned: list[int] = []
         self.below: list[int] = []
@@ -35,7 +35,7 @@ class Changes:
         return bool(self.logged or self.fresh or self.heads or self.added or self._seldom())
 
     def _seldom(self) -> bool:
-        return bool(self.removed or self.buried or self.lagging or self.caught_up or self.thinned)
+        return bool(self.removed or self.archived or self.unindexed or self.caught_up or self.thinned)
 
     def insert(self, rows: Iterable[Row]) -> None:
         """Add rows of records that were never there."""
@@ -46,9 +46,9 @@ class Changes:
         self.heads.append((*row, 0, None))
         self.was.append(was)
 
-    def bury(self, row: Row) -> None:
+    def archive(self, row: Row) -> None:
         """Add a replaced version to keep."""
-        self.buried.append((*row, 0))
+        self.archived.append((*row, 0))
 
     def thin(self, dk: int, below: int) -> None:
         """Add an order to drop kept versions under a rev."""
@@ -68,11 +68,11 @@ class Changes:
             self.fresh,
             self.heads,
             self.was,
-            self.buried,
+            self.archived,
             standing(self.added, id_of),
             self.removed,
             self.logged,
-            [(schema, dk, id_of[dk]) for schema, dk in self.lagging],
+            [(schema, dk, id_of[dk]) for schema, dk in self.unindexed],
             [(schema, dk, "") for schema, dk in self.caught_up],
             self.thinned,
             self.below,

@@ -22,15 +22,15 @@ async def run(work: Callable[[], R]) -> R:
     """Call a function that may `wait`; it runs on this thread, between other tasks."""
     side = greenlet(work)
     side.gr_context = copy_context()
-    told: Any = side.switch()
+    awaited: Any = side.switch()
     while not side.dead:
         try:
-            answer = await told
+            answer = await awaited
         except BaseException as error:
-            told = side.throw(error)
+            awaited = side.throw(error)
         else:
-            told = side.switch(answer)
-    result: R = told
+            awaited = side.switch(answer)
+    result: R = awaited
     return result
 
 

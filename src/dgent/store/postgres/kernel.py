@@ -37,7 +37,7 @@ class PostgresKernel(PostgresReading):
 
     def begin(self) -> None:
         """Lock the clock: from here on nobody else writes."""
-        seq, at, dk, version, self._any_lag = self._all(self.texts.lock)[0]
+        seq, at, dk, version, self._any_unindexed = self._all(self.texts.lock)[0]
         self.tip = LogTip(seq, at, dk)
         self._first = (seq, at, dk)
         self.use(version)
@@ -112,7 +112,7 @@ class PostgresKernel(PostgresReading):
             yield key, row
 
     def unindexed_rows(self, schema: int) -> list[Row]:
-        self._any_lag = True
+        self._any_unindexed = True
         found = super().unindexed_rows(schema)
         for row in found:
             self._met(row)
@@ -163,8 +163,8 @@ class PostgresKernel(PostgresReading):
     def set_keys(self, dk: int, fk: bytes | None) -> None:
         self.keys.append((self.ids[dk], fk))
 
-    def bury(self, row: Row) -> None:
-        self.changes.bury(row)
+    def archive(self, row: Row) -> None:
+        self.changes.archive(row)
 
     def drop_past(self, dk: int, below_rev: int) -> int:
         gone = [rev for rev, _, _ in self.spans(dk) if rev < below_rev]
@@ -184,13 +184,13 @@ class PostgresKernel(PostgresReading):
         sql = f"SELECT ix, key, t, dk FROM {self.texts.u}.entry WHERE dk = $1"
         return [(ix, key, t, found) for ix, key, t, found in self._all(sql, dk)]
 
-    def mark_unindexed(self, schema: int, dk: int, lagging: bool) -> None:
-        (self.changes.lagging if lagging else self.changes.caught_up).append((schema, dk))
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+        (self.changes.unindexed if unindexed else self.changes.caught_up).append((schema, dk))
 
     def append(self, logged: Logged) -> None:
         self.changes.append(logged)
 
-    # -- letting go -----------------------------------------------------------------------
+    # -- pruning --------------------------------------------------------------------------
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         u, dks = self.texts.u, [row.dk for row in rows]

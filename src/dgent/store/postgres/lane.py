@@ -196,9 +196,9 @@ class Lane:
 
     def fail(self, jobs: list[CommitJob], error: BaseException) -> None:
         """Report to tasks that still wait for these that they did not happen."""
-        told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
+        failure = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
         for job in jobs:
-            job.fail(errors.translate(told, self.pool.address.place))
+            job.fail(errors.translate(failure, self.pool.address.place))
 
     # -- one attempt ----------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class Lane:
     ) -> tuple[int, int] | None:
         async with connection.transaction():
             if self._sent:
-                # Whoever lost the reply may still be at it: only the clock's holder sees how it ended.
+                # The group whose reply was lost may still run: only the clock's holder sees how it ended.
                 await connection.fetchrow(self.texts.lock)
                 found = await connection.fetchrow(self.texts.once, self._name, self._count)
                 if found is not None:

@@ -53,7 +53,7 @@ class CommitListener:
             async with asyncio.timeout_at(end):
                 return await self._newest()
         except (Unavailable, TimeoutError):
-            return since  # asked again; whoever waits need not know of every hiccup
+            return since  # asked again; callers need not know of every hiccup
 
     def _listen(self) -> None:
         """Start listening if nobody does; a pooler in between passes no notifications on."""

@@ -61,7 +61,7 @@ class Pool:
                 if dsn != self._hosts[0]:
                     self._hosts.sort(key=dsn.__ne__)
                 return connection
-        # A server that is away tells less than one that refuses.
+        # The error of a server that refuses says more than that of one that is unavailable.
         raise next((error for error in failed if not errors.is_gone(error)), failed[0])
 
     async def _connect(self, dsn: str) -> asyncpg.Connection:
@@ -102,7 +102,7 @@ class Pool:
         now = asyncio.get_running_loop().time()
         for connection, limit in self._out.items():
             if limit <= now:
-                connection.terminate()  # whoever waits for its answer is told that it is gone
+                connection.terminate()  # a task that waits for its answer gets an error
         if any(now < limit < math.inf for limit in self._out.values()):
             self._look_later()
 
@@ -297,7 +297,7 @@ class Replica:
 
     def __init__(self, pool: Pool, texts: Texts) -> None:
         self.pool, self._texts = pool, texts
-        # By connection: behind one name there may be several servers, each with a past of its own.
+        # By connection: behind one name there may be several servers, each with its own past.
         self._seqs: WeakKeyDictionary[asyncpg.Connection, int] = WeakKeyDictionary()
         self._leave_until = 0.0
 

@@ -70,7 +70,7 @@ class Proposal(PostgresKernel):
         self.strict = False
         self._changed_catalog = False
         if locked:
-            self.base, at, _dk, version, self._any_lag = self._all(self.texts.lock)[0]
+            self.base, at, _dk, version, self._any_unindexed = self._all(self.texts.lock)[0]
             self.use(version)
             # What is learned here is known to others only when it is committed.
             self.catalog = own_generation(self.catalog.copy())

@@ -63,7 +63,7 @@ class PostgresReading:
     def __init__(self, connection: asyncpg.Connection, texts: Texts, catalogs: Catalogs) -> None:
         self.connection, self.texts, self.catalogs = connection, texts, catalogs
         self.catalog = catalogs.newest
-        self._any_lag = True
+        self._any_unindexed = True
         self._begun = False
         self._ahead: list[int] = []  # records that will be asked for next
         self._seqs: list[int] = []  # and commits
@@ -95,7 +95,7 @@ class PostgresReading:
     def refresh(self) -> None:
         if self._begun:
             return
-        ((version, self._any_lag),) = self._all(self.texts.fresh)
+        ((version, self._any_unindexed),) = self._all(self.texts.fresh)
         if version != self.catalog.version:
             self.use(version)
 
@@ -233,12 +233,16 @@ class PostgresReading:
         return count
 
     def unindexed_rows(self, schema: int) -> list[Row]:
-        return [Row._make(found) for found in self._all(self.texts.lagging, schema)] if self._any_lag else []
+        return (
+            [Row._make(found) for found in self._all(self.texts.unindexed, schema)]
+            if self._any_unindexed
+            else []
+        )
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
         if rev is None:
             rows = [Row._make(found) for found in self._all(self.texts.past, dk)]
-            self._seqs = [row.seq for row in rows]  # a history tells of their commits, too
+            self._seqs = [row.seq for row in rows]  # a history shows their commits, too
             return rows
         if (dk, rev) in self._versions:
             self._fetch_versions()
@@ -266,7 +270,7 @@ class PostgresReading:
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         found = [logged_of(record) for record in self._all(self.texts.log, since, limit)]
-        # Whoever reads the log looks at its records next, and at the versions it made.
+        # A reader of the log needs its records next, and the versions it made.
         self._ahead = list({dk: None for logged in found for _, dk, _ in logged.ops})
         self._versions = [
             (dk, rev - 1 if code == DELETE else rev) for logged in found for code, dk, rev in logged.ops
@@ -282,7 +286,7 @@ class PostgresReading:
                 self._commits[record[0]] = logged_of(record)
         found = self._commits[seq]
         if found is not None and not self._ahead:
-            # Whoever undoes it looks at its records, and at what they were before.
+            # Undoing it reads its records, and the versions before.
             self._ahead = [dk for _, dk, _ in found.ops]
             self._versions = [(dk, rev - 1) for _, dk, rev in found.ops][:_AHEAD]
         return found
@@ -349,7 +353,7 @@ class _QuickReading(PostgresReading):
     def __init__(self, fetch: Fetch, texts: Texts, catalogs: Catalogs) -> None:
         super().__init__(None, texts, catalogs)
         self._one = fetch
-        self._minds_lag = False
+        self._minds_unindexed = False
         if self.catalog.version < 0:
             self.refresh()
 
@@ -368,7 +372,7 @@ class _QuickReading(PostgresReading):
 
     def unindexed_rows(self, schema: int) -> list[Row]:
         """Return none, which is assumed; `fetch` finds out."""
-        self._minds_lag = True
+        self._minds_unindexed = True
         return []
 
     def fetch(
@@ -377,8 +381,8 @@ class _QuickReading(PostgresReading):
         found = self._all(*self.fetching(scan, descending, content, limit))
         version, lag, *_ = found[0]
         if version != self.catalog.version:
-            self.refresh()  # for whoever plans next
+            self.refresh()  # for the next plan
             raise _Outdated
-        if lag and self._minds_lag:
+        if lag and self._minds_unindexed:
             raise _Outdated
         return [] if found[0][2] is None else [row[2:] for row in found]

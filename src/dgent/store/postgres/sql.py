@@ -20,7 +20,7 @@ class Texts:
         self.universe = name
         u = self.u = f'"{checked_name(name)}"'
         self.clock = f"SELECT seq, at, dk, catalog, lag FROM {u}.clock"
-        # Whoever holds the clock and falls silent loses it after a while, also behind a pooler.
+        # A silent holder of the clock loses it after a while, also behind a pooler.
         self.patience = f"SET LOCAL idle_in_transaction_session_timeout = {int(patience_s * 1000)}"
         self.lock = (
             f"SELECT c.seq, c.at, c.dk, c.catalog, c.lag FROM {u}.clock c, set_config("
@@ -88,7 +88,7 @@ class Texts:
             " WHERE (dk, rev) IN (SELECT * FROM unnest($1::bigint[], $2::int[])) AND enc <> 2"
         )
         self.spans = f"SELECT dk, rev, seq, at FROM {u}.past WHERE dk = ANY ($1::bigint[]) ORDER BY dk, rev"
-        self.lagging = (
+        self.unindexed = (
             f"SELECT {_PREFIXED}, d.content FROM {u}.lag l"
             f" JOIN {u}.datum d ON d.id = l.id AND d.trail = 0 WHERE l.schema = $1"
         )

@@ -216,7 +216,7 @@ class SQLiteBackend(EmbeddedBackend):
 
         return SQLiteUpkeep(self)
 
-    # -- what `stats` tells ---------------------------------------------------------------
+    # -- parts of `stats` -------------------------------------------------------------------
 
     def _place(self) -> str:
         return self.path

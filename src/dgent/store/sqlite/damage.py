@@ -79,6 +79,6 @@ def _columns(connection: apsw.Connection, table: str) -> Iterator[tuple[str, str
 
 def _question(table: str, columns: list[tuple[str, str]]) -> str:
     key = "id" if ("id" in dict(columns) and table != "trail") else columns[0][0]
-    told = " || ' ' || ".join(f"iif({wrong}, '{name}', '')" for name, wrong in columns)
+    wrong_names = " || ' ' || ".join(f"iif({wrong}, '{name}', '')" for name, wrong in columns)
     anything = " OR ".join(wrong for _, wrong in columns)
-    return f"SELECT CAST({key} AS BLOB), {told} FROM {table} WHERE {anything} LIMIT 1"
+    return f"SELECT CAST({key} AS BLOB), {wrong_names} FROM {table} WHERE {anything} LIMIT 1"

@@ -80,7 +80,7 @@ It leaves the texts of tables and indexes as they are above: opening the store c
 
 def refuse_foreign(path: str) -> None:
     """Refuse a file that is plainly not a store, before SQLite would checkpoint it or change its mode."""
-    # The log first: whoever makes a store writes to the file before there is a log.
+    # The log first: a process that makes a store writes to the file before there is a log.
     log, size = files.size(path + "-wal"), files.size(path)
     if log and not size:
         raise Corrupt(
@@ -99,7 +99,7 @@ def refuse_foreign(path: str) -> None:
         finally:
             peek.close()
     except apsw.Error:
-        return  # damaged, or in the middle of a fold: opening it tells
+        return  # damaged, or in the middle of a checkpoint: opening it reports that
     if application != APPLICATION_ID and (application or version):
         raise _foreign(path)
 

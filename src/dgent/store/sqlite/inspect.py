@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from dgent.store.sqlite.backend import SQLiteBackend
 
 MIB = 1 << 20
-LOG_BYTES = 64 * MIB  # folding begins at a quarter of this; a log beyond it means that someone hinders it
+LOG_BYTES = (
+    64 * MIB
+)  # checkpoints begin at a quarter of this; a log beyond it means that someone hinders them
 ROOM_BYTES = 1024 * MIB
 NO_ROOM_BYTES = 64 * MIB
 
@@ -149,13 +151,13 @@ def _log(backend: SQLiteBackend) -> Seen:
     if size <= LOG_BYTES:
         return [(Finding("ok", "log", f"the log has {size:,} bytes; synchronous is {sync} here"), None)]
 
-    async def fold() -> str | None:
+    async def checkpoint() -> str | None:
         shared = backend._require_open()
-        folded = await in_thread(lambda _: shared.writer.truncate())
-        return "checkpointed into the file" if folded else None
+        emptied = await in_thread(lambda _: shared.writer.truncate())
+        return "checkpointed into the file" if emptied else None
 
     hint = "a reader that never ends keeps it from being checkpointed"
-    return [(Finding("warning", "log", f"the log has {size:,} bytes", hint), fold)]
+    return [(Finding("warning", "log", f"the log has {size:,} bytes", hint), checkpoint)]
 
 
 async def _forgetting(backend: SQLiteBackend) -> Seen:
@@ -179,13 +181,11 @@ async def _indexes(backend: SQLiteBackend) -> Seen:
         return [(state, *_behind(shared._reader().own, state)) for state in reading.states()]
 
     seen: Seen = []
-    for state, lagging, mixed in await backend._read(work):
+    for state, unindexed, mixed in await backend._read(work):
         if state.fill is not None or state.stale:
             seen.append(_filling(backend, state, mixed))
-        if lagging:
-            message = (
-                f"{state.name}: {lagging:,} records stand in no field index; queries look at each of them"
-            )
+        if unindexed:
+            message = f"{state.name}: {unindexed:,} records are in no field index; queries read each of them"
             hint = f"upgrade them with a program that knows version {state.iv}"
             seen.append((Finding("note", "indexes", message, hint), None))
     return seen or [(Finding("ok", "indexes", "every index is complete"), None)]
@@ -193,11 +193,11 @@ async def _indexes(backend: SQLiteBackend) -> Seen:
 
 def _behind(reading: SQLiteReading, state: SchemaState) -> tuple[int, bool]:
     """Return how many records are in no field index, and whether some are not of the index's version."""
-    lagging = reading._all("SELECT count(*) FROM lag WHERE schema = ?", state.number)[0][0]
+    unindexed = reading._all("SELECT count(*) FROM lag WHERE schema = ?", state.number)[0][0]
     if state.fill is None:
-        return lagging, False
+        return unindexed, False
     sql = "SELECT EXISTS (SELECT 1 FROM datum WHERE schema = ? AND sv <> ? AND live = 1 AND trail = 0)"
-    return lagging, bool(reading._all(sql, state.number, state.iv)[0][0])
+    return unindexed, bool(reading._all(sql, state.number, state.iv)[0][0])
 
 
 def _filling(backend: SQLiteBackend, state: SchemaState, mixed: bool) -> tuple[Finding, Mend | None]:

@@ -70,7 +70,7 @@ _TRIM = (
 )
 _ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
 _FEW = 64  # so many entries are not worth sorting
-_FEW_GRAVES = 16  # so many rows of deleted records may stay where they are
+_FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
 _APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -107,7 +107,7 @@ class SQLiteReading:
         self.catalog = Catalog()
         self._execute: Callable[..., apsw.Cursor] = connection.cursor().execute
         self._walking: set[apsw.Cursor] = set()
-        self._any_lag = 1  # hardly ever any; told by `refresh`, so that most queries need not look
+        self._any_unindexed = 1  # hardly ever any; set by `refresh`, so that most queries need not look
 
     @property
     def generation(self) -> int:
@@ -118,7 +118,7 @@ class SQLiteReading:
         return self._execute(sql, values).fetchall()
 
     def refresh(self) -> None:
-        ((version, self._any_lag),) = self._all(_FRESH)
+        ((version, self._any_unindexed),) = self._all(_FRESH)
         if version != self.catalog.version:
             self._load(version)
 
@@ -252,7 +252,7 @@ class SQLiteReading:
         return int(self._all(sql, prefix, after_text(prefix) or _ABOVE_TEXT, cap)[0][0])
 
     def unindexed_rows(self, schema: int) -> list[Row]:
-        if not self._any_lag:
+        if not self._any_unindexed:
             return []
         return [Row._make(found) for found in self._all(_LAG, schema)]
 
@@ -296,7 +296,7 @@ class SQLiteKernel(SQLiteReading):
     """Reads and writes of the one writing connection."""
 
     _append = _APPEND
-    _graves_wait = True
+    _tombstones_wait = True
 
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
@@ -309,7 +309,7 @@ class SQLiteKernel(SQLiteReading):
         self._new: dict[str, Row] = {}
         self._new_entries: list[Entry] = []
         self._new_log: list[tuple[Any, ...]] = []
-        self._graves: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
+        self._tombstones: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
         self._data_version = -1
         # What this transaction added; others may use it only after the commit.
         self._fresh_numbers: dict[str, int] = {}
@@ -324,14 +324,14 @@ class SQLiteKernel(SQLiteReading):
 
     def close(self) -> None:
         """Release the file."""
-        with suppress(apsw.Error):  # of folding the log into the file: nothing is lost without it
+        with suppress(apsw.Error):  # of the checkpoint: nothing is lost without it
             self.connection.close()
 
     # -- what waits -----------------------------------------------------------------------
 
     def _in_turn(self, sql: str, values: Any = ()) -> apsw.Cursor:
         """Run a statement after the pending writes, because it may read or change them."""
-        self._write_graves()
+        self._write_tombstones()
         return self._apart(sql, values)
 
     def _apart(self, sql: str, values: Any) -> apsw.Cursor:
@@ -358,20 +358,22 @@ class SQLiteKernel(SQLiteReading):
         if log:
             self._many_at_once(self._append, log)
 
-    def _write_graves(self) -> None:
-        graves, self._graves = self._graves, {}
-        if len(graves) > _FEW_GRAVES:  # what is left of them is small: written anew, it fills few pages
-            self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in graves.values()])
-            self._many_at_once(_INSERT, sorted(graves.values()))
+    def _write_tombstones(self) -> None:
+        tombstones, self._tombstones = self._tombstones, {}
+        if (
+            len(tombstones) > _FEW_TOMBSTONES
+        ):  # what is left of them is small: written anew, it fills few pages
+            self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in tombstones.values()])
+            self._many_at_once(_INSERT, sorted(tombstones.values()))
         else:
-            for row in graves.values():
+            for row in tombstones.values():
                 self._at_once(_UPDATE, (*row[2:], row.dk))
 
     def _drop_new(self) -> None:
         self._new, self._new_entries, self._new_log = {}, [], []
 
     def head(self, id: str) -> Row | None:
-        waiting = self._new.get(id) or self._graves.get(id)
+        waiting = self._new.get(id) or self._tombstones.get(id)
         if waiting is not None:
             return waiting
         found: Any = self._at_once(_HEAD, (id,)).fetchall()
@@ -379,7 +381,7 @@ class SQLiteKernel(SQLiteReading):
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
         self._write_waiting()
-        self._write_graves()
+        self._write_tombstones()
         return super()._walk(sql, values)
 
     # -- the transaction ------------------------------------------------------------------
@@ -427,7 +429,7 @@ class SQLiteKernel(SQLiteReading):
         """Undo the transaction, also when SQLite already did."""
         self.end_walks()
         self._drop_new()
-        self._graves = {}
+        self._tombstones = {}
         self._forget_fresh()
         self._data_version = self.catalog.version = -1
         self.catalog.generation += 1
@@ -498,16 +500,16 @@ class SQLiteKernel(SQLiteReading):
         self._new.update({row.id: row for row in rows})
 
     def replace(self, row: Row) -> None:
-        if row.live or not self._graves_wait:
-            self._graves.pop(row.id, None)
+        if row.live or not self._tombstones_wait:
+            self._tombstones.pop(row.id, None)
             self._execute(_UPDATE, (*row[2:], row.dk))
         else:
-            self._graves[row.id] = row
+            self._tombstones[row.id] = row
 
     def set_keys(self, dk: int, fk: bytes | None) -> None:
         self._execute("UPDATE datum SET fk = ? WHERE dk = ?", (fk, dk))
 
-    def bury(self, row: Row) -> None:
+    def archive(self, row: Row) -> None:
         self._apart(_BURY, row)
 
     def drop_past(self, dk: int, below_rev: int) -> int:
@@ -525,9 +527,9 @@ class SQLiteKernel(SQLiteReading):
     def entries_at(self, dk: int) -> list[Entry]:
         return self._all("SELECT ix, key, t, dk FROM entry WHERE dk = ?", dk)
 
-    def mark_unindexed(self, schema: int, dk: int, lagging: bool) -> None:
-        if lagging:
-            self._any_lag = 1
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+        if unindexed:
+            self._any_unindexed = 1
             self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, dk))
         else:
             self._apart("DELETE FROM lag WHERE schema = ? AND dk = ?", (schema, dk))
@@ -541,7 +543,7 @@ class SQLiteKernel(SQLiteReading):
         """Return the columns that a subclass adds to a commit's row."""
         return ()
 
-    # -- letting go -----------------------------------------------------------------------
+    # -- pruning --------------------------------------------------------------------------
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         versions = 0

@@ -155,7 +155,7 @@ class Shared:
         while self._paused:
             self._paused.pop().release()
 
-    def let_go(self) -> None:
+    def close_inherited(self) -> None:
         """Close inherited connections in a forked child, without checkpointing the parent's log."""
         for connection in (*(reader.own.connection for reader in self._readers), *self.writer.connections()):
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -225,7 +225,7 @@ def share(path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> 
             shared.key = _key(path, durability, wrap, make)
             if shared.key is None:
                 shared.close()
-                raise NoBackendAvailable(f"{path} was moved away while it was being opened")
+                raise NoBackendAvailable(f"{path} was moved while it was being opened")
             _open[shared.key] = shared
         shared.handles += 1
         return shared
@@ -324,7 +324,7 @@ def _after_fork_in_child() -> None:
     for shared in list(_every):
         shared.inherited = True
         if shared in _fork.paused:
-            shared.let_go()
+            shared.close_inherited()
         else:
             unsafe.add(shared.path)
             _inherited.append(shared)

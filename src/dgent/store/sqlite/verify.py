@@ -34,7 +34,7 @@ _WRONG = " OR ".join(
 # Read as bytes: a text that is damaged cannot be read as one.
 _BYTES = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "tags", "parent"))
 _BODIES = f"SELECT dk, {_BYTES}, t, x, data, {_WRONG} FROM datum WHERE trail = 0 ORDER BY dk"
-# In SQLite's order any text or blob is above any number, so the greatest tells of all of them.
+# In SQLite's order any text or blob is above any number, so checking the greatest checks all of them.
 _SOUND = (
     f"SELECT id, tags, parent, t, x, data, max({', '.join(_NUMBERS)}, ifnull(source, 0)),"
     " typeof(content) = 'text' FROM datum WHERE live IS NOT 0 AND trail = 0"
@@ -73,7 +73,7 @@ _UNLISTED = (
     "SELECT d.dk FROM datum d LEFT JOIN lag l ON l.schema = d.schema AND l.dk = d.dk"
     " WHERE d.live = 1 AND d.trail = 0 AND d.fk = x'' AND l.dk IS NULL"
 )
-_NOT_LAGGING = (
+_NOT_UNINDEXED = (
     "SELECT l.dk FROM lag l LEFT JOIN datum d ON d.dk = l.dk AND d.schema = l.schema AND d.live = 1"
     " AND d.fk = x'' WHERE d.dk IS NULL"
 )
@@ -95,21 +95,21 @@ SELECT count(*) FROM (
 
 
 class Strays:
-    """Index entries that do not follow from the rows, and rows whose `lag` mark is wrong."""
+    """Index entries that do not follow from the rows, and rows whose mark as unindexed (`lag`) is wrong."""
 
     def __init__(self) -> None:
         self.missing: list[int] = []  # dk of rows that lack an entry
         self.extra: list[Entry] = []
-        self.lag: list[int] = []
+        self.unindexed: list[int] = []
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.extra or self.lag)
+        return bool(self.missing or self.extra or self.unindexed)
 
     def describe(self) -> str:
         """Return a description of the problems, in numbers."""
         return (
             f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
-            f" {len(self.lag):,} marks of lagging records are wrong"
+            f" {len(self.unindexed):,} marks of unindexed records are wrong"
         )
 
 
@@ -173,9 +173,9 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
     traced = {dk for (dk,) in _all(connection, _TRACED)} - gone
     strays, spared = Strays(), damaged | gone | traced
     strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
-    # What still stands in an index of a lost record is the trace of it, and stays.
+    # The index entries of a lost record are its only trace, and stay.
     strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.indexes and e[3] not in spared]
-    strays.lag = sorted({dk for sql in (_UNLISTED, _NOT_LAGGING) for (dk,) in ask(sql)} - spared)
+    strays.unindexed = sorted({dk for sql in (_UNLISTED, _NOT_UNINDEXED) for (dk,) in ask(sql)} - spared)
     found = [
         *_report_damaged(len(damaged)),
         *_lost([seq for _, seq, _ in lost], len(traced)),
@@ -345,8 +345,8 @@ async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
     for start in range(0, len(strays.extra), MEND_BATCH):
         extra = strays.extra[start : start + MEND_BATCH]
         await backend._write(lambda ledger, extra=extra: _remove(ledger, extra))  # type: ignore[misc]
-    for start in range(0, len(strays.lag), MEND_BATCH):
-        marks = strays.lag[start : start + MEND_BATCH]
+    for start in range(0, len(strays.unindexed), MEND_BATCH):
+        marks = strays.unindexed[start : start + MEND_BATCH]
         await backend._write(lambda ledger, marks=marks: _mark(ledger, marks))  # type: ignore[misc]
     return "mended"
 

@@ -16,7 +16,7 @@ from dgent.errors import Busy, Closed, DgentError, OutcomeUnknown
 from dgent.store.backend import View
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.kernel import Wrap
-from dgent.store.sqlite.checkpoint import Checkpointer, fold
+from dgent.store.sqlite.checkpoint import Checkpointer, run_checkpoint
 from dgent.store.sqlite.connection import Patience, connect, translate, translate_errors
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel
@@ -78,7 +78,7 @@ class WriterThread:
         try:
             self.epoch = prepare(self.connection, path)
         except BaseException:
-            # What is refused stays as it is, so its log is not folded either.
+            # A refused file stays as it is, so its log is not checkpointed either.
             if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal"):
                 self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.connection.close()
@@ -290,7 +290,7 @@ class WriterThread:
                     self._rewrite()
                     # 0 is: only the log is left to empty. Not if another process forgot more meanwhile.
                     ask("UPDATE meta SET value = 0 WHERE name = 'erasing' AND value = ?", found[0])
-                if not fold(self.connection, truncate=True):
+                if not run_checkpoint(self.connection, truncate=True):
                     return False
                 ask("DELETE FROM meta WHERE name = 'erasing' AND value = 0")
             except (apsw.Error, OSError):
@@ -310,7 +310,7 @@ class WriterThread:
         with self.lock:
             self.connection.set_busy_handler(None)
             try:
-                return fold(self.connection, truncate=True)
+                return run_checkpoint(self.connection, truncate=True)
             finally:
                 self.connection.set_busy_handler(self._patience)
 
