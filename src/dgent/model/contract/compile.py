@@ -140,17 +140,9 @@ class Compiler:
         leaves = [member for member, node in nodes.items() if isinstance(node, LeafNode)]
         if len(leaves) == len(nodes):
             return _leaf(Union[tuple(members)], where)  # noqa: UP007 - the members are known only now
-        kinds: dict[str, list[ContractNode]] = {"object": [], "array": [], "scalar": []}
-        records = {member: node for member, node in nodes.items() if isinstance(node, RecordNode)}
-        if records:
-            kinds["object"].append(
-                self._compile_tagged(records, where) if len(records) > 1 else next(iter(records.values()))
-            )
+        kinds = self._group_by_kind(nodes, where)
         if leaves:
             kinds["scalar"].append(_leaf(Union[tuple(leaves)], where))  # noqa: UP007
-        for node in nodes.values():
-            if not isinstance(node, LeafNode | RecordNode):
-                kinds[_place(node)].append(node)
         if any(len(found) > 1 for found in kinds.values()):
             raise SchemaError(
                 f"{where}: the members of {spell(hint)} look alike when stored",
@@ -158,6 +150,19 @@ class Compiler:
                 field=where,
             )
         return KindUnionNode(nullable, {kind: found[0] for kind, found in kinds.items() if found})
+
+    def _group_by_kind(self, nodes: dict[Any, ContractNode], where: str) -> dict[str, list[ContractNode]]:
+        """Return the nodes of a union that are not leaves, by the kind of JSON value of each."""
+        kinds: dict[str, list[ContractNode]] = {"object": [], "array": [], "scalar": []}
+        records = {member: node for member, node in nodes.items() if isinstance(node, RecordNode)}
+        if records:
+            kinds["object"].append(
+                self._compile_tagged(records, where) if len(records) > 1 else next(iter(records.values()))
+            )
+        for node in nodes.values():
+            if not isinstance(node, LeafNode | RecordNode):
+                kinds[_place(node)].append(node)
+        return kinds
 
     def _compile_tagged(self, records: dict[Any, RecordNode], where: str) -> TaggedUnionNode:
         choices = [_tags(self._hints(member, where)) for member in records]

@@ -38,7 +38,7 @@ from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high,
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
 from dgent.store.engine.guard import check_guard
-from dgent.store.engine.kernel import FORGET, QUIET, SAME, IndexScan, Reading
+from dgent.store.engine.kernel import FORGET, QUIET, SAME, IndexScan, LoggedOp, Reading
 from dgent.store.engine.row import Row, datum_of
 
 
@@ -53,23 +53,24 @@ def find_states_before(reading: Reading, seq: int) -> list[Reverted]:
         raise NotFound(f"no commit {seq}", seq=seq)
     if any(code & ~QUIET == FORGET for code, _, _ in logged.ops):
         raise Unsupported(f"commit {seq} forgot records for good", hint=f"it is of kind {KINDS[logged.kind]}")
-    found = []
-    for code, dk, rev in logged.ops:
-        if code == SAME:
-            continue
-        head = reading.row(dk)
-        if head is None:
-            raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
-        before = None if rev == 1 else read.version(reading, head, rev - 1)
-        if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
-            if code & QUIET and _keeps_none(reading, head):
-                continue  # a sign of life: what it was is of no use to anybody
-            raise HistoryGone(f"{head.id!r} before commit {seq} was pruned", id=head.id, seq=seq)
-        datum = datum_of(before, reading.name) if before is not None and before.live else None
-        if datum is not None and datum.problem is not None:
-            raise Corrupt(datum.problem, id=head.id, seq=seq)
-        found.append(Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum))
-    return found
+    states = (_state_before(reading, seq, op) for op in logged.ops if op[0] != SAME)
+    return [state for state in states if state is not None]
+
+
+def _state_before(reading: Reading, seq: int, op: LoggedOp) -> Reverted | None:
+    code, dk, rev = op
+    head = reading.row(dk)
+    if head is None:
+        raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
+    before = None if rev == 1 else read.version(reading, head, rev - 1)
+    if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
+        if code & QUIET and _keeps_none(reading, head):
+            return None  # a heartbeat: nobody needs its state before
+        raise HistoryGone(f"{head.id!r} before commit {seq} was pruned", id=head.id, seq=seq)
+    datum = datum_of(before, reading.name) if before is not None and before.live else None
+    if datum is not None and datum.problem is not None:
+        raise Corrupt(datum.problem, id=head.id, seq=seq)
+    return Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum)
 
 
 def _keeps_none(reading: Reading, row: Row) -> bool:

@@ -56,7 +56,7 @@ class SchemaState(msgspec.Struct, frozen=True):
 
     name: str
     number: int
-    iv: int = 0
+    iv: int = 0  # the index version: the schema version whose shape the indexes describe
     paths: tuple[str, ...] = ()
     refs: tuple[str, ...] = ()
     history: str | int = "all"
@@ -147,6 +147,9 @@ class Catalog:
         return other
 
 
+_Indexed = tuple[tuple[str, ...], tuple[str, ...], dict[str, Kind], frozenset[str]]
+
+
 def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
     """Return the state after a declaration; the same object when nothing changes.
 
@@ -159,24 +162,17 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
     if wanted.version < state.iv:
         return state
     if wanted.version > state.iv:
-        fields, refs, kept = wanted.indexes, wanted.refs, frozenset[str]()
-        kinds = wanted.kinds
+        fields, refs, kinds, ready = wanted.indexes, wanted.refs, wanted.kinds, frozenset[str]()
     else:
-        fields = state.paths + tuple(p for p in wanted.indexes if p not in state.paths)
-        refs = state.refs + tuple(p for p in wanted.refs if p not in state.refs)
-        kept = state.ready if refs == state.refs else state.ready - {REF}
-        kinds = {p: kind for p, kind in {**wanted.kinds, **state.kinds}.items() if p in fields}
-        kept -= {p for p in fields if state.kinds.get(p) != kinds.get(p)}
-        if state.keys < KEYS and not state.seen <= {state.iv}:
-            kept = frozenset()
+        fields, refs, kinds, ready = _add_up(state, wanted)
     if empty:
-        kept = frozenset(fields) | ({REF} if refs else frozenset())
+        ready = frozenset(fields) | ({REF} if refs else frozenset())
     new = msgspec.structs.replace(
         state,
         iv=wanted.version,
         paths=fields,
         refs=refs,
-        ready=kept,
+        ready=ready,
         history=wanted.history,
         feed=wanted.feed,
         owner=state.owner if wanted.owner is None else wanted.owner,
@@ -189,6 +185,17 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
     if new.building and _indexing(new) != _indexing(state):
         new = msgspec.structs.replace(new, fill=(T_MIN, 0))
     return new
+
+
+def _add_up(state: SchemaState, wanted: Declaration) -> _Indexed:
+    """Return the indexes of two declarations of one version, and those of them that are complete."""
+    fields = state.paths + tuple(p for p in wanted.indexes if p not in state.paths)
+    refs = state.refs + tuple(p for p in wanted.refs if p not in state.refs)
+    kinds = {p: kind for p, kind in {**wanted.kinds, **state.kinds}.items() if p in fields}
+    if state.keys < KEYS and not state.seen <= {state.iv}:
+        return fields, refs, kinds, frozenset()
+    ready = state.ready if refs == state.refs else state.ready - {REF}
+    return fields, refs, kinds, ready - {p for p in fields if state.kinds.get(p) != kinds.get(p)}
 
 
 def _indexing(state: SchemaState) -> tuple[Any, ...]:

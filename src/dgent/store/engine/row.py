@@ -26,24 +26,24 @@ _data_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Row(NamedTuple):
-    """One version of a record. Names are small numbers; times are microseconds."""
+    """One version of a record, in the columns of the tables. Names are numbers; times are microseconds."""
 
-    dk: int
+    dk: int  # the record's number, in the order of first commits
     id: str
     rev: int
     seq: int
     live: int
-    t: int
-    at: int
+    t: int  # when the record was made
+    at: int  # when the version was committed
     schema: int
-    sv: int
+    sv: int  # the schema version of `data`
     author: int
     source: int | None
     parent: str | None
     tags: str  # a JSON list, sorted
-    enc: int
+    enc: int  # the encoding of `data` and `content`
     fk: bytes | None  # index keys not derivable from `data`; None: derive them
-    x: bytes | None
+    x: bytes | None  # `Datum.extra`, as JSON
     data: bytes | None
     content: bytes | None
 
