@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from dgent.model.contract import scalar as kind
+from dgent.model.contract import scalar
 from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -238,7 +238,7 @@ class Declaration(msgspec.Struct, frozen=True):
     feed: bool = True
     owner: str | None = None
     digest: str = ""
-    kinds: dict[str, kind.Kind] = {}  # what the texts at an index's path stand for
+    kinds: dict[str, scalar.Kind] = {}  # what the texts at an index's path stand for
 
 
 class Declared(msgspec.Struct, frozen=True):

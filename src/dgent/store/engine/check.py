@@ -11,7 +11,7 @@ import msgspec
 from dgent import clock, codec, ids
 from dgent.errors import InputError, SchemaError
 from dgent.model import path as paths
-from dgent.model.contract import scalar as kind
+from dgent.model.contract import scalar
 from dgent.store.backend import (
     KINDS,
     LIVE,
@@ -142,7 +142,7 @@ def checked_declaration(wanted: Declaration) -> Declaration:
         raise SchemaError(f"history is {history!r}", hint=hint, field="history")
     if type(wanted.feed) is not bool:
         raise SchemaError(f"feed must be True or False, not {wanted.feed!r}", field="feed")
-    if not isinstance(wanted.kinds, dict) or not set(wanted.kinds.values()) <= set(kind.KINDS.values()):
+    if not isinstance(wanted.kinds, dict) or not set(wanted.kinds.values()) <= set(scalar.KINDS.values()):
         raise SchemaError(
             f"kinds map paths to what their texts stand for, not {wanted.kinds!r}", field="kinds"
         )

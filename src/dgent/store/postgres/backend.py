@@ -23,12 +23,11 @@ from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import datum_of, datums_of, whole_of
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
-from dgent.store.postgres import read as quick
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import CommitListener
 from dgent.store.postgres.pool import ATTEMPTS, Pool, Replica
-from dgent.store.postgres.read import Catalogs, PostgresReading
+from dgent.store.postgres.read import Catalogs, PostgresReading, read_page
 from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
@@ -255,7 +254,7 @@ class PostgresBackend(KernelBackend):
         """Return a page of matching records in order."""
         check_as_of(as_of)
         if self._plain and as_of is None and query.limit is not None and query.offset + query.limit <= SHORT:
-            page = await quick.page(self._fetch, self._texts, self._catalogs, query, view, self.epoch)
+            page = await read_page(self._fetch, self._texts, self._catalogs, query, view, self.epoch)
             if page is not None:
                 return page
         return await self._read(lambda reading: self._query(reading, query, view, as_of))

@@ -328,7 +328,7 @@ class _NotQuick(Exception):
     """The plan has to weigh one index against another, so none gives exactly the rows."""
 
 
-async def page(
+async def read_page(
     fetch: Fetch, texts: Texts, catalogs: Catalogs, query: Query, view: View, epoch: bytes
 ) -> Page | None:
     """Return a page in one round trip, if an index gives exactly its rows; None when it takes more."""

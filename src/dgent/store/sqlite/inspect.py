@@ -20,7 +20,7 @@ from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.sqlite.upkeep import looking
 from dgent.store.sqlite.verify import Strays, find_strays, mend_strays
 from dgent.store.upkeep import Finding, Level
-from dgent.system import files as file
+from dgent.system import files
 from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped, in_thread
 
@@ -146,7 +146,7 @@ async def _mendable(backend: SQLiteBackend, strays: Strays) -> Seen:
 
 
 def _log(backend: SQLiteBackend) -> Seen:
-    size = file.size(backend.path + "-wal")
+    size = files.size(backend.path + "-wal")
     sync = "FULL" if backend.durability == "full" else "NORMAL"
     if size <= LOG_BYTES:
         return [(Finding("ok", "log", f"the log has {size:,} bytes; synchronous is {sync} here"), None)]
@@ -252,8 +252,8 @@ def _room(backend: SQLiteBackend) -> Seen:
 
 def _permissions(path: str) -> Seen:
     seen: Seen = []
-    files = [path + suffix for suffix in ("", "-wal", "-shm") if os.path.exists(path + suffix)]
-    open_to_others = [name for name in files if os.stat(name).st_mode & 0o077]
+    names = [path + suffix for suffix in ("", "-wal", "-shm") if os.path.exists(path + suffix)]
+    open_to_others = [name for name in names if os.stat(name).st_mode & 0o077]
 
     async def tighten() -> str | None:
         for name in open_to_others:

@@ -24,7 +24,7 @@ import apsw
 
 from dgent.errors import Closed, DgentError, NoBackendAvailable
 from dgent.model.datum import Datum
-from dgent.store.engine import read as select
+from dgent.store.engine import read
 from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
@@ -89,15 +89,15 @@ class Shared:
         with reader.lock:
             try:
                 if lazy:
-                    return select.get_lazily(reader.reading, id)
-                return select.get(reader.reading, id, None)
+                    return read.get_lazily(reader.reading, id)
+                return read.get(reader.reading, id, None)
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise translate(error, self.path) from error
             except Exception:
                 # Two statements are two moments: a name may have been forgotten between them. If it is
                 # something else, the same shows again below.
                 pass
-        return self.read(lambda reading: select.get(reading, id, None))
+        return self.read(lambda reading: read.get(reading, id, None))
 
     def read(self, work: Callable[[Reading], R]) -> R:
         """Run reads that all see one moment."""

@@ -22,7 +22,7 @@ from dgent.errors import (
     Unavailable,
 )
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite import shared as sharing
+from dgent.store.sqlite import shared
 from dgent.store.sqlite.connection import Patience, translate_errors
 from dgent.store.upkeep import Contents, Duplicate, Finding
 from dgent.system.files import disk_errors, sync
@@ -95,9 +95,9 @@ class _Inside:
 @contextmanager
 def unforkable(path: str) -> Iterator[None]:
     """Hold a separate connection on a file that `shared` may have open too; a forked child may not use it."""
-    known: WeakSet[Any] = sharing._every
+    known: WeakSet[Any] = shared._every
     inside = _Inside(path)
-    with sharing._lock:
+    with shared._lock:
         known.add(inside)
     try:
         yield
@@ -139,7 +139,7 @@ def in_use_here(path: str) -> bool:
         found = os.stat(path)
     except OSError:
         return False
-    return any(key[:2] == (found.st_dev, found.st_ino) for key in list(sharing._open))
+    return any(key[:2] == (found.st_dev, found.st_ino) for key in list(shared._open))
 
 
 # -- copying ------------------------------------------------------------------------------
