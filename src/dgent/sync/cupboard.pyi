@@ -222,7 +222,7 @@ class Schemas(Table[MetadataSchema]):
 
     columns: ClassVar[Mapping[str, str]]
 
-class BlockingAttaching:
+class Attaching:
     """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
 
     def __get__(self, cupboard: Cupboard | None, kind: type[Cupboard]) -> Callable[[Config], Cupboard]: ...
@@ -234,7 +234,7 @@ class Cupboard:
     which opens a store of its own, and `cupboard.detach()`.
     """
 
-    attach: BlockingAttaching
+    attach: Attaching
 
     @property
     def crumbs(self) -> Crumbs: ...
