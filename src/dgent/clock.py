@@ -24,18 +24,18 @@ _since_boot_ns = time.monotonic_ns if _source is None else functools.partial(tim
 
 
 def now_us() -> int:
-    """The wall clock in microseconds, for commits; without a jump that does not last. May go back."""
+    """Return the wall clock in microseconds, for commits; ignores a jump that does not last. May go back."""
     return _wall.now_us()
 
 
 def now() -> datetime:
-    """The wall clock as an aware UTC datetime."""
+    """Return the wall clock as an aware UTC datetime."""
     return datetime.now(UTC)
 
 
 @functools.cache
 def boot() -> str:
-    """Name this boot of this machine; where the system has no name for it, this process alone."""
+    """Return a name for this boot of this machine; one for this process where the system has none."""
     try:
         named = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # Containers share the boot, but may count its time from another start.
@@ -45,14 +45,14 @@ def boot() -> str:
 
 
 def since_boot_us() -> int:
-    """Microseconds since the boot, sleep included where the system counts it; nobody can set this clock."""
+    """Return microseconds since the boot, with sleep where the system counts it; this clock cannot be set."""
     return _since_boot_ns() // 1000
 
 
 class Wall:
-    """The wall clock as one process follows it: a large step counts only when it has lasted for a while.
+    """The wall clock as this process follows it: a large step counts only after it has lasted a while.
 
-    Commit times never go back. So a moment with a clock that is years ahead must not become one.
+    Commit times never go back. So a moment with a clock that is years ahead must not become a commit time.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Wall:
         self._set_at = 0
 
     def now_us(self) -> int:
-        """The time by the wall clock; in the first LASTING_US after a step above STEP_US, as without it."""
+        """Return the wall time; for the first LASTING_US after a step above STEP_US, without that step."""
         wall, since_boot = time.time_ns() // 1000, since_boot_us()
         offset = wall - since_boot
         if self._offset is None or abs(offset - self._offset) <= STEP_US:
@@ -79,7 +79,7 @@ _wall = Wall()
 
 
 def to_us(moment: datetime) -> int:
-    """Microseconds of an aware datetime, exactly (no float on the way)."""
+    """Return the microseconds of an aware datetime, exactly (no float); raises InputError without a zone."""
     if moment.tzinfo is None:
         raise InputError(
             f"the datetime {moment.isoformat()} has no time zone",
@@ -89,7 +89,7 @@ def to_us(moment: datetime) -> int:
 
 
 def from_us(us: int) -> datetime:
-    """The aware UTC datetime of a stored time."""
+    """Return the aware UTC datetime of a stored time."""
     try:
         return EPOCH + timedelta(0, 0, us)
     except OverflowError:
@@ -97,6 +97,6 @@ def from_us(us: int) -> datetime:
 
 
 def text(moment: datetime) -> str:
-    """ISO text in UTC with exactly six decimals, so that text order is time order."""
+    """Return ISO text in UTC with exactly six decimals, so that text order is time order."""
     # By way of the integer: it refuses a missing zone, and knows no year beyond 9999.
     return from_us(to_us(moment)).isoformat(timespec="microseconds")[:-6] + "Z"

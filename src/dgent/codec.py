@@ -1,4 +1,4 @@
-"""JSON-like values: refusing what cannot be stored, and turning the rest into bytes and back.
+"""JSON-like values: refuse what cannot be stored, and turn the rest into bytes and back.
 
 Nothing here constructs a type named in data, so loading can never run code.
 """
@@ -26,7 +26,7 @@ _decoder = msgspec.json.Decoder()
 
 
 def plain(value: Any, enc_hook: Any = None) -> Any:
-    """A JSON-like copy of a value, or an InputError that names the place that cannot be stored.
+    """Return a JSON-like copy of a value, or an InputError that names the place that cannot be stored.
 
     Tuples and sets become lists; datetimes become UTC text; enums, UUIDs, bytes and dataclasses
     become what msgspec makes of them.
@@ -41,7 +41,7 @@ def plain(value: Any, enc_hook: Any = None) -> Any:
 def _walk(value: Any, depth: int, enc_hook: Any) -> Any:
     kind = type(value)
     if kind is str:
-        return value if value.isascii() else _checked(value)
+        return value if value.isascii() else _check_text(value)
     if kind is bool or value is None:
         return value
     if kind is int:
@@ -72,7 +72,7 @@ def _walk_dict(value: dict[Any, Any], depth: int, enc_hook: Any) -> dict[str, An
             continue
         try:
             if not key.isascii():
-                _checked(key)
+                _check_text(key)
             out[key] = _walk(item, depth + 1, enc_hook)
         except _Bad as bad:
             bad.path.append(key)
@@ -115,7 +115,7 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
     return _walk(simple, depth, enc_hook)
 
 
-def _checked(text: str) -> str:
+def _check_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -129,7 +129,7 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 
 
 class _Bad(Exception):
-    """Collects the path to a bad value while the walk unwinds."""
+    """Carries the path to a value that cannot be stored while the walk unwinds."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
@@ -142,17 +142,17 @@ def _bad(reason: str, hint: str) -> _Bad:
 
 
 def encode(data: Any) -> bytes:
-    """JSON bytes of a plain value, keys in the caller's order."""
+    """Return the JSON bytes of a plain value, with keys in the caller's order."""
     return _encoder.encode(data)
 
 
 def canonical(data: Any) -> bytes:
-    """JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
+    """Return JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
     return _canonical.encode(data)
 
 
 def decode(raw: bytes) -> Any:
-    """The value of stored JSON bytes."""
+    """Return the value of stored JSON bytes."""
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -160,7 +160,7 @@ def decode(raw: bytes) -> Any:
 
 
 def same(left: bytes, right: bytes) -> bool:
-    """Whether two encodings hold the same value, whatever the order of their keys."""
+    """Return whether two encodings hold the same value; the order of keys does not matter."""
     if left == right:
         return True
     if len(left) != len(right):

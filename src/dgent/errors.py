@@ -67,7 +67,7 @@ class Degraded(UserWarning):
 
 
 class InputError(DgentError, ValueError):
-    """What the caller gave is wrong; nothing was stored."""
+    """An argument is wrong; nothing was stored."""
 
     code = "input"
 
@@ -92,19 +92,19 @@ class CursorInvalid(QueryError):
 
 
 class NotFound(DgentError, KeyError):
-    """There is no such record, commit or schema."""
+    """No such record, commit or schema exists."""
 
     code = "not_found"
 
 
 class HistoryGone(NotFound):
-    """The history asked for was removed by a retention rule."""
+    """The requested history was removed by a retention rule."""
 
     code = "history_gone"
 
 
 class Conflict(DgentError):
-    """Someone else changed what this change relied on."""
+    """Somebody else changed the data that this change relied on."""
 
     code = "conflict"
     hint = "read again and decide"
@@ -152,7 +152,7 @@ class Denied(DgentError):
 
 
 class Unsupported(DgentError):
-    """This engine cannot do what was asked."""
+    """This engine cannot do what was requested."""
 
     code = "unsupported"
 
@@ -204,7 +204,7 @@ class Busy(Unavailable):
 
 
 class StorageFull(Unavailable):
-    """There is no room left where the store lives."""
+    """No room is left where the store lives."""
 
     code = "storage_full"
     hint = "free some space; the same handle works again then"

@@ -1,4 +1,4 @@
-"""Ids and names: making them, and refusing the ones that cannot be stored."""
+"""Ids and names: make them, and refuse the ones that cannot be stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _last = 0  # the newest 60-bit (millisecond, counter) pair handed out
 
 
 def new_id() -> str:
-    """A UUIDv7 as text: unique, and rising within this process even when the clock jumps back."""
+    """Return a UUIDv7 as text: unique, and rising within this process even when the clock jumps back."""
     global _last
     tick = (time.time_ns() // 1_000_000) << 12
     with _lock:
@@ -30,7 +30,7 @@ def new_id() -> str:
 
 
 def compose(*parts: str) -> str:
-    """An id made of parts with slashes between them; different parts make different ids.
+    """Return an id made of parts with slashes between them; different parts make different ids.
 
     A part is escaped as in a JSON pointer (`~` is `~0`, `/` is `~1`). The last one is not: nothing comes
     after it, so it may hold slashes.
@@ -39,27 +39,27 @@ def compose(*parts: str) -> str:
 
 
 def escape(part: str) -> str:
-    """A part of a composed id without slashes, for an id that others are below."""
+    """Return a part of a composed id with its slashes escaped, for an id that others are below."""
     return part.replace("~", "~0").replace("/", "~1")
 
 
 def unescape(part: str) -> str:
-    """The part that was escaped."""
+    """Return the part that `escape` was given."""
     return part.replace("~1", "/").replace("~0", "~")
 
 
 def check_id(value: object, field: str = "id") -> str:
-    """The id itself, or an InputError that names the field."""
+    """Return the id; InputError names the field when it cannot be stored."""
     return _check(value, field, MAX_ID_BYTES)
 
 
 def check_name(value: object, field: str) -> str:
-    """A tag, schema, author or source, or an InputError that names the field."""
+    """Return a tag, schema, author or source; InputError names the field when it cannot be stored."""
     return _check(value, field, MAX_NAME_BYTES)
 
 
 def check_tags(values: object, field: str = "tags") -> frozenset[str]:
-    """A set of tags; a bare string is refused because it would become its letters."""
+    """Return a set of tags; a bare string is refused because it would become its letters."""
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise InputError(f"{field} must be a set of texts, not {type(values).__name__}", field=field)
     tags = values if type(values) is frozenset else frozenset(values)

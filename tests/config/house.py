@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgent.config import settings
+from dgent.config.places import find_places
 
 
 class House:
@@ -16,7 +17,7 @@ class House:
         self.project = self.home / "work" / "project"
         self.project.mkdir(parents=True)
         self.environment = {"HOME": str(self.home)}
-        self.places = settings.places(self.environment)
+        self.places = find_places(self.environment)
         self.user_file = self.places.config / "config.toml"
         self.project_file = self.project / ".dgent" / "config.toml"
 

@@ -28,8 +28,8 @@ def test_defaults(house: House) -> None:
     assert settings.project is None
     assert settings.agents == {}
     assert settings.warnings == ()
-    assert {each.source for each in settings.listed()} == {"default"}
-    assert [each.name for each in settings.listed()] == list(config.KEYS) == list(settings.values)
+    assert {each.source for each in settings.list_settings()} == {"default"}
+    assert [each.name for each in settings.list_settings()] == list(config.KEYS) == list(settings.values)
 
 
 def test_the_first_level_that_has_it_counts(house: House) -> None:
@@ -98,7 +98,7 @@ def test_a_place_said_higher_beats_the_other_way_of_saying_it(house: House) -> N
 
 
 def test_both_in_one_place(house: House) -> None:
-    with pytest.raises(InputError, match="two places"):
+    with pytest.raises(InputError, match="cannot be combined"):
         house.load(url="memory:", constellation="a")
     settings = house.load(DGENT_URL="memory:", DGENT_CONSTELLATION="a")
     assert (settings.url, settings.constellation, len(settings.warnings)) == ("memory:", None, 1)
@@ -376,10 +376,10 @@ def test_unknown_keys(house: House) -> None:
     ],
 )
 def test_wrong_values(house: House, line: str) -> None:
-    usual = house.load().listed()
+    usual = house.load().list_settings()
     path = house.user(line + "\n")
     settings = house.load()
-    assert settings.listed() == usual
+    assert settings.list_settings() == usual
     name = line.split(" ")[0]
     assert settings.warnings[0].startswith(f"{name} in {path} ")
     assert "hidden" not in settings.warnings[0].lower()
@@ -471,11 +471,11 @@ def test_secrets_do_not_show(house: House) -> None:
     settings = house.load(PASSWORD="hidden", WHO="hidden too")
     assert settings.url == "postgresql://u:hidden@h/db"
     assert settings.author == "hidden too"
-    shown = {each.name: each for each in settings.listed()}
+    shown = {each.name: each for each in settings.list_settings()}
     assert (shown["url"].value, shown["url"].secret) == ("postgresql://u:***@h/db", True)
     assert (shown["author"].value, shown["author"].secret) == ("${WHO}", True)
     assert shown["color"].secret is False
-    for text in (repr(settings), str(settings), repr(settings.values), repr(settings.listed())):
+    for text in (repr(settings), str(settings), repr(settings.values), repr(settings.list_settings())):
         assert "hidden" not in text
     with pytest.raises(ConfigError) as refused:
         house.load(PASSWORD="hidden", WHO="hidden too", strict=True)
@@ -486,7 +486,7 @@ def test_a_password_written_out_does_not_show(house: House) -> None:
     for given in ({"url": "pg://u:hidden@h/db"}, {"DGENT_URL": "pg://u:hidden@h/db"}):
         settings = house.load(**given)
         assert settings.url == "pg://u:hidden@h/db"
-        assert settings.listed()[0].value == "pg://u:***@h/db"
+        assert settings.list_settings()[0].value == "pg://u:***@h/db"
         assert "hidden" not in f"{settings!r} {settings.values}"
 
 
@@ -495,7 +495,7 @@ def test_a_constellation_from_a_variable(house: House) -> None:
     settings = house.load(WHICH="hidden")
     assert settings.url == house.store("hidden")
     assert "hidden" not in repr(settings)
-    assert settings.listed()[0].value == house.store("${WHICH}")
+    assert settings.list_settings()[0].value == house.store("${WHICH}")
     assert "Hidden" not in house.load(WHICH="Hidden").warnings[0]
     house.user('url = "${WHERE}"\n')
     settings = house.load(WHERE=house.store("hidden"))

@@ -31,7 +31,7 @@ from dgent.store.backend import (
     View,
     Written,
 )
-from dgent.testing.contract import DAY, expected
+from dgent.testing.contract import DAY, expected_ids
 
 
 class Life:
@@ -211,7 +211,7 @@ class Model:
                 continue
             if version is not None and version.datum is not None:
                 records[life.id] = version.datum
-        return [records[id] for id in expected(list(records.values()), query, view)]
+        return [records[id] for id in expected_ids(list(records.values()), query, view)]
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         return len(await self.query(query.replace(limit=None, offset=0), view, as_of))

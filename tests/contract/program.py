@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dgent import clock
 from dgent.errors import DgentError
 from dgent.model.contract.lookup import Lookup
-from dgent.model.contract.shape import Shape
+from dgent.model.contract.shape import CompiledContract
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import (
@@ -53,14 +53,14 @@ class Contracted(Steps):
 
     def __init__(self, version: int) -> None:
         super().__init__(version)
-        self._lookup = Shape(Priced).lookup
+        self._lookup = CompiledContract(Priced).lookup
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
         data = super().shape(datum)
         known = datum.schema == "note" and (datum.schema_version == self.known or data is not datum.data)
         return self._lookup.see(data) if known else data
 
-    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
+    def upgrade(self, datum: Datum) -> Mapping[str, Any] | None:
         data = super().shape(datum)
         return None if data is datum.data else data
 
@@ -130,7 +130,7 @@ expects = st.sampled_from([None, None, None, 0, 1, 2, 3, LIVE])
 
 def _put(datum: Datum, expect: Expect, known: int | None) -> Put:
     """A put by a program that knows a version of `note`, which may be another one than the index's."""
-    data = None if known is None else Steps(known).upgraded(datum)
+    data = None if known is None else Steps(known).upgrade(datum)
     return Put(datum, expect, None if data is None else Shaped(known or 0, dict(data)))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Declaration, Guard
-from dgent.testing.contract import STORED, Steps, delete, put, record, typed
+from dgent.testing.contract import STORED, Steps, delete, put, record, typed_record
 from tests.contract.model import exact
 
 QUERIES = [
@@ -40,7 +40,7 @@ READS: dict[str, Callable[[Backend], Awaitable[Any]]] = {
     "history only there": lambda s: s.history("elsewhere", None),
     "referrers": lambda s: s.referrers("x", None),
     "changes": lambda s: s.changes(0, 100),
-    "reverted": lambda s: s.reverted(2),
+    "states_before": lambda s: s.states_before(2),
     "validate": lambda s: s.validate(Guard(3, frozenset({"r9"})), STORED),
     "versions": lambda s: s.versions("note"),
     "stats": lambda s: s.stats(),
@@ -51,9 +51,13 @@ async def fill_up(store: Backend) -> None:
     """Records that every read below has something to say of."""
     await store.declare(Declaration("note", 2, indexes=("n",), refs=("to",)))
     fields: dict[str, Any] = {"tags": frozenset({"t"}), "author": "ann", "source": "web", "parent_id": "p"}
-    await put(store, *(typed(f"r{n}", data={"n": n, "to": "x"}, version=2, **fields) for n in range(4)))
-    await put(store, *(typed(f"r{n}", data={"n": n + 1, "to": "x"}, version=2, **fields) for n in range(2)))
-    await put(store, typed("lags", 1), record("plain", 1))
+    await put(
+        store, *(typed_record(f"r{n}", data={"n": n, "to": "x"}, version=2, **fields) for n in range(4))
+    )
+    await put(
+        store, *(typed_record(f"r{n}", data={"n": n + 1, "to": "x"}, version=2, **fields) for n in range(2))
+    )
+    await put(store, typed_record("lags", 1), record("plain", 1))
     await delete(store, "r3")
 
 

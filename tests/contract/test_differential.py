@@ -50,7 +50,7 @@ reads = st.one_of(
     _step("get_many", st.lists(_ids, max_size=3), program.past),
     _step("history", _ids, _limits),
     _step("changes", st.integers(-1, 20), st.sampled_from([1, 3, 100])),
-    _step("reverted", st.integers(0, 20)),
+    _step("states_before", st.integers(0, 20)),
     _step("validate", _guards, st.just(Steps(2))),
     _step("seq_at", _moments),
     _step("outcome", st.sampled_from(["k1", "k2", "k3"])),

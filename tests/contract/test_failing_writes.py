@@ -11,11 +11,20 @@ import pytest
 from dgent.errors import Corrupt
 from dgent.store.backend import Backend, Declaration, Delete, Keep, Put
 from dgent.store.sqlite.backend import SQLiteBackend
-from dgent.testing.contract import commit, found, put, record, typed
+from dgent.testing.contract import commit, find_ids, put, record, typed_record
 from tests.contract.reads import READS, comparable, fill_up
 
-WRITES = ("insert", "replace", "bury", "add_entries", "remove_entries", "append", "set_lag", "set_state")
-WRITES += ("make_number", "make_stream", "set_keys", "drop_past", "erase", "drop_streams", "raise_floor")
+WRITES = ("insert", "replace", "archive", "add_entries", "remove_entries", "append", "mark_unindexed")
+WRITES += (
+    "set_state",
+    "make_number",
+    "make_index",
+    "set_keys",
+    "drop_past",
+    "erase",
+    "drop_indexes",
+    "raise_floor",
+)
 
 
 class Failing:
@@ -38,10 +47,10 @@ class Failing:
 CHANGES: dict[str, Callable[[Backend], Awaitable[Any]]] = {
     "commit": lambda s: commit(
         s,
-        Put(typed("r1", 7, version=2, tags=frozenset({"new"}))),
+        Put(typed_record("r1", 7, version=2, tags=frozenset({"new"}))),
         Delete("r2"),
-        Put(typed("new", 1, version=1, source="new")),
-        Put(typed("lags", version=2, data={"n": 5})),
+        Put(typed_record("new", 1, version=1, source="new")),
+        Put(typed_record("lags", version=2, data={"n": 5})),
         key="k",
     ),
     "forget": lambda s: s.forget(["r1", "lags"], "tester", None),
@@ -74,5 +83,5 @@ async def test_a_failure_at_any_write_undoes_the_whole_change(
     monkeypatch.setattr(Failing, "left", None)
     assert 0 < failing < 199
     await put(store, record("afterwards"))
-    assert "afterwards" in await found(store)
+    assert "afterwards" in await find_ids(store)
     await store.close()

@@ -13,7 +13,7 @@ import pytest
 from dgent.model.datum import Datum
 from dgent.store.backend import Backend, Declaration, Keep
 from dgent.store.sqlite.backend import SQLiteBackend
-from dgent.testing.contract import DAY, delete, found, put, record, typed
+from dgent.testing.contract import DAY, delete, find_ids, put, record, typed_record
 
 
 @pytest.fixture
@@ -56,7 +56,9 @@ async def _write_secrets(store: Backend) -> list[str]:
     sizes = (10, 300, 3000, 9000, 50)
     for version in range(5):
         secrets = [_secret(n, version, sizes[(n + version) % 5]) for n in range(12)]
-        others = [typed(f"public{n}", data={"n": f"{n}.{version}", "body": "p" * 700}) for n in range(40)]
+        others = [
+            typed_record(f"public{n}", data={"n": f"{n}.{version}", "body": "p" * 700}) for n in range(40)
+        ]
         for n in range(12):
             fields = {"note": f"{SECRET}note", "key": f"{version}{n}"}
             await put(store, secrets[n], *others[n * 3 : n * 3 + 3], **fields)
@@ -72,7 +74,7 @@ async def test_forgotten_bytes_are_in_no_file(store: SQLiteBackend) -> None:
     assert done.erased
     for name, raw in _files(store.path).items():
         assert SECRET.encode() not in raw, (name, raw[raw.index(SECRET.encode()) :][:40])
-    assert len(await found(store, limit=None)) == 36
+    assert len(await find_ids(store, limit=None)) == 36
     await store.close()
     for name, raw in _files(store.path).items():
         assert SECRET.encode() not in raw, name
@@ -89,7 +91,7 @@ async def test_forgetting_one_of_many_leaves_the_others_whole(store: SQLiteBacke
     assert stored is not None
     assert stored.author == f"{SECRET}author4"
     # Names are kept while another record has them.
-    assert set(await found(store, author=f"{SECRET}author4")) == set(ids[1:]) - {ids[3]}
+    assert set(await find_ids(store, author=f"{SECRET}author4")) == set(ids[1:]) - {ids[3]}
 
 
 async def test_names_of_versions_that_were_compacted_away_go_too(store: SQLiteBackend) -> None:
@@ -98,7 +100,7 @@ async def test_names_of_versions_that_were_compacted_away_go_too(store: SQLiteBa
     done = await store.forget(ids, "tester", None)
     assert done.erased
     assert all(SECRET.encode() not in raw for raw in _files(store.path).values())
-    assert len(await found(store, limit=None)) == 36
+    assert len(await find_ids(store, limit=None)) == 36
 
 
 async def test_while_a_reader_pins_old_pages_erasing_is_not_claimed(

@@ -16,7 +16,7 @@ from dgent.store.engine import plan as planning
 from dgent.store.engine.kernel import Reading
 from dgent.store.memory.backend import MemoryBackend
 from dgent.store.sqlite.backend import SQLiteBackend
-from dgent.testing.contract import Steps, put, typed
+from dgent.testing.contract import Steps, put, typed_record
 
 TAGS = ["", "a", "gone"]
 FIELDS: list[dict[str, Any] | None] = [
@@ -38,7 +38,9 @@ async def plans(reading_work: Any, versions: tuple[int, ...]) -> Any:
     try:
         for version in versions:
             await store.declare(Declaration("note", version, ("n", "m", "third"), (), "all", True, None, ""))
-            await put(store, *[typed(f"{version}-{i}", i, version=version, tags={"a"}) for i in range(5)])
+            await put(
+                store, *[typed_record(f"{version}-{i}", i, version=version, tags={"a"}) for i in range(5)]
+            )
         return await store._read(reading_work)
     finally:
         await store.close()
@@ -95,7 +97,7 @@ async def test_a_far_page_reads_only_its_own_rows(tmp_path: Path, engine: str, d
     store = MemoryBackend(wrap=Counting) if engine == "memory" else SQLiteBackend(path, wrap=Counting)
     await store.open()
     try:
-        await put(store, *[typed(f"{n:05}", n, tags={"a"}) for n in range(12_000)])
+        await put(store, *[typed_record(f"{n:05}", n, tags={"a"}) for n in range(12_000)])
         for query in (Query(schema="note"), Query(schema="note", tags={"a"})):
             page = query.replace(offset=11_000, limit=5, descending=descending)
             Counting.rows = 0

@@ -14,7 +14,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Declaration, Delete, Put, StoredView
 from dgent.store.sqlite.backend import SQLiteBackend
-from dgent.testing.contract import Steps, commit, found, put, record, typed
+from dgent.testing.contract import Steps, commit, find_ids, put, record, typed_record
 from tests.contract.reads import READS, comparable, fill_up
 
 
@@ -72,13 +72,15 @@ async def test_a_trails_row_stays_when_main_changes_its_own(store: SQLiteBackend
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(_TRAIL)
     connection.execute("COMMIT")
-    answer = await commit(store, Put(typed("r1", 9, version=2)), Delete("r2"), Put(record("elsewhere", 1)))
+    answer = await commit(
+        store, Put(typed_record("r1", 9, version=2)), Delete("r2"), Put(record("elsewhere", 1))
+    )
     assert [written.rev for written in answer.written] == [3, 2, 1]
     await store.forget(["r0"], "tester", None)
     left = connection.execute("SELECT count(*) FROM datum WHERE trail = 1").fetchall()
     connection.close()
     assert left == [(7,)]
-    assert set(await found(store)) == {"r1", "lags", "plain", "elsewhere"}
+    assert set(await find_ids(store)) == {"r1", "lags", "plain", "elsewhere"}
 
 
 # -- statements ---------------------------------------------------------------------------
@@ -126,7 +128,7 @@ async def test_no_read_leaves_a_statement_open(store: SQLiteBackend, name: str) 
     await put(other, record("theirs", 1))
     await other.close()
     assert await store.get("theirs") is not None
-    assert "theirs" in await found(store)
+    assert "theirs" in await find_ids(store)
 
 
 # -- indexes ------------------------------------------------------------------------------
@@ -155,22 +157,24 @@ async def test_two_writers_on_one_file_know_what_the_other_did(store: SQLiteBack
     tags = frozenset({"t"})
     for n in range(1, 9):
         here, there = (store, other) if n % 2 else (other, store)
-        answer = await put(here, typed("a", n, tags=tags), typed(f"r{n}", n, tags=tags, source=f"s{n}"))
+        answer = await put(
+            here, typed_record("a", n, tags=tags), typed_record(f"r{n}", n, tags=tags, source=f"s{n}")
+        )
         assert (answer.seq, answer.written[0].rev) == (n, n)
-        assert (await put(there, typed("a", n, tags=tags))).seq == n
-        assert len(await found(there, tags=tags)) == n + 1
+        assert (await put(there, typed_record("a", n, tags=tags))).seq == n
+        assert len(await find_ids(there, tags=tags)) == n + 1
     await other.declare(Declaration("note", 1, indexes=("n",)))
-    await put(store, typed("a", 5, tags=tags))
+    await put(store, typed_record("a", 5, tags=tags))
     while await other.fill("note", Steps(1)):
         pass
     for handle in (store, other):
-        assert set(await found(handle, schema="note", where={"n": 5})) == {"a", "r5"}
+        assert set(await find_ids(handle, schema="note", where={"n": 5})) == {"a", "r5"}
     await store.forget(["a", *(f"r{n}" for n in range(1, 9))], "tester", None)
-    await put(other, typed("a", 5, tags=tags, source="s5"))
+    await put(other, typed_record("a", 5, tags=tags, source="s5"))
     for handle in (store, other):
-        assert await found(handle, tags=tags) == ["a"]
-        assert await found(handle, source="s5") == ["a"]
-        assert await found(handle, schema="note", where={"n": 5}) == ["a"]
+        assert await find_ids(handle, tags=tags) == ["a"]
+        assert await find_ids(handle, source="s5") == ["a"]
+        assert await find_ids(handle, schema="note", where={"n": 5}) == ["a"]
         assert [version.rev for version in await handle.history("a", None)] == [10]
     await other.close()
 
@@ -194,12 +198,12 @@ async def test_a_stream_dropped_in_the_group_that_made_it_is_made_again(store: S
     await asyncio.gather(first, second, third)
     assert await store.get("a") is None
     await put(store, record("b", 1, tags=tags, source="rare source"))
-    assert await found(store, tags=tags) == ["b"]
-    assert await found(store, source="rare source") == ["b"]
+    assert await find_ids(store, tags=tags) == ["b"]
+    assert await find_ids(store, source="rare source") == ["b"]
     await store.close()
     await store.open()
-    assert await found(store, tags=tags) == ["b"]
-    assert await found(store, source="rare source") == ["b"]
+    assert await find_ids(store, tags=tags) == ["b"]
+    assert await find_ids(store, source="rare source") == ["b"]
 
 
 # -- room ---------------------------------------------------------------------------------
@@ -207,7 +211,7 @@ async def test_a_stream_dropped_in_the_group_that_made_it_is_made_again(store: S
 
 async def test_many_records_deleted_together_give_their_pages_back(store: SQLiteBackend) -> None:
     await store.declare(Declaration("small", 1, history="none"))
-    many = [typed(f"r{n}", 1, schema="small").replace(content=bytes(400)) for n in range(1200)]
+    many = [typed_record(f"r{n}", 1, schema="small").replace(content=bytes(400)) for n in range(1200)]
     await commit(store, *(Put(each, 0) for each in many))
     whole = _pages(store.path)
     for start in range(0, 1200, 120):

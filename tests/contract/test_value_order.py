@@ -11,7 +11,7 @@ import pytest
 
 from dgent.model.query import Query
 from dgent.store.backend import Declaration
-from dgent.testing.contract import STORED, found, put, typed
+from dgent.testing.contract import STORED, find_ids, put, typed_record
 from tests.contract.columns import BARE, Column
 
 PAIRS = 10_000
@@ -76,8 +76,8 @@ async def test_pairs_stand_alike(column: Column, tmp_path: Path) -> None:
     store = column.make(tmp_path)
     await store.open()
     await store.declare(Declaration("note", 1, indexes=("v",)))
-    await put(store, *(typed(f"r{n:04}", data={"v": each}) for n, each in enumerate(values)))
-    ids = await found(store, Query(schema="note", order_by="v", descending=False, limit=None))
+    await put(store, *(typed_record(f"r{n:04}", data={"v": each}) for n, each in enumerate(values)))
+    ids = await find_ids(store, Query(schema="note", order_by="v", descending=False, limit=None))
     places = {int(id[1:]): place for place, id in enumerate(ids)}
     assert len(places) == SIZE
     for _ in range(PAIRS):
@@ -99,5 +99,5 @@ async def _check_comparisons(store: Any, values: list[Any], operand: Any) -> Non
     for op, allowed in signs.items():
         wanted = {f"r{n:04}" for n in like if compare(values[n], operand) in allowed}
         query = Query(schema="note", where={"v": {op: operand}}, limit=None)
-        assert set(await found(store, query)) == wanted, (op, operand)
+        assert set(await find_ids(store, query)) == wanted, (op, operand)
         assert await store.count(query, STORED) == len(wanted)

@@ -81,7 +81,7 @@ async def test_the_undo_of_a_large_end_asks_as_often_as_that_of_a_small_one(
 
         monkeypatch.setattr(backend, name, counted)
 
-    for name in ("get", "get_many", "query", "history", "reverted"):
+    for name in ("get", "get_many", "query", "history", "states_before"):
         count(name)
     asked = []
     for many in (2, 60):

@@ -13,7 +13,7 @@ from pathlib import Path
 import dgent
 from dgent.errors import Closed
 from dgent.exchange.backup import backup, restore
-from dgent.store.engine.kernel import unwrapped
+from dgent.store.engine.kernel import no_wrap
 from dgent.store.sqlite.shared import share
 from tests.exchange.constellation import url
 
@@ -92,7 +92,7 @@ async def fork_inside(folder: str, target: str) -> None:
             child = os.fork()
             if not child:
                 try:
-                    share(f"{folder}/membrane.db", "full", unwrapped)
+                    share(f"{folder}/membrane.db", "full", no_wrap)
                 except Closed:
                     os._exit(7)
                 os._exit(1)

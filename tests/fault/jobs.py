@@ -16,7 +16,7 @@ from dgent.errors import Conflict, StorageFull, TransactionConflict, VersionConf
 from dgent.model.lens import field
 from dgent.store.backend import Delete, Put
 from dgent.store.engine import prune
-from dgent.store.engine.kernel import unwrapped
+from dgent.store.engine.kernel import no_wrap
 from dgent.store.sqlite import checkpoint, shared
 from dgent.store.sqlite import format as storage
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
@@ -310,7 +310,7 @@ def _make_at(path: str, go: float, told: int) -> None:
     try:
         while time.monotonic() < go:
             pass
-        shared.share(path, "full", unwrapped)
+        shared.share(path, "full", no_wrap)
     except BaseException as error:
         os.write(told, f"{type(error).__name__}: {error}\n".encode())
     finally:

@@ -135,7 +135,7 @@ def test_a_broken_disk_is_not_called_a_full_one(tmp_path: Path) -> None:
     connection = apsw.Connection(path, vfs="failing")
     connection.execute("CREATE TABLE t (a)")
     disk.broken = True
-    with pytest.raises(Unavailable, match="disk failed") as caught, connections.translated(path):
+    with pytest.raises(Unavailable, match="disk failed") as caught, connections.translate_errors(path):
         connection.execute("INSERT INTO t VALUES (1)")
     assert not isinstance(caught.value, StorageFull)
     disk.broken = False

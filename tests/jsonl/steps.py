@@ -24,7 +24,7 @@ import apsw
 from dgent.errors import DgentError
 from dgent.store.backend import Keep
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import put, record, typed
+from dgent.testing.contract import put, record, typed_record
 
 CALLS = ("write", "rename", "fsync", "fdatasync", "unlink", "truncate", "mkdir")
 
@@ -119,15 +119,15 @@ async def redact(store: JSONLBackend) -> None:
 async def write(store: JSONLBackend) -> None:
     """Some commits, so that there is something to do at the end."""
     for n in range(3):
-        await put(store, typed(f"new{n}", n), record(f"plain{n}", n))
+        await put(store, typed_record(f"new{n}", n), record(f"plain{n}", n))
     await store.compact(Keep(versions=1))
 
 
 async def wait_for_the_timer(store: JSONLBackend) -> None:
     """A commit that is synced by the timer, and one after it."""
-    await put(store, typed("new0", 0))
+    await put(store, typed_record("new0", 0))
     await asyncio.sleep(0.2)
-    await put(store, typed("new1", 1))
+    await put(store, typed_record("new1", 1))
 
 
 JOBS = {

@@ -16,10 +16,10 @@ from typing import Any
 import apsw
 import pytest
 
-from dgent.config import settings
+from dgent.config.places import machine_key
 from dgent.errors import Busy, DgentError, StorageFull
 from dgent.store.jsonl import backend
-from dgent.testing.contract import found, put, record, typed
+from dgent.testing.contract import find_ids, put, record, typed_record
 from tests.fault.known_gaps import skip
 from tests.fault.test_full_disk import Disk
 from tests.jsonl.stores import data_of, odd, opened, without_cache
@@ -46,7 +46,7 @@ def _forge(folder: Path) -> None:
 
 async def _store(folder: Path) -> None:
     async with opened(folder) as store:
-        await put(store, typed("a", 1))
+        await put(store, typed_record("a", 1))
 
 
 async def _cache_of(store: Any) -> str:
@@ -107,7 +107,7 @@ async def test_a_linked_cache_is_not_followed(folder: Path, tmp_path: Path, name
     before = kept.read_bytes() if kept.is_file() else sorted(os.listdir(kept))
     place.symlink_to(kept)
     async with opened(folder) as store:
-        await put(store, typed("b", 2))
+        await put(store, typed_record("b", 2))
         assert await data_of(store, "a", "b") == [{"n": 1}, {"n": 2}]
     assert (kept.read_bytes() if kept.is_file() else sorted(os.listdir(kept))) == before
 
@@ -117,9 +117,9 @@ async def test_without_a_place_for_a_key_the_cache_is_private(
 ) -> None:
     (tmp_path / "a file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
-    assert settings.machine_key() is None
+    assert machine_key() is None
     async with opened(folder) as one, opened(folder) as two:
-        await put(one, typed("a", 1))
+        await put(one, typed_record("a", 1))
         assert await _cache_of(two) == "private"
         assert await data_of(two, "a") == [{"n": 1}]
         places = [one._private, two._private]
@@ -135,18 +135,18 @@ async def test_linked_data_files_are_not_followed(folder: Path, tmp_path: Path) 
     await _store(folder)
     other = tmp_path / "other"
     async with opened(other) as store:
-        await put(store, typed("stolen", 1, schema="tick"))
+        await put(store, typed_record("stolen", 1, schema="tick"))
     (folder / "tick.jsonl").symlink_to(other / "tick.jsonl")
     os.mkfifo(folder / "pipe.jsonl")
     before = (other / "tick.jsonl").read_bytes()
     async with opened(folder) as store:
-        assert await found(store) == ["a"]
+        assert await find_ids(store) == ["a"]
         assert await odd(store) == [(name, 0, "not a plain file") for name in ("pipe.jsonl", "tick.jsonl")]
         with pytest.raises(DgentError):
-            await put(store, typed("b", 1, schema="tick"))
-        await put(store, typed("c", 1))
+            await put(store, typed_record("b", 1, schema="tick"))
+        await put(store, typed_record("c", 1))
         await store.rewrite(history=True)
-        assert sorted(await found(store)) == ["a", "c"]
+        assert sorted(await find_ids(store)) == ["a", "c"]
     assert (other / "tick.jsonl").read_bytes() == before
 
 
@@ -165,38 +165,38 @@ async def test_linked_files_of_the_folder_itself_are_refused(folder: Path, tmp_p
 
 async def test_a_cache_that_is_damaged_while_it_is_open(folder: Path) -> None:
     async with opened(folder) as store:
-        await put(store, *(typed(f"r{n}", n) for n in range(300)))
+        await put(store, *(typed_record(f"r{n}", n) for n in range(300)))
     path = folder / ".cache" / "cache.db"
     raw = bytearray(path.read_bytes())
     raw[4096:] = os.urandom(len(raw) - 4096)
     path.write_bytes(raw)
     async with opened(folder) as store:
-        assert len(await found(store, limit=None)) == 300
-        await put(store, typed("new", 1))
-        assert len(await found(store, limit=None)) == 301
+        assert len(await find_ids(store, limit=None)) == 300
+        await put(store, typed_record("new", 1))
+        assert len(await find_ids(store, limit=None)) == 301
     async with opened(folder) as store:
         assert await _cache_of(store) == str(path), "it was made anew"
-        assert len(await found(store, limit=None)) == 301
+        assert len(await find_ids(store, limit=None)) == 301
 
 
 @pytest.mark.parametrize("ways", ["first", "put"])
 async def test_a_damaged_cache_stops_no_write(folder: Path, ways: str) -> None:
     async with opened(folder) as store:
-        await put(store, *(typed(f"r{n}", n) for n in range(300)))
+        await put(store, *(typed_record(f"r{n}", n) for n in range(300)))
         if ways == "first":
-            await found(store, limit=None)
+            await find_ids(store, limit=None)
         path = folder / ".cache" / "cache.db"
-        store._opened().writer.truncate()
+        store._require_open().writer.truncate()
         handle = os.open(path, os.O_WRONLY)  # kept open: closing it would drop SQLite's locks
         size = os.fstat(handle).st_size
         os.pwrite(handle, os.urandom(size - 4096), 4096)
         for n in range(40):
-            await put(store, typed(f"r{n}", n + 1000), typed(f"new{n}", n))
-        assert len(await found(store, limit=None)) == 340
+            await put(store, typed_record(f"r{n}", n + 1000), typed_record(f"new{n}", n))
+        assert len(await find_ids(store, limit=None)) == 340
     os.close(handle)
     without_cache(folder)
     async with opened(folder) as store:
-        assert len(await found(store, limit=None)) == 340
+        assert len(await find_ids(store, limit=None)) == 340
 
 
 # -- a stopped writer ---------------------------------------------------------------------
@@ -236,16 +236,16 @@ async def test_reads_go_on_while_a_writer_is_stopped(
 ) -> None:
     monkeypatch.setattr(backend, "LOOK_S", 0.2)
     async with opened(folder) as first:
-        await put(first, *(typed(f"r{n}", n) for n in range(20)))
+        await put(first, *(typed_record(f"r{n}", n) for n in range(20)))
         with open(folder / "note.jsonl", "ab") as file:
             file.write(b'{"id": "by hand", "data": {"n": 1}}\n')
         stopped()
         async with opened(folder) as second:
-            assert len(await found(second, limit=None)) == 21
+            assert len(await find_ids(second, limit=None)) == 21
             assert await data_of(second, "r3") == [{"n": 3}]
             assert await _cache_of(second) == "private"
             began = time.monotonic()
-            assert len(await found(first, limit=None)) == 21, "one that was open before reads on too"
+            assert len(await find_ids(first, limit=None)) == 21, "one that was open before reads on too"
             assert time.monotonic() - began < 10
             assert len(await first.changes(0, 100)) == 2
 
@@ -262,7 +262,7 @@ async def test_writes_are_busy_while_a_writer_is_stopped(
     before = (folder / "note.jsonl").read_bytes()
     async with opened(folder) as store:
         with pytest.raises(Busy):
-            await put(store, typed("b", 1))
+            await put(store, typed_record("b", 1))
         assert await data_of(store, "a", "b") == [{"n": 1}, None]
     assert (folder / "note.jsonl").read_bytes() == before
 
@@ -293,18 +293,18 @@ _READER = """
 import asyncio, sys
 from dgent.errors import DgentError, StorageFull
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import found, put, record
+from dgent.testing.contract import find_ids, put, record
 
 async def main():
     store = JSONLBackend(sys.argv[1])
     await store.open()
-    n = len(await found(store, limit=None))
+    n = len(await find_ids(store, limit=None))
     for k in range(30):
         try:
             await put(store, record(f"new{k}", data={"text": "x" * 5000}))
         except StorageFull:
             pass
-        n = len(await found(store, limit=None))
+        n = len(await find_ids(store, limit=None))
     print(n)
     await store.close()
 
@@ -327,7 +327,7 @@ async def test_reads_go_on_on_a_full_disk(ext4: Disk, fresh: bool) -> None:
         _fill(ext4)
         with pytest.raises(StorageFull):
             await put(store, *(record(f"many{n}", data={"text": "x" * 5000}) for n in range(50)))
-        assert len(await found(store, limit=None)) == 50
+        assert len(await find_ids(store, limit=None)) == 50
     if fresh:
         without_cache(folder)
         _fill(ext4)
@@ -339,19 +339,19 @@ async def test_reads_go_on_on_a_full_disk(ext4: Disk, fresh: bool) -> None:
     assert there >= 50
     ext4.free()
     async with opened(folder) as store:
-        assert len(await found(store, limit=None)) == there
+        assert len(await find_ids(store, limit=None)) == there
         await put(store, record("last"))
     without_cache(folder)
     async with opened(folder) as store:
-        assert len(await found(store, limit=None)) == there + 1
+        assert len(await find_ids(store, limit=None)) == there + 1
 
 
 async def test_a_read_does_not_make_a_folder_that_was_removed(folder: Path) -> None:
     async with opened(folder) as store:
-        await put(store, typed("a", 1))
+        await put(store, typed_record("a", 1))
         shutil.move(folder, folder.with_name("away"))
         with pytest.raises(DgentError):
-            await found(store, limit=None)
+            await find_ids(store, limit=None)
         assert not folder.exists()
         shutil.move(folder.with_name("away"), folder)
-        assert await found(store, limit=None) == ["a"]
+        assert await find_ids(store, limit=None) == ["a"]

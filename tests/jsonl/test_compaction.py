@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dgent.model.query import Query
 from dgent.store.backend import Declaration, Delete, Put
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import STORED, commit, delete, found, put, record, typed
+from dgent.testing.contract import STORED, commit, delete, find_ids, put, record, typed_record
 from tests.contract import program
 from tests.contract.test_differential import Step, writes
 from tests.jsonl.stores import data_of, lines, odd, opened, without_cache
@@ -26,9 +26,9 @@ async def test_one_line_for_each_live_record_sorted_by_id(tmp_path: Path) -> Non
     async with opened(tmp_path / "store") as store:
         for n in range(3):
             for id in ("c", "a", "b"):
-                await put(store, typed(id, n))
+                await put(store, typed_record(id, n))
         await delete(store, "b")
-        await put(store, record("plain"), typed("d", 1))
+        await put(store, record("plain"), typed_record("d", 1))
         before = await store.last_seq()
         done = await store.rewrite(history=False)
         assert done.lines == 5
@@ -42,14 +42,14 @@ async def test_one_line_for_each_live_record_sorted_by_id(tmp_path: Path) -> Non
     async with opened(tmp_path / "store") as store:
         assert await store.last_seq() == before
         assert await data_of(store, *"abcd") == [{"n": 2}, None, {"n": 2}, {"n": 1}]
-        assert (await put(store, typed("b", 9))).written[0].rev == 5
+        assert (await put(store, typed_record("b", 9))).written[0].rev == 5
         assert await odd(store) == []
 
 
 async def test_a_commit_that_lost_lines_still_counts(tmp_path: Path) -> None:
     async with opened(tmp_path / "store") as store:
-        await commit(store, Put(typed("a", 1)), Put(typed("b", 1)), Put(typed("c", 1)))
-        await commit(store, Put(typed("a", 2)), Delete("c"))
+        await commit(store, Put(typed_record("a", 1)), Put(typed_record("b", 1)), Put(typed_record("c", 1)))
+        await commit(store, Put(typed_record("a", 2)), Delete("c"))
         await store.rewrite(history=False)
     without_cache(tmp_path / "store")
     async with opened(tmp_path / "store") as store:
@@ -59,11 +59,11 @@ async def test_a_commit_that_lost_lines_still_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("history", [True, False])
 async def test_a_retry_is_known_whatever_became_of_the_lines(tmp_path: Path, history: bool) -> None:
-    first, second = [typed("a", 1)], [typed("b", 1), record("c"), typed("a", 2)]
+    first, second = [typed_record("a", 1)], [typed_record("b", 1), record("c"), typed_record("a", 2)]
     async with opened(tmp_path / "store") as store:
         await put(store, *first, key="one")
         await put(store, *second, key="many", note="why")
-        await put(store, typed("a", 3), typed("b", 2), record("c", 1))
+        await put(store, typed_record("a", 3), typed_record("b", 2), record("c", 1))
         answers = [await store.outcome(key) for key in ("one", "many")]
         await store.rewrite(history=history)
         await store.rewrite(history=history)
@@ -81,9 +81,9 @@ async def test_the_log_keeps_commits_that_lost_all_their_lines(tmp_path: Path, f
     async with opened(place) as store:
         await store.declare(Declaration("note", 1, history="none", feed=feed))
         for n in range(4):
-            await put(store, typed("a", n), note=f"step {n}")
-        await put(store, typed("a", 4), typed("b", 0), note="both")
-        await put(store, typed("b", 1), record("plain"))
+            await put(store, typed_record("a", n), note=f"step {n}")
+        await put(store, typed_record("a", 4), typed_record("b", 0), note="both")
+        await put(store, typed_record("b", 1), record("plain"))
         await delete(store, "b")
         before = await _log(store)
         assert len(before) == (7 if feed else 1)
@@ -111,14 +111,14 @@ async def _log(store: JSONLBackend) -> list[Any]:
 
 async def test_what_changes_while_it_is_rewritten_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path / "store") as store:
-        await put(store, *(typed(f"r{n}", n) for n in range(200)))
-        work: list[Any] = [put(store, typed(f"new{n}", n)) for n in range(40)]
+        await put(store, *(typed_record(f"r{n}", n) for n in range(200)))
+        work: list[Any] = [put(store, typed_record(f"new{n}", n)) for n in range(40)]
         work.insert(20, store.rewrite(history=True))
         await asyncio.gather(*work)
-        assert len(await found(store, limit=None)) == 240
+        assert len(await find_ids(store, limit=None)) == 240
     without_cache(tmp_path / "store")
     async with opened(tmp_path / "store") as store:
-        assert len(await found(store, limit=None)) == 240
+        assert len(await find_ids(store, limit=None)) == 240
 
 
 async def _run(steps: list[Step], history: bool) -> None:

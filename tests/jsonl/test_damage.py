@@ -21,7 +21,7 @@ from dgent.store.backend import Declaration, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.damage import DAMAGED
 from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
-from dgent.testing.contract import STORED, commit, delete, put, record, typed
+from dgent.testing.contract import STORED, commit, delete, put, record, typed_record
 from dgent.verbs.context import Desk
 from dgent.verbs.store.jsonl import Check, check
 from dgent.verbs.store.store import Doctor, doctor
@@ -38,11 +38,11 @@ async def _make(folder: Path) -> None:
         await put(
             store, record("long", data={"text": "a long text, so that much of the damage hits data " * 9})
         )
-        await put(store, typed(NAMES[0], 1, tags=frozenset({"red", "blue"})))
-        await put(store, typed(NAMES[1], 2), record(NAMES[2], 3), key="a key", note="why")
+        await put(store, typed_record(NAMES[0], 1, tags=frozenset({"red", "blue"})))
+        await put(store, typed_record(NAMES[1], 2), record(NAMES[2], 3), key="a key", note="why")
         content = record(NAMES[3], content=b"\x00\x01")
         await commit(store, Put(record(NAMES[2], 4)), Put(content), author="ann")
-        await put(store, record("gone for good", 7), typed(NAMES[4], 5, extra={"mood": "glad"}))
+        await put(store, record("gone for good", 7), typed_record(NAMES[4], 5, extra={"mood": "glad"}))
         await delete(store, NAMES[3])
         await store.forget(["gone for good"], "tester", None)
         await put(store, record(NAMES[2], 4), record(NAMES[5], 6))
@@ -173,7 +173,7 @@ async def test_a_sealed_line_that_no_store_writes_is_set_aside(
         async with opened(folder, sync="on_close") as store:
             try:
                 there = await _records(store)
-                await put(store, typed("after", 1), record("after too", 1))
+                await put(store, typed_record("after", 1), record("after too", 1))
             except DgentError as error:
                 raise AssertionError(f"{change}: {error}") from error
             assert set(NAMES) - {NAMES[3]} <= there.keys(), change
@@ -215,9 +215,9 @@ async def test_data_that_is_not_unicode_costs_its_line(whole: Path, tmp_path: Pa
 
 async def _many(folder: Path, files: int) -> None:
     async with opened(folder) as store:
-        await put(store, typed("before", 0))
+        await put(store, typed_record("before", 0))
         schemas = ["note", "tick"][:files]
-        await put(store, *(typed(f"r{n}", n, schema=schemas[n % files]) for n in range(20)))
+        await put(store, *(typed_record(f"r{n}", n, schema=schemas[n % files]) for n in range(20)))
 
 
 def _without(path: Path, number: int, instead: bytes = b"") -> None:
@@ -238,7 +238,7 @@ async def test_a_commit_that_lost_a_line_shows_the_others(
     await _many(folder, files)
     if not last:
         async with opened(folder) as store:
-            await put(store, typed("later", 1))
+            await put(store, typed_record("later", 1))
     number = 9
     lost = json.loads((folder / "note.jsonl").read_bytes().splitlines()[number - 1])["id"]
     _without(folder / "note.jsonl", number, instead)
@@ -258,7 +258,7 @@ async def test_a_commit_that_lost_a_line_shows_the_others(
                    for each in await store.upkeep().inspect())  # fmt: skip
         with pytest.raises(Conflict, match="damaged"):
             await store.rewrite(history=True)
-        assert (await put(store, typed("r1", 100), typed("after", 1))).written[0].rev == 2
+        assert (await put(store, typed_record("r1", 100), typed_record("after", 1))).written[0].rev == 2
 
 
 async def test_the_doctor_and_the_check_name_the_lines_and_settle_them(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ async def test_a_damaged_commit_is_accepted_or_dropped(tmp_path: Path, files: in
         left = before if accept else {"before": {"n": 0}}
         assert await _records(store) == left
         assert (await store.oddities())[0] == []
-        await put(store, typed("after", 1))
+        await put(store, typed_record("after", 1))
         await store.rewrite(history=True)
     shutil.rmtree(folder / ".cache")
     async with opened(folder) as store:
@@ -328,12 +328,12 @@ async def test_a_copy_that_has_the_same_seq_hides_no_damage(tmp_path: Path) -> N
     """Two copies count on from the same commit; what is damaged in one of them is still known."""
     folder, other = tmp_path / "s", tmp_path / "other"
     async with opened(folder) as store:
-        await put(store, typed("before", 0))
+        await put(store, typed_record("before", 0))
     shutil.copytree(folder, other)
     async with opened(folder) as store:
-        await put(store, *(typed(f"r{n}", n) for n in range(5)))
+        await put(store, *(typed_record(f"r{n}", n) for n in range(5)))
     async with opened(other) as store:
-        await put(store, typed("theirs", 1))
+        await put(store, typed_record("theirs", 1))
     theirs = (other / "note.jsonl").read_bytes().splitlines(keepends=True)[-1]
     with open(folder / "note.jsonl", "ab") as file:
         file.write(theirs)
@@ -353,7 +353,7 @@ async def test_what_was_cut_off_never_counts_however_often_it_is_read(tmp_path: 
     for n in range(3):
         async with opened(folder) as store:
             assert {"before", *(f"next{k}" for k in range(n))} == (await _records(store)).keys()
-            await put(store, typed(f"next{n}", n))
+            await put(store, typed_record(f"next{n}", n))
         shutil.rmtree(folder / ".cache")
     async with opened(folder) as store:
         await store.rewrite(history=True)

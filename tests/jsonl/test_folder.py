@@ -12,7 +12,7 @@ from dgent.errors import InputError, NoBackendAvailable
 from dgent.model.query import Query
 from dgent.store.backend import Declaration
 from dgent.store.registry import backend_for
-from dgent.testing.contract import STORED, found, put, record, typed
+from dgent.testing.contract import STORED, find_ids, put, record, typed_record
 from tests.contract.test_forgotten_bytes import SECRET, _write_secrets
 from tests.jsonl.stores import data_of, odd, opened, without_cache
 
@@ -33,12 +33,12 @@ async def test_forgotten_bytes_are_in_no_file(tmp_path: Path, rewritten: bool | 
         assert done.erased
         for name, raw in _bytes(tmp_path).items():
             assert SECRET.encode() not in raw, (name, raw[raw.index(SECRET.encode()) - 60 :][:160])
-        assert len(await found(store, limit=None)) == 36
-        again = await put(store, typed(ids[0], 1))
+        assert len(await find_ids(store, limit=None)) == 36
+        again = await put(store, typed_record(ids[0], 1))
         assert again.written[0].rev > 5
     without_cache(tmp_path / "store")
     async with opened(tmp_path / "store") as store:
-        assert len(await found(store, limit=None)) == 37
+        assert len(await find_ids(store, limit=None)) == 37
         assert await odd(store) == []
         assert (await store.outcome("00")) is not None, "a retry must not bring it back"
 
@@ -48,8 +48,8 @@ async def test_what_a_killed_forget_left_is_erased_by_the_next(
 ) -> None:
     folder = tmp_path / "store"
     async with opened(folder) as store:
-        await put(store, typed("keep", 1), typed(SECRET, 1))
-        await put(store, typed(SECRET, 2))
+        await put(store, typed_record("keep", 1), typed_record(SECRET, 1))
+        await put(store, typed_record(SECRET, 2))
         monkeypatch.setattr("dgent.store.jsonl.kernel.JSONLKernel._purge", lambda self, ids: None)
         done = await store.forget([SECRET], "tester", None)
         assert not done.erased
@@ -63,8 +63,8 @@ async def test_what_a_killed_forget_left_is_erased_by_the_next(
 @pytest.mark.parametrize("raw", [b"", b"not a database at all" * 100, None], ids=["empty", "garbage", "gone"])
 async def test_a_broken_cache_is_made_anew(tmp_path: Path, raw: bytes | None) -> None:
     async with opened(tmp_path / "store") as store:
-        await put(store, typed("a", 1))
-        await put(store, typed("a", 2))
+        await put(store, typed_record("a", 1))
+        await put(store, typed_record("a", 2))
     cache = tmp_path / "store" / ".cache" / "cache.db"
     cache.unlink()
     if raw is not None:
@@ -78,16 +78,16 @@ async def test_a_broken_cache_is_made_anew(tmp_path: Path, raw: bytes | None) ->
 async def test_a_cache_of_another_store_is_not_believed(tmp_path: Path) -> None:
     for name in ("one", "two"):
         async with opened(tmp_path / name, cache=str(tmp_path / "cache")) as store:
-            await put(store, typed("a", name))
-            assert len(await found(store, limit=None)) == 1
+            await put(store, typed_record("a", name))
+            assert len(await find_ids(store, limit=None)) == 1
     async with opened(tmp_path / "one", cache=str(tmp_path / "cache")) as store:
         assert await data_of(store, "a") == [{"n": "one"}]
 
 
 async def test_one_commit_over_three_hundred_files(tmp_path: Path) -> None:
     async with opened(tmp_path / "store") as store:
-        await put(store, *(typed(f"r{n}", n, schema=f"s{n}") for n in range(300)))
-        await put(store, *(typed(f"r{n}", n + 1, schema=f"s{n}") for n in range(300)))
+        await put(store, *(typed_record(f"r{n}", n, schema=f"s{n}") for n in range(300)))
+        await put(store, *(typed_record(f"r{n}", n + 1, schema=f"s{n}") for n in range(300)))
     without_cache(tmp_path / "store")
     async with opened(tmp_path / "store") as store:
         page = await store.query(Query(limit=None), STORED)
@@ -104,7 +104,7 @@ async def test_every_strategy_stores(tmp_path: Path, sync: str) -> None:
     await store.close()
     without_cache(tmp_path / "store")
     async with opened(tmp_path / "store") as store:
-        assert len(await found(store, limit=None)) == 10
+        assert len(await find_ids(store, limit=None)) == 10
 
 
 @pytest.mark.parametrize("url", ["jsonl:", "jsonl:///", "jsonl:x?sync=never", "jsonl:x?wat=1",
@@ -125,7 +125,7 @@ async def test_places_that_cannot_be_opened(tmp_path: Path) -> None:
 
 async def test_an_unchanged_store_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path / "store") as store:
-        await put(store, *(typed(f"r{n}", n) for n in range(500)))
+        await put(store, *(typed_record(f"r{n}", n) for n in range(500)))
     monkeypatch.setattr("dgent.store.jsonl.replay.Scan", None)  # what reads a file
     os.chmod(tmp_path / "store" / "note.jsonl", 0o600)
     async with opened(tmp_path / "store") as store:

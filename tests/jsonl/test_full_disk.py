@@ -9,7 +9,7 @@ import pytest
 
 from dgent.errors import StorageFull
 from dgent.model.datum import Datum
-from dgent.testing.contract import found, put, record
+from dgent.testing.contract import find_ids, put, record
 from tests.fault.test_full_disk import Disk, disk  # noqa: F401 - a fixture
 from tests.jsonl.stores import odd, opened, without_cache
 
@@ -28,14 +28,14 @@ async def test_full_and_free_again(disk: Disk, sync: str) -> None:  # noqa: F811
             with pytest.raises(StorageFull) as caught:
                 await put(store, *wanted)
             assert str(folder) in str(caught.value)
-        assert len(await found(store, limit=None)) == 30
+        assert len(await find_ids(store, limit=None)) == 30
         disk.free()
         await put(store, big("new"))
-        assert len(await found(store, limit=None)) == 31
+        assert len(await find_ids(store, limit=None)) == 31
         assert await odd(store) == []
     without_cache(folder)
     async with opened(folder) as store:
-        assert len(await found(store, limit=None)) == 31
+        assert len(await find_ids(store, limit=None)) == 31
 
 
 async def test_groups_that_run_out_of_room(disk: Disk) -> None:  # noqa: F811
@@ -54,11 +54,11 @@ async def test_groups_that_run_out_of_room(disk: Disk) -> None:  # noqa: F811
                     refused += 1
                 else:
                     done.update(datum.id for datum in each)
-            assert set(await found(store, limit=None)) == done
+            assert set(await find_ids(store, limit=None)) == done
             disk.free()
             await put(store, record(f"after {turn}"))
             done.add(f"after {turn}")
     assert refused
     without_cache(folder)
     async with opened(folder) as store:
-        assert set(await found(store, limit=None)) == done
+        assert set(await find_ids(store, limit=None)) == done

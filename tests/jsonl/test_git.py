@@ -14,7 +14,7 @@ from dgent.errors import DgentError
 from dgent.model.query import Query
 from dgent.store.backend import Declaration, Delete, Put
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import STORED, commit, delete, found, put, refused, typed
+from dgent.testing.contract import STORED, commit, delete, expect_error, find_ids, put, typed_record
 from tests.jsonl.repositories import Clone, git, two_clones
 from tests.jsonl.stores import data_of, lines, odd, opened, without_cache
 
@@ -25,8 +25,8 @@ ROUTES = pytest.mark.parametrize("driver", [True, False], ids=["driver", "marker
 async def clones(tmp_path: Path, driver: bool) -> tuple[Clone, Clone]:
     (tmp_path / "one").mkdir()
     async with opened(tmp_path / "one" / "memory") as store:
-        await put(store, typed("a", 0), typed("b", 0))
-        await put(store, typed("a", 1))
+        await put(store, typed_record("a", 0), typed_record("b", 0))
+        await put(store, typed_record("a", 1))
     return two_clones(tmp_path, driver=driver)
 
 
@@ -44,14 +44,14 @@ async def test_both_append(clones: tuple[Clone, Clone]) -> None:
     one, two = clones
     for clone, id in ((one, "from one"), (two, "from two")):
         async with opened(clone.store) as store:
-            await put(store, typed(id, 1))
-            await put(store, typed(id + " too", 1), typed(id + " also", 1, schema="tick"))
+            await put(store, typed_record(id, 1))
+            await put(store, typed_record(id + " too", 1), typed_record(id + " also", 1, schema="tick"))
         clone.save()
     one.pull(two, conflict=not one.driver)
     two.pull(one)
     for clone in clones:
         async with opened(clone.store) as store:
-            assert len(await found(store)) == 8
+            assert len(await find_ids(store)) == 8
             assert (await store.oddities())[1] == []
             if one.driver:
                 assert await odd(store) == []
@@ -64,8 +64,8 @@ async def test_both_append(clones: tuple[Clone, Clone]) -> None:
 async def test_edits_of_different_records(clones: tuple[Clone, Clone]) -> None:
     one, two = clones
     async with opened(one.store) as store:
-        await put(store, typed("a", 10))
-        await put(store, typed("a", 11))
+        await put(store, typed_record("a", 10))
+        await put(store, typed_record("a", 11))
     async with opened(two.store) as store:
         await delete(store, "b")
     one.save()
@@ -84,8 +84,8 @@ async def test_edits_of_one_record_on_both_sides(clones: tuple[Clone, Clone], la
     order = [(two, 200), (one, 100)] if later == "one" else [(one, 100), (two, 200)]
     for clone, n in order:
         async with opened(clone.store) as store:
-            await put(store, typed("a", n))
-            await put(store, typed("a", n + 1))
+            await put(store, typed_record("a", n))
+            await put(store, typed_record("a", n + 1))
         await asyncio.sleep(0.01)
         clone.save()
     one.pull(two, conflict=not one.driver)
@@ -101,14 +101,14 @@ async def test_edits_of_one_record_on_both_sides(clones: tuple[Clone, Clone], la
         assert any(each.subject == "conflict" and "'a'" in each.message for each in findings)
         assert (await store.changes(0, 100))[-1].kind == "merge"
         for rev in (3, 4):
-            await refused("version_conflict", commit(store, Put(typed("a", 5), expect=rev)))
+            await expect_error("version_conflict", commit(store, Put(typed_record("a", 5), expect=rev)))
     assert lines(one.store, "note.jsonl")[-1]["prev"] == sorted(lines(one.store, "note.jsonl")[-1]["prev"])
     one.save()
     two.pull(one)
     async with opened(two.store) as store:
         assert await data_of(store, "a") == [{"n": winner}]
         assert [each[0] for each in (await store.oddities())[1]] == ["a"]
-        await put(store, typed("a", 300))
+        await put(store, typed_record("a", 300))
         assert (await store.oddities())[1] == []
     without_cache(two.store)
     async with opened(two.store) as store:
@@ -124,7 +124,7 @@ async def test_both_settle_a_conflict_alike(clones: tuple[Clone, Clone]) -> None
     one, two = clones
     for clone, n in ((one, 1), (two, 2)):
         async with opened(clone.store) as store:
-            await put(store, typed("a", 100 * n))
+            await put(store, typed_record("a", 100 * n))
         clone.save()
     one_before, two_before = (git(clone.path, "rev-parse", "HEAD").strip() for clone in clones)
     git(one.path, "fetch", "-q", str(two.path), "HEAD")
@@ -153,10 +153,10 @@ async def test_both_settle_a_conflict_alike(clones: tuple[Clone, Clone]) -> None
 async def test_the_feed_misses_nothing_that_a_pull_brings(clones: tuple[Clone, Clone]) -> None:
     one, two = clones
     async with opened(two.store) as store:
-        await put(store, typed("theirs", 1))
+        await put(store, typed_record("theirs", 1))
     two.save()
     async with opened(one.store) as store:
-        await put(store, typed("ours", 1))
+        await put(store, typed_record("ours", 1))
         one.save()
         since = await store.last_seq()
         waiting = asyncio.create_task(store.wait(since, 10))
@@ -174,8 +174,8 @@ async def test_what_one_clone_forgot_the_other_cannot_bring_back(clones: tuple[C
         await store.forget(["a"], "ann", None)
     one.save()
     async with opened(two.store) as store:
-        await put(store, typed("a", 777))
-        await put(store, typed("c", 1))
+        await put(store, typed_record("a", 777))
+        await put(store, typed_record("c", 1))
     two.save()
     one.pull(two)
     two.pull(one)
@@ -192,8 +192,8 @@ async def test_undo_after_a_forget_that_came_by_pull(clones: tuple[Clone, Clone]
     """The key of a forgotten record is given to no other: the log would speak of that one."""
     one, two = clones
     async with opened(one.store) as store:
-        await put(store, typed("secret", 1), typed("kept", 1))
-        await put(store, typed("secret", 2))
+        await put(store, typed_record("secret", 1), typed_record("kept", 1))
+        await put(store, typed_record("secret", 2))
         await store.forget(["secret"], "ann", None)
     one.save()
     async with opened(two.store) as store:
@@ -206,7 +206,7 @@ async def test_undo_after_a_forget_that_came_by_pull(clones: tuple[Clone, Clone]
         if case == "open":
             two.pull(one)
         for n in range(5):
-            await u.put(typed(f"new {n}", n))
+            await u.put(typed_record(f"new {n}", n))
         for change in (await u.changes(before))[:-5]:
             assert not [item.id for item in change.items if str(item.id).startswith("new")]
             with suppress(DgentError):
@@ -216,7 +216,7 @@ async def test_undo_after_a_forget_that_came_by_pull(clones: tuple[Clone, Clone]
 
 async def _put_again(clone: Clone) -> int:
     async with opened(clone.store) as store:
-        return (await put(store, typed("a", 5))).written[0].rev
+        return (await put(store, typed_record("a", 5))).written[0].rev
 
 
 @pytest.mark.parametrize("driver", [True])
@@ -227,10 +227,10 @@ async def test_a_compacted_clone_merges_with_one_that_went_on(
     one, two = clones
     async with opened(one.store) as store:
         await store.rewrite(history=history)
-        await put(store, typed("from one", 1))
+        await put(store, typed_record("from one", 1))
     async with opened(two.store) as store:
-        await put(store, typed("a", 2))
-        await put(store, typed("from two", 1))
+        await put(store, typed_record("a", 2))
+        await put(store, typed_record("from two", 1))
     one.save()
     two.save()
     one.pull(two)
@@ -253,36 +253,38 @@ async def test_a_schema_emptied_on_one_side_and_used_on_the_other(clones: tuple[
         await delete(store, "a", "b")
         await store.rewrite(history=False)
     async with opened(two.store) as store:
-        await put(store, typed("c", 1))
+        await put(store, typed_record("c", 1))
     one.save()
     two.save()
     one.pull(two)
     async with opened(one.store) as store:
         assert await data_of(store, *"abc") == [None, None, {"n": 1}]
         assert (await store.oddities())[1] == []
-        assert (await put(store, typed("a", 5))).written[0].rev == 4
+        assert (await put(store, typed_record("a", 5))).written[0].rev == 4
 
 
 @pytest.mark.parametrize("driver", [True])
 async def test_commits_over_several_files_stay_whole(clones: tuple[Clone, Clone]) -> None:
     one, two = clones
     async with opened(one.store) as store:
-        await put(store, typed("x", 1), typed("y", 1, schema="tick"), note="why", key="k")
+        await put(store, typed_record("x", 1), typed_record("y", 1, schema="tick"), note="why", key="k")
     async with opened(two.store) as store:
         await store.declare(Declaration("note", 2, indexes=("n",)))
-        await put(store, typed("z", 1), typed("w", 1, schema="tock"))
+        await put(store, typed_record("z", 1), typed_record("w", 1, schema="tock"))
     one.save()
     two.save()
     two.pull(one)
     without_cache(two.store)
     async with opened(two.store) as store:
-        assert {"x", "y", "z", "w"} <= set(await found(store))
+        assert {"x", "y", "z", "w"} <= set(await find_ids(store))
         outcome = await store.outcome("k")
         assert outcome is not None
         assert {each.id for each in outcome.written} == {"x", "y"}
         (version,) = await store.history("x", None)
         assert version.note == "why"
-        again = await put(store, typed("x", 1), typed("y", 1, schema="tick"), note="why", key="k")
+        again = await put(
+            store, typed_record("x", 1), typed_record("y", 1, schema="tick"), note="why", key="k"
+        )
         assert again.repeated
 
 
@@ -291,8 +293,8 @@ async def test_going_to_another_branch_and_back(clones: tuple[Clone, Clone]) -> 
     one, _ = clones
     git(one.path, "checkout", "-q", "-b", "side")
     async with opened(one.store) as store:
-        await put(store, typed("a", 50))
-        await put(store, typed("side", 1))
+        await put(store, typed_record("a", 50))
+        await put(store, typed_record("side", 1))
     one.save()
     backend = JSONLBackend(str(one.store))
     await backend.open()
@@ -300,5 +302,5 @@ async def test_going_to_another_branch_and_back(clones: tuple[Clone, Clone]) -> 
     assert await data_of(backend, "a", "side") == [{"n": 1}, None]
     git(one.path, "checkout", "-q", "side")
     assert await data_of(backend, "a", "side") == [{"n": 50}, {"n": 1}]
-    assert (await commit(backend, Put(typed("a", 51), expect=3), Delete("side"))).written[0].rev == 4
+    assert (await commit(backend, Put(typed_record("a", 51), expect=3), Delete("side"))).written[0].rev == 4
     await backend.close()

@@ -20,7 +20,7 @@ from dgent.store.backend import Put
 from dgent.store.jsonl import backend
 from dgent.store.jsonl.backend import QUIET_S, JSONLBackend
 from dgent.store.jsonl.kernel import HELD_COMMITS
-from dgent.testing.contract import STORED, commit, delete, found, put, typed
+from dgent.testing.contract import STORED, commit, delete, find_ids, put, typed_record
 from tests.fault.test_full_disk import Disk, disk  # noqa: F401 - a fixture
 from tests.jsonl.stores import data_of, odd, opened, without_cache
 from tests.jsonl.test_processes import Worker
@@ -47,7 +47,7 @@ def in_cache(folder: Path) -> int:
 async def begun(folder: Path, **options: Any) -> AsyncIterator[JSONLBackend]:
     """A store whose schema has its file and its names: what comes next can be held."""
     async with opened(folder, **options) as store:
-        await put(store, typed("first"))
+        await put(store, typed_record("first"))
         yield store
 
 
@@ -78,9 +78,9 @@ async def test_every_read_sees_what_is_held(tmp_path: Path) -> None:
         await hold(store, "counted")
         assert await store.count(Query(), STORED) == len(reads) + 3
         await hold(store, "found")
-        assert "found" in await found(store, limit=10)
+        assert "found" in await find_ids(store, limit=10)
         await hold(store, "found by a long look")
-        assert "found by a long look" in await found(store, limit=None)
+        assert "found by a long look" in await find_ids(store, limit=None)
         await hold(store, "awaited")
         assert await store.wait(len(reads) + 5, 5) == len(reads) + 6
         await hold(store, "stats")
@@ -91,11 +91,11 @@ async def test_who_reads_after_each_put_finds_the_cache_up_to_date(tmp_path: Pat
     async with begun(tmp_path / "s") as store:
         for n in range(5):
             assert await store.get("first") is not None
-            store._opened().writer.pace_s = 0.0
-            await put(store, typed(f"r{n}"))
+            store._require_open().writer.pace_s = 0.0
+            await put(store, typed_record(f"r{n}"))
             assert not store.kernel.late and in_cache(tmp_path / "s") == n + 2
-        store._opened().writer.pace_s = 0.0
-        await put(store, typed("held"))
+        store._require_open().writer.pace_s = 0.0
+        await put(store, typed_record("held"))
         assert store.kernel.late
 
 
@@ -124,7 +124,7 @@ async def test_not_more_than_some_are_held(tmp_path: Path) -> None:
             await hold(store, f"r{n}")
             assert n + 2 - in_cache(tmp_path / "s") <= HELD_COMMITS
         assert in_cache(tmp_path / "s") > HELD_COMMITS
-        assert len(await found(store, limit=None)) == HELD_COMMITS * 3 + 1
+        assert len(await find_ids(store, limit=None)) == HELD_COMMITS * 3 + 1
         await hold(store, *(f"large{n}" for n in range(3)), text="x" * 30_000)
         assert in_cache(tmp_path / "s") == HELD_COMMITS * 3 + 4, "three of them are too large to wait"
 
@@ -142,7 +142,7 @@ async def test_closing_brings_what_is_held(tmp_path: Path) -> None:
 async def test_what_is_held_is_changed_deleted_forgotten_and_compacted(tmp_path: Path) -> None:
     async with begun(tmp_path / "s") as store:
         await hold(store, "a", "b", "c", "d")
-        assert (await put(store, typed("a", 2))).written[0].rev == 2
+        assert (await put(store, typed_record("a", 2))).written[0].rev == 2
         await hold(store, "e", "f")
         await delete(store, "b")
         await hold(store, "g")
@@ -150,7 +150,7 @@ async def test_what_is_held_is_changed_deleted_forgotten_and_compacted(tmp_path:
         await hold(store, "h")
         await store.rewrite(history=True)
         await hold(store, "i")
-        assert sorted(await found(store, limit=None)) == ["a", "d", "e", "f", "first", "g", "h", "i"]
+        assert sorted(await find_ids(store, limit=None)) == ["a", "d", "e", "f", "first", "g", "h", "i"]
         before = await everything(store)
         assert await odd(store) == []
     async with opened(tmp_path / "s") as store:
@@ -167,17 +167,17 @@ async def test_a_refused_commit_leaves_it_held(tmp_path: Path) -> None:
             await hold(store, id)
             assert store.kernel.late
             with pytest.raises(VersionConflict):
-                await commit(store, Put(typed("a", 5), expect=9), key=key)
+                await commit(store, Put(typed_record("a", 5), expect=9), key=key)
         assert store.kernel.generation == before, "something was undone"
-        assert (await put(store, typed("c"), key="a key")).seq == 4
-        assert (await put(store, typed("c"), key="a key")).repeated
+        assert (await put(store, typed_record("c"), key="a key")).seq == 4
+        assert (await put(store, typed_record("c"), key="a key")).repeated
         assert await data_of(store, "a", "b", "c") == [{"n": 0}] * 3
 
 
 async def test_a_cancelled_commit_leaves_it_held(tmp_path: Path) -> None:
     async with begun(tmp_path / "s") as store:
         await hold(store, "a")
-        task = asyncio.create_task(put(store, typed("never")))
+        task = asyncio.create_task(put(store, typed_record("never")))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -194,9 +194,9 @@ async def test_a_failed_append_loses_nothing_that_is_held(tmp_path: Path) -> Non
         whole = files[name]
         files[name] = os.open(tmp_path / "s" / name, os.O_RDONLY), whole[1]
         try:
-            store._opened().writer.pace_s = 0.0
+            store._require_open().writer.pace_s = 0.0
             with pytest.raises(StorageError):
-                await put(store, typed("never"))
+                await put(store, typed_record("never"))
             assert await data_of(store, "a", "b", "never") == [{"n": 0}, {"n": 0}, None]
         finally:
             os.close(files[name][0])
@@ -219,11 +219,11 @@ async def test_two_writers_of_one_cache_in_turns(tmp_path: Path) -> None:
             n += many
             what = turn % 4
             if what == 0:
-                assert len(await found(there, limit=None)) == n
+                assert len(await find_ids(there, limit=None)) == n
             elif what == 1:
                 assert await there.get(f"r{turn}.0") is not None
             elif what == 2:
-                assert (await put(there, typed("first", turn))).seq > n
+                assert (await put(there, typed_record("first", turn))).seq > n
             if what == 3:
                 await hold(there, f"t{turn}")
                 n += 1
@@ -241,8 +241,8 @@ async def test_who_closes_after_another_read_it_brings_nothing_twice(tmp_path: P
     async with opened(folder, sync="batch") as two:
         async with begun(folder) as one:
             await hold(one, "a", "b")
-            assert len(await found(two, limit=None)) == 3
-        assert len(await found(two, limit=None)) == 3
+            assert len(await find_ids(two, limit=None)) == 3
+        assert len(await find_ids(two, limit=None)) == 3
         await hold(two, "c")
         assert [change.seq for change in await two.changes(0, 10)] == [1, 2, 3, 4]
 
@@ -269,7 +269,7 @@ async def test_forked_while_it_holds(tmp_path: Path) -> None:
         pass
     assert Worker("hold_and_fork", folder, "w").finish()[-1] == ["both", 6]
     async with opened(folder) as store:
-        assert sorted(await found(store, limit=None)) == ["a", "b", "c", "child", "first", "parent"]
+        assert sorted(await find_ids(store, limit=None)) == ["a", "b", "c", "child", "first", "parent"]
 
 
 async def test_a_disk_that_is_nearly_full_holds_nothing(disk: Disk) -> None:  # noqa: F811
@@ -281,7 +281,7 @@ async def test_a_disk_that_is_nearly_full_holds_nothing(disk: Disk) -> None:  # 
                 await hold(store, f"r{n}", text="x" * 3000)
                 assert not store.kernel.late
                 n += 1
-        assert n and len(await found(store, limit=None)) == n + 1, "reads go on"
+        assert n and len(await find_ids(store, limit=None)) == n + 1, "reads go on"
         disk.free()
-        await put(store, typed("last"))
-        assert len(await found(store, limit=None)) == n + 2
+        await put(store, typed_record("last"))
+        assert len(await find_ids(store, limit=None)) == n + 2

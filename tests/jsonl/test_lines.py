@@ -12,7 +12,7 @@ import pytest
 from dgent.errors import Corrupt, FormatTooNew
 from dgent.model.datum import Datum
 from dgent.store.backend import Declaration, Delete, Put
-from dgent.testing.contract import commit, delete, found, put, record, typed
+from dgent.testing.contract import commit, delete, find_ids, put, record, typed_record
 from tests.jsonl.stores import data_of, lines, odd, opened, without_cache
 from tests.soak import some
 
@@ -20,7 +20,7 @@ from tests.soak import some
 async def _three(folder: Path) -> None:
     async with opened(folder) as store:
         for n, id in enumerate("abc"):
-            await put(store, typed(id, n))
+            await put(store, typed_record(id, n))
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def folder(tmp_path: Path) -> Path:
 
 async def test_a_folder_has_one_file_for_each_schema(folder: Path) -> None:
     async with opened(folder) as store:
-        await put(store, typed("a", 1, schema="witness.mark"))
+        await put(store, typed_record("a", 1, schema="witness.mark"))
         await put(store, record("b"))
         await store.declare(Declaration("witness.mark", 1, indexes=("n",)))
-        await put(store, typed("a", 2, schema="witness.mark"), record("c"))
+        await put(store, typed_record("a", 2, schema="witness.mark"), record("c"))
         await delete(store, "b")
     names = sorted(path.name for path in folder.iterdir())
     assert names == [
@@ -57,7 +57,7 @@ async def test_a_write_only_appends(folder: Path) -> None:
     await _three(folder)
     before, inode = (folder / "note.jsonl").read_bytes(), os.stat(folder / "note.jsonl").st_ino
     async with opened(folder) as store:
-        await put(store, typed("a", 9))
+        await put(store, typed_record("a", 9))
         await delete(store, "b")
     assert (folder / "note.jsonl").read_bytes().startswith(before)
     assert os.stat(folder / "note.jsonl").st_ino == inode
@@ -68,14 +68,14 @@ async def test_names_of_schemas_that_no_file_could_have(folder: Path) -> None:
              "_none", "note.jsonl", "a.", "-", "\n"]  # fmt: skip
     async with opened(folder) as store:
         for name in names:
-            await put(store, typed(f"of {name[:20]}", 1, schema=name))
+            await put(store, typed_record(f"of {name[:20]}", 1, schema=name))
     without_cache(folder)
     files = [path.name for path in folder.glob("*.jsonl")]
     assert len({name.lower() for name in files}) == len(names)
     assert sorted(path.name for path in folder.parent.iterdir()) == ["store"]
     async with opened(folder) as store:
         for name in names:
-            assert await found(store, schema=name) == [f"of {name[:20]}"]
+            assert await find_ids(store, schema=name) == [f"of {name[:20]}"]
 
 
 # -- cut off ------------------------------------------------------------------------------
@@ -98,8 +98,8 @@ async def test_a_last_line_cut_at_every_byte(tmp_path: Path, cached: bool) -> No
             assert await data_of(store, *"abc") == [{"n": 0}, {"n": 1}, {"n": 2} if whole else None]
             torn = [] if whole or cut == start else [("note.jsonl", 3, "cut off")]
             assert await odd(store) == torn
-            await put(store, typed("d", 3))
-            await put(store, typed("e", 4))
+            await put(store, typed_record("d", 3))
+            await put(store, typed_record("e", 4))
         assert (folder / "note.jsonl").read_bytes().startswith(raw[:cut])
         without_cache(folder)
         async with opened(folder) as store:
@@ -127,12 +127,12 @@ async def test_a_commit_of_several_records_cut_anywhere_is_whole_or_absent(
 ) -> None:
     origin = tmp_path / "origin"
     async with opened(origin) as store:
-        await put(store, typed("first"))
+        await put(store, typed_record("first"))
         await commit(
             store,
-            Put(typed("a", 1)),
-            Put(typed("b", 1, schema="note" if files == 1 else "tick")),
-            Put(typed("c", 1)),
+            Put(typed_record("a", 1)),
+            Put(typed_record("b", 1, schema="note" if files == 1 else "tick")),
+            Put(typed_record("c", 1)),
             Delete("first"),
             author="ann",
         )
@@ -149,12 +149,12 @@ async def test_a_commit_of_several_records_cut_anywhere_is_whole_or_absent(
             left -= 0 if name == "dgent.json" else keep
             (folder / name).write_bytes(contents[name][:keep])
         async with opened(folder) as store:
-            there = await found(store)
+            there = await find_ids(store)
             assert there in (["first"], []) or set(there) == {"a", "b", "c"}, cut
             assert there == ["first"] or cut >= total - 1
             assert await odd(store) or cut == 0 or there != ["first"]
-            await put(store, typed("next"))
-            assert "next" in await found(store)
+            await put(store, typed_record("next"))
+            assert "next" in await find_ids(store)
 
 
 # -- odd files ----------------------------------------------------------------------------
@@ -186,7 +186,7 @@ async def test_bad_lines_are_named_and_kept(folder: Path) -> None:
         named = [each.message for each in findings if each.subject == "lines"]
         assert named[0].startswith("note.jsonl:2: bad line: ")
         assert (await store.stats()).details["odd_lines"] == 7
-        await put(store, typed("a", 7))
+        await put(store, typed_record("a", 7))
         assert (folder / "note.jsonl").read_bytes().startswith(mixed)
         for history in (True, False):
             await store.rewrite(history=history)
@@ -210,12 +210,12 @@ async def test_an_edit_by_hand_is_a_version_by_hand(folder: Path) -> None:
             newest = (await store.history("b", 1))[0]
             assert newest.author == "hand"
             assert await odd(store) == [("note.jsonl", 2, "edited by hand")]
-            assert await found(store, where={"n": 100}) == ["b"]
+            assert await find_ids(store, where={"n": 100}) == ["b"]
             assert (await store.changes(0, 10))[-1].items[0].id == "b"
     async with opened(folder) as store:
         await store.rewrite(history=True)
         assert await odd(store) == []
-        again = await put(store, typed("b", 101))
+        again = await put(store, typed_record("b", 101))
         assert again.written[0].rev == 3
     without_cache(folder)
     async with opened(folder) as store:
@@ -241,8 +241,8 @@ async def test_a_line_written_by_hand(folder: Path) -> None:
 
 async def test_an_edit_of_an_old_version_changes_nothing_that_counts(folder: Path) -> None:
     async with opened(folder) as store:
-        await put(store, typed("a", 1))
-        await put(store, typed("a", 2))
+        await put(store, typed_record("a", 1))
+        await put(store, typed_record("a", 2))
         path = folder / "note.jsonl"
         path.write_text(path.read_text().replace('{"n":1}', '{"n":100}'))
         assert await data_of(store, "a") == [{"n": 2}]
@@ -294,9 +294,9 @@ async def test_a_line_of_ten_megabytes(folder: Path) -> None:
 async def test_lines_that_are_gone_are_gone(folder: Path) -> None:
     """The files are the truth, also when someone goes back to an older state of them."""
     async with opened(folder) as store:
-        await put(store, typed("a", 1))
+        await put(store, typed_record("a", 1))
         older = (folder / "note.jsonl").read_bytes()
-        await put(store, typed("a", 2), typed("b", 1))
+        await put(store, typed_record("a", 2), typed_record("b", 1))
         epoch = store.epoch
         (folder / "note.jsonl").write_bytes(older)
         assert await data_of(store, "a", "b") == [{"n": 1}, None]
@@ -307,8 +307,8 @@ async def test_lines_that_are_gone_are_gone(folder: Path) -> None:
 
 async def test_a_file_that_is_removed_takes_its_records(folder: Path) -> None:
     async with opened(folder) as store:
-        await put(store, typed("a", 1), typed("b", 1, schema="tick"))
-        await put(store, typed("c", 1))
+        await put(store, typed_record("a", 1), typed_record("b", 1, schema="tick"))
+        await put(store, typed_record("c", 1))
         (folder / "note.jsonl").unlink()
         assert await data_of(store, *"abc") == [None, {"n": 1}, None]
         assert await odd(store) == [("tick.jsonl", 1, "damaged commit")]

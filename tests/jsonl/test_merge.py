@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from dgent.model.query import Query
 from dgent.store.backend import Delete, Keep, Put
 from dgent.store.jsonl.merge import merge_files
-from dgent.testing.contract import STORED, commit, typed
+from dgent.testing.contract import STORED, commit, typed_record
 from tests.contract import program
 from tests.jsonl.stores import opened
 from tests.soak import times
 
 _IDS = st.sampled_from(["a", "b", "c", "d"])
 _puts = st.builds(
-    lambda id, n, schema: Put(typed(id, n, schema=schema)),
+    lambda id, n, schema: Put(typed_record(id, n, schema=schema)),
     _IDS,
     st.integers(0, 9),
     st.sampled_from(["note", "tick"]),
@@ -82,7 +82,7 @@ async def _contents(folder: Path) -> Any:
 async def _check_keys(folder: Path) -> None:
     """A new record is in the log once: no earlier commit speaks of it."""
     async with opened(folder) as store:
-        await commit(store, *(Put(typed(f"later {n}", n)) for n in range(3)))
+        await commit(store, *(Put(typed_record(f"later {n}", n)) for n in range(3)))
         log = await store.changes((await store.stats()).first_seq - 1, 1000)
         named = [change.seq for change in log for item in change.items if str(item.id).startswith("later")]
         assert named == [log[-1].seq] * 3
@@ -113,7 +113,7 @@ async def _run(first: Any, left: Any, right: Any) -> None:
 
 
 def test_a_commit_stays_whole_that_one_side_moved_and_the_other_removed() -> None:
-    a, c = Put(typed("a", 0, schema="note")), Put(typed("c", 0, schema="note"))
+    a, c = Put(typed_record("a", 0, schema="note")), Put(typed_record("c", 0, schema="note"))
     first = [("commit", [a, c]), ("commit", [Delete("a"), Delete("c")]), ("forget", "a")]
     asyncio.run(_run(first, [("rewrite", False)], [("commit", [c]), ("rewrite", False)]))
 

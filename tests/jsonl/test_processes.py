@@ -12,7 +12,7 @@ from typing import Any
 
 from dgent.model.query import Query
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import STORED, found, put, typed
+from dgent.testing.contract import STORED, find_ids, put, typed_record
 from tests.jsonl.stores import data_of, odd, opened, without_cache
 from tests.jsonl.worker import ACCOUNTS
 from tests.soak import times
@@ -70,7 +70,7 @@ async def test_killed_writers_lose_nothing_and_leave_nothing_half_done(tmp_path:
     folder = tmp_path / "store"
     async with opened(folder) as store:
         for n, account in enumerate(ACCOUNTS):
-            await put(store, typed(account, 100, schema=f"money{n % 2}"))
+            await put(store, typed_record(account, 100, schema=f"money{n % 2}"))
     said: list[Any] = []
     kills = started = 0
     while kills < KILLS:
@@ -97,7 +97,7 @@ async def test_killed_writers_lose_nothing_and_leave_nothing_half_done(tmp_path:
 async def test_eight_processes_count_exactly(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     async with opened(folder) as store:
-        await put(store, typed("counter", 0))
+        await put(store, typed_record("counter", 0))
     began = time.monotonic()
     workers = [Worker("count_up", folder, f"p{n}") for n in range(8)]
     assert [worker.finish() for worker in workers] == [[["ready"], ["counted", 30]]] * 8
@@ -117,8 +117,8 @@ async def test_two_processes_with_caches_of_their_own_see_each_other_at_once(tmp
     async with opened(folder) as one, opened(folder, cache=str(tmp_path / "cache")) as two:
         for n in range(30):
             here, there = (one, two) if n % 2 else (two, one)
-            answer = await put(here, typed("a", n), typed(f"r{n}", n, schema=f"s{n % 3}"))
+            answer = await put(here, typed_record("a", n), typed_record(f"r{n}", n, schema=f"s{n % 3}"))
             assert (answer.seq, answer.written[0].rev) == (n + 1, n + 1)
             assert await data_of(there, "a", f"r{n}") == [{"n": n}, {"n": n}]
-            assert len(await found(there, limit=None)) == n + 2
+            assert len(await find_ids(there, limit=None)) == n + 2
         assert await two.changes(0, 100) == await one.changes(0, 100)

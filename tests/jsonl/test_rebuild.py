@@ -27,7 +27,7 @@ async def _holdings(backend: Backend) -> Any:
     records = await program.answer(backend, "query", (Query(limit=None), STORED, None))
     feed = await program.answer(backend, "changes", (stats.first_seq - 1, 1000))
     keys = [await program.answer(backend, "outcome", (key,)) for key in ("k1", "k2")]
-    undos = [await program.answer(backend, "reverted", (seq,)) for seq in range(1, stats.seq + 1)]
+    undos = [await program.answer(backend, "states_before", (seq,)) for seq in range(1, stats.seq + 1)]
     declared = [
         (each.name, each.records, each.index_version, each.indexes, each.owner)
         for each in stats.schemas
@@ -46,7 +46,7 @@ async def _run(steps: list[Step]) -> None:
         for name, args in steps:
             slow.tick += 1
             answer = await program.answer(backend, name, args)
-            if name in ("get", "history", "changes", "outcome", "reverted", "versions", "count"):
+            if name in ("get", "history", "changes", "outcome", "states_before", "versions", "count"):
                 assert await program.answer(follower, name, args) == answer, (name, args)
         before = await _holdings(backend)
         assert await _holdings(follower) == before

@@ -16,7 +16,7 @@ import pytest
 
 from dgent.model.query import Query
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import STORED, delete, put, typed
+from dgent.testing.contract import STORED, delete, put, typed_record
 from tests.jsonl.stores import odd, opened, without_cache
 
 ROOT = Path(__file__).parents[2]
@@ -29,14 +29,19 @@ async def _fill(folder: Path) -> None:
     async with opened(folder, sync="on_close") as store:
         for schema in ("1note", "note", "zebra"):
             for n in range(3):
-                await put(store, typed(f"{schema}.{n}", n, schema=schema))
-                await put(store, typed(f"{schema}.{n}", n + 10, schema=schema))
+                await put(store, typed_record(f"{schema}.{n}", n, schema=schema))
+                await put(store, typed_record(f"{schema}.{n}", n + 10, schema=schema))
             await delete(store, f"{schema}.1")
             await delete(store, f"{schema}.2")
-            await put(store, typed(f"{schema}.2", 99, schema=schema))
+            await put(store, typed_record(f"{schema}.2", 99, schema=schema))
         told = {"text": SECRET.decode()}
-        await put(store, typed("secret", data=told), typed("1.secret", data=told, schema="1note"), key="k")
-        await put(store, typed("secret", data={"text": "more", **told}))
+        await put(
+            store,
+            typed_record("secret", data=told),
+            typed_record("1.secret", data=told, schema="1note"),
+            key="k",
+        )
+        await put(store, typed_record("secret", data={"text": "more", **told}))
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +120,6 @@ async def test_whoever_waits_hears_of_an_error(origin: Path, tmp_path: Path, job
         async with opened(folder) as store:
             if job == "timer" and told["job"] is None:
                 assert await store.get("new1") is not None
-            await put(store, typed("after", 1))
+            await put(store, typed_record("after", 1))
             assert {kind for _, _, kind in await odd(store)} <= {"cut off", "bad line", "incomplete commit"}
         shutil.rmtree(folder)

@@ -14,7 +14,7 @@ from dgent.errors import Closed, Conflict
 from dgent.store.backend import Keep, Put
 from dgent.store.jsonl import backend
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.testing.contract import commit, found, put, typed
+from dgent.testing.contract import commit, find_ids, put, typed_record
 from tests.fault.forking import forked
 
 ACCOUNTS = [f"account.{n}" for n in range(4)]
@@ -48,21 +48,21 @@ async def scribble(store: JSONLBackend, name: str) -> None:
         n += 1
         what = random.random()
         if what < 0.4:
-            answer = await put(store, typed(f"{name}.{n}", n))
+            answer = await put(store, typed_record(f"{name}.{n}", n))
             say("one", f"{name}.{n}", answer.written[0].rev, n)
         elif what < 0.6:
             pair = [f"{name}.{n}.{part}" for part in "ab"]
-            await put(store, typed(pair[0], n), typed(pair[1], n, schema="tick"), key=pair[0])
+            await put(store, typed_record(pair[0], n), typed_record(pair[1], n, schema="tick"), key=pair[0])
             say("pair", *pair)
         elif what < 0.75:
             await transfer(store)
         elif what < 0.9:
             ids = [f"{name}.{n}.{part}" for part in range(5)]
-            await asyncio.gather(*(put(store, typed(id, n)) for id in ids))
+            await asyncio.gather(*(put(store, typed_record(id, n)) for id in ids))
             for id in ids:
                 say("one", id, 1, n)
         elif what < 0.96:
-            await put(store, typed(f"{name}.gone", n))
+            await put(store, typed_record(f"{name}.gone", n))
             await store.forget([f"{name}.gone"], "tester", None)
             say("gone", f"{name}.gone")
         elif what < 0.98:
@@ -78,7 +78,7 @@ async def count_up(store: JSONLBackend, name: str) -> None:
         now = await store.get("counter")
         assert now is not None
         try:
-            await commit(store, Put(typed("counter", now.data["n"] + 1), expect=now.rev))
+            await commit(store, Put(typed_record("counter", now.data["n"] + 1), expect=now.rev))
             done += 1
         except Conflict:
             continue
@@ -89,8 +89,8 @@ async def hold(store: JSONLBackend, *ids: str, **data: Any) -> list[tuple[str, i
     """Put new records one after another, however slow the disk is and whoever reads: so they are held."""
     told = []
     for id in ids:
-        store._opened().writer.pace_s, store.kernel.was_read = 0.0, False
-        answer = await put(store, typed(id, data={"n": 0, **data}))
+        store._require_open().writer.pace_s, store.kernel.was_read = 0.0, False
+        answer = await put(store, typed_record(id, data={"n": 0, **data}))
         told.append((id, answer.written[0].rev, answer.seq))
     return told
 
@@ -125,7 +125,7 @@ async def hold_and_fork(store: JSONLBackend, _: str) -> None:
     wait = forked(child)
     await hold(store, "parent")
     await asyncio.to_thread(wait)
-    say("both", len(await found(store, limit=None)))
+    say("both", len(await find_ids(store, limit=None)))
 
 
 async def main(job: str, folder: str, name: str) -> None:

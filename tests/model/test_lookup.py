@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dgent.errors import QueryError
-from dgent.model.contract.shape import Shape
+from dgent.model.contract.shape import CompiledContract
 from dgent.model.path import parse
 from dgent.model.query import Query
 
@@ -45,7 +45,7 @@ class Tree:
     odd: int = field(default_factory=lambda: 1 // 0)
 
 
-LOOKUP = Shape(Tree).lookup
+LOOKUP = CompiledContract(Tree).lookup
 
 
 def check(**asked: Any) -> None:

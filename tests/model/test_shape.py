@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from dgent import codec
 from dgent.errors import DecodeFailed, InputError, SchemaError
-from dgent.model.contract.node import Record, reach
-from dgent.model.contract.shape import Shape, describe
+from dgent.model.contract.node import RecordNode, reach
+from dgent.model.contract.shape import CompiledContract, describe
 from dgent.model.ref import Ref
 from tests.soak import times
 
@@ -171,7 +171,7 @@ class Even:
 
 
 def test_every_supported_type_comes_back_as_it_went_in() -> None:
-    shape, value = Shape(Everything), everything()
+    shape, value = CompiledContract(Everything), everything()
     data = shape.encode(value)
     assert shape.decode(data) == value
     assert codec.decode(codec.encode(data)) == data
@@ -182,29 +182,29 @@ def test_every_supported_type_comes_back_as_it_went_in() -> None:
 
 @pytest.mark.parametrize("either", [None, 3, (1, 2), Point(1)])
 def test_a_union_of_what_json_tells_apart(either: Any) -> None:
-    shape = Shape(Everything)
+    shape = CompiledContract(Everything)
     assert shape.decode(shape.encode(everything(either=either))).either == either
 
 
 def test_a_time_in_another_zone_is_stored_in_utc() -> None:
-    data = Shape(Everything).encode(everything(at=NOON.astimezone(timezone(timedelta(hours=5)))))
+    data = CompiledContract(Everything).encode(everything(at=NOON.astimezone(timezone(timedelta(hours=5)))))
     assert data["at"] == "2025-01-02T12:00:00.000005Z"
 
 
 def test_a_text_in_the_place_of_a_time_is_stored_in_the_one_form() -> None:
-    data = Shape(Everything).encode(everything(at="2025-01-02T14:00:00+02:00"))
+    data = CompiledContract(Everything).encode(everything(at="2025-01-02T14:00:00+02:00"))
     assert data["at"] == "2025-01-02T12:00:00.000000Z"
 
 
 def test_defaults_fill_in_for_missing_fields() -> None:
-    shape = Shape(Everything)
+    shape = CompiledContract(Everything)
     data = shape.encode(everything(answer=1, tags=("t",)))
     del data["answer"], data["tags"]
     assert (shape.decode(data).answer, shape.decode(data).tags) == (42, ())
 
 
 def test_unions_of_dataclasses_are_told_apart_by_their_tag() -> None:
-    shape = Shape(Drawing)
+    shape = CompiledContract(Drawing)
     nested = Group((Circle(1.0), Group((), Ref("x"), kind="band")))
     value = Drawing(nested, (Circle(2.0), nested), {"a": nested}, (Point(1), Point(2)))
     assert shape.decode(shape.encode(value)) == value
@@ -212,18 +212,21 @@ def test_unions_of_dataclasses_are_told_apart_by_their_tag() -> None:
 
 
 def test_generics_know_their_parameters() -> None:
-    assert Shape(Box[int]).decode({"item": 1, "more": [2]}) == Box(1, (2,))
+    assert CompiledContract(Box[int]).decode({"item": 1, "more": [2]}) == Box(1, (2,))
     boxes = Boxes(Box(1), Box(Ref("a"), (Ref("b"),)))
-    assert Shape(Boxes).decode(Shape(Boxes).encode(boxes)) == boxes
+    assert CompiledContract(Boxes).decode(CompiledContract(Boxes).encode(boxes)) == boxes
     with pytest.raises(DecodeFailed, match=r"one\.item"):
-        Shape(Boxes).decode({"one": {"item": "1"}, "two": {"item": "a"}})
+        CompiledContract(Boxes).decode({"one": {"item": "1"}, "two": {"item": "a"}})
     box = PointBox(Point(1), (Point(2),), "l")
-    assert Shape(PointBox).decode(Shape(PointBox).encode(box)) == box
-    assert Shape(Boxes).refs(Shape(Boxes).encode(boxes)) == [("two.item", "a"), ("two.more.0", "b")]
+    assert CompiledContract(PointBox).decode(CompiledContract(PointBox).encode(box)) == box
+    assert CompiledContract(Boxes).refs(CompiledContract(Boxes).encode(boxes)) == [
+        ("two.item", "a"),
+        ("two.more.0", "b"),
+    ]
 
 
 def test_a_contract_may_contain_itself() -> None:
-    shape = Shape(Tree)
+    shape = CompiledContract(Tree)
     value = Tree("a", NOON, Ref("r"), Tree("b", left=Tree("c", NOON)), (Tree("d", up=Ref("s")),))
     data = shape.encode(value)
     assert shape.decode(data) == value
@@ -239,11 +242,11 @@ def test_a_contract_made_in_a_function_may_contain_itself() -> None:
     class Local:
         inner: Local | None = None
 
-    assert Shape(Local).decode({"inner": {}}) == Local(Local())
+    assert CompiledContract(Local).decode({"inner": {}}) == Local(Local())
 
 
 def test_what_a_value_holds_is_not_the_data_itself() -> None:
-    shape = Shape(Everything)
+    shape = CompiledContract(Everything)
     data = shape.encode(everything())
     shape.decode(data).anything["deep"].append("more")
     assert data["anything"] == {"deep": [1, None]}
@@ -259,13 +262,13 @@ json_like = st.recursive(
 @settings(max_examples=times(300), deadline=None)
 @given(st.data())
 def test_the_quick_and_the_careful_reader_agree(draw: st.DataObject) -> None:
-    shape = Shape(Everything)
+    shape = CompiledContract(Everything)
     data = shape.encode(everything())
     for name in draw.draw(st.lists(st.sampled_from(sorted(data)), max_size=2)):
         data[name] = draw.draw(json_like)
     errors: dict[str, str] = {}
     for node in reach(shape._root):
-        if isinstance(node, Record):
+        if isinstance(node, RecordNode):
             node.native = False
     careful = shape._root.read(data, (), errors)
     try:
@@ -280,7 +283,7 @@ def test_the_quick_and_the_careful_reader_agree(draw: st.DataObject) -> None:
 @given(st.builds(Tree, st.text(), st.none() | st.datetimes(timezones=st.just(UTC))), st.text(max_size=3))
 def test_any_text_and_time_comes_back(tree: Tree, name: str) -> None:
     value = Tree(name, left=tree, rest=(tree, tree))
-    assert Shape(Tree).decode(Shape(Tree).encode(value)) == value
+    assert CompiledContract(Tree).decode(CompiledContract(Tree).encode(value)) == value
 
 
 # Wrong data
@@ -288,14 +291,14 @@ def test_any_text_and_time_comes_back(tree: Tree, name: str) -> None:
 
 def wrong(contract: type[Any], data: Any) -> dict[str, str]:
     with pytest.raises(DecodeFailed) as caught:
-        Shape(contract).decode(data)
+        CompiledContract(contract).decode(data)
     assert all(reason in str(caught.value) for reason in caught.value.details["fields"].values())
     fields: dict[str, str] = caught.value.details["fields"]
     return fields
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
-    data = Shape(Everything).encode(everything())
+    data = CompiledContract(Everything).encode(everything())
     data |= {
         "text": 1, "whole": "1", "yes": 1, "at": "2025-01-02T12:00:00", "uuid": "no", "raw": "?",
         "mood": "meh", "kind": "c", "point": {"y": "2"}, "maybe_point": 7, "numbers": [1, "2", True],
@@ -353,7 +356,7 @@ def test_data_that_is_no_object_and_keys_that_are_no_text() -> None:
 
 
 def test_what_post_init_refuses_is_wrong_too() -> None:
-    assert Shape(Even).decode({"number": 2, "half": 1}).half == 1
+    assert CompiledContract(Even).decode({"number": 2, "half": 1}).half == 1
     assert wrong(Even, {"number": 3}) == {"": "number must be even"}
     assert wrong(Even, {"number": 666}) == {"": "RuntimeError"}
 
@@ -380,7 +383,7 @@ def test_a_wrongly_typed_value_is_refused_before_it_is_stored(
     changes: dict[str, Any], fields: set[str]
 ) -> None:
     with pytest.raises(InputError) as caught:
-        Shape(Everything).encode(everything(**changes))
+        CompiledContract(Everything).encode(everything(**changes))
     assert caught.value.details["fields"].keys() == fields
 
 
@@ -397,19 +400,19 @@ def test_a_wrongly_typed_value_is_refused_before_it_is_stored(
 )
 def test_what_cannot_be_stored_is_refused(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        Shape(Everything).encode(everything(**changes))
+        CompiledContract(Everything).encode(everything(**changes))
 
 
 def test_a_value_of_another_contract_is_refused() -> None:
-    with pytest.raises(InputError, match="a Circle is no Point"):
-        Shape(Point).encode(Circle(1.0))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected a Point, got a Circle"):
+        CompiledContract(Point).encode(Circle(1.0))  # type: ignore[arg-type]
 
 
 # Unknown fields
 
 
 def test_unknown_fields_survive_at_every_level() -> None:
-    shape = Shape(Everything)
+    shape = CompiledContract(Everything)
     new = shape.encode(everything(text="changed", points=[Point(9), Point(4)]))
     old = shape.encode(everything())
     old |= {"future": [1]}
@@ -427,12 +430,12 @@ def test_unknown_fields_survive_at_every_level() -> None:
 
 
 def test_known_fields_never_come_from_the_old_data() -> None:
-    assert Shape(Point).carry({"x": 1, "y": 2, "z": 3}, {"x": 5}) == {"x": 5, "z": 3}
+    assert CompiledContract(Point).carry({"x": 1, "y": 2, "z": 3}, {"x": 5}) == {"x": 5, "z": 3}
 
 
 def points_carried(old: list[dict[str, int]], new: list[Point]) -> list[dict[str, int]]:
     """The list of points after `new` replaced `old`, without the defaults."""
-    shape = Shape(Everything)
+    shape = CompiledContract(Everything)
     data = shape.encode(everything(points=new))
     carried = shape.carry(data | {"points": old}, data)["points"]
     return [{key: item for key, item in point.items() if key != "y" or item} for point in carried]
@@ -467,7 +470,7 @@ def test_equal_items_pair_up_in_order() -> None:
 
 
 def test_a_changed_member_of_a_set_has_no_place_to_keep() -> None:
-    shape = Shape(Everything)
+    shape = CompiledContract(Everything)
     data = shape.encode(everything(spots=frozenset({Point(9)})))
     assert shape.carry(data | {"spots": [{"x": 5, "z": 1}]}, data)["spots"] == [{"x": 9, "y": 0}]
 
@@ -493,7 +496,7 @@ def test_no_unknown_field_is_lost_while_an_equal_item_is_left(before: list[int],
 
 
 def test_a_union_keeps_unknown_fields_only_for_the_same_member() -> None:
-    shape = Shape(Drawing)
+    shape = CompiledContract(Drawing)
     old = {"main": {"kind": "circle", "radius": 1.0, "a": 1}}
     assert shape.carry(old, {"main": {"kind": "circle", "radius": 2.0}})["main"]["a"] == 1
     assert "a" not in shape.carry(old, {"main": {"kind": "group", "members": []}})["main"]
@@ -503,14 +506,14 @@ def test_a_union_keeps_unknown_fields_only_for_the_same_member() -> None:
 
 def test_a_union_keeps_unknown_fields_only_under_the_same_tag() -> None:
     old = {"main": {"kind": "band", "members": [], "a": 1}}
-    assert "a" not in Shape(Drawing).carry(old, {"main": {"kind": "group", "members": []}})["main"]
+    assert "a" not in CompiledContract(Drawing).carry(old, {"main": {"kind": "group", "members": []}})["main"]
 
 
 def test_pairs_and_sets_keep_unknown_fields() -> None:
     old = {"main": None, "pair": [{"x": 1, "z": 1}, {"x": 2}]}
-    new = Shape(Drawing).encode(Drawing(None, pair=(Point(5), Point(2))))
-    assert Shape(Drawing).carry(old, new)["pair"] == [{"x": 5, "y": 0, "z": 1}, {"x": 2, "y": 0}]
-    shape = Shape(Everything)
+    new = CompiledContract(Drawing).encode(Drawing(None, pair=(Point(5), Point(2))))
+    assert CompiledContract(Drawing).carry(old, new)["pair"] == [{"x": 5, "y": 0, "z": 1}, {"x": 2, "y": 0}]
+    shape = CompiledContract(Everything)
     data = shape.encode(everything())
     spots = [{"x": 5, "y": 0, "a": 2}, {"x": 6, "y": 0, "a": 1}]
     carried = shape.carry(data | {"spots": spots}, data)["spots"]
@@ -521,7 +524,7 @@ def test_carrying_changes_neither_side() -> None:
     old = {"main": {"kind": "circle", "radius": 1.0, "a": 1}, "b": 2}
     new = {"main": {"kind": "circle", "radius": 2.0}}
     before = copy.deepcopy((old, new))
-    Shape(Drawing).carry(old, new)
+    CompiledContract(Drawing).carry(old, new)
     assert (old, new) == before
 
 
@@ -529,16 +532,16 @@ def test_carrying_changes_neither_side() -> None:
 
 
 def test_links_are_found_wherever_they_are() -> None:
-    shape = Shape(Everything)
+    shape = CompiledContract(Everything)
     found = shape.refs(shape.encode(everything(maybe_link=Ref("m"))))
     assert found == [("link", "one"), ("maybe_link", "m"), ("links.0", "two"), ("links.1", "three")]
     assert shape.ref_paths == ("link", "maybe_link", "links")
-    drawing = Shape(Drawing)
+    drawing = CompiledContract(Drawing)
     data = drawing.encode(Drawing(None, (Group((), Ref("x")),), {"a.b": Group((), Ref("y"))}))
     assert drawing.refs(data) == [("all.0.leader", "x"), ("named.a\\.b.leader", "y")]
     assert drawing.ref_paths == ("main.leader", "all.*.leader", "named.*.leader")
-    assert Shape(Tree).ref_paths == ("up",)
-    assert Shape(Point).refs({"x": 1}) == []
+    assert CompiledContract(Tree).ref_paths == ("up",)
+    assert CompiledContract(Point).refs({"x": 1}) == []
 
 
 def test_a_ref_is_its_id() -> None:
@@ -581,7 +584,7 @@ def contract(hint: Any) -> type[Any]:
     [
         (object, r"Made\.a: object is not a type"),
         (len, r"Made\.a: len is not"),
-        (Shape, r"Made\.a: Shape is not"),
+        (CompiledContract, r"Made\.a: CompiledContract is not"),
         (set[int], "use frozenset"),
         (dict[int, str], "keys of .* must be str"),
         (tuple[object, ...], r"Made\.a: object is not"),
@@ -602,20 +605,20 @@ def contract(hint: Any) -> type[Any]:
 )
 def test_an_unsupported_type_is_refused_when_the_contract_is_compiled(hint: Any, told: str) -> None:
     with pytest.raises(SchemaError, match=told):
-        Shape(contract(hint))
+        CompiledContract(contract(hint))
 
 
 @pytest.mark.parametrize("thing", [Soft, int, Point(1), "Point", None, dict])
 def test_a_contract_is_a_frozen_dataclass(thing: Any) -> None:
     with pytest.raises(SchemaError, match="frozen"):
-        Shape(thing)
+        CompiledContract(thing)
 
 
 @pytest.mark.parametrize(
     "hint", [tuple, list, dict, frozenset, Any, Annotated[int | None, msgspec.Meta(title="t")]]
 )
 def test_loose_types_are_taken(hint: Any) -> None:
-    assert Shape(contract(hint)).digest
+    assert CompiledContract(contract(hint)).digest
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the type statement came with 3.12")

@@ -52,14 +52,14 @@ async def test_without_leave_only_the_first_place_is_opened(world: World) -> Non
 async def test_a_place_of_an_unknown_engine_is_an_error_at_once(world: World) -> None:
     with pytest.raises(InputError, match="not an engine"):
         world.open("nonsense:")
-    with pytest.raises(InputError, match="no place"):
+    with pytest.raises(InputError, match="is empty"):
         dgent.open([])
     with pytest.raises(InputError, match="degrade is 'maybe'"):
         dgent.open(world.url, degrade="maybe")  # type: ignore[arg-type]
 
 
 async def test_an_outbox_must_last_and_open(world: World) -> None:
-    with pytest.raises(InputError, match="may be away"):
+    with pytest.raises(InputError, match="may be unavailable"):
         dgent.open(world.url, outbox=world.outbox)
     with pytest.raises(InputError, match="SQLite file"):
         dgent.open(world.url, degrade=True, outbox="memory:")

@@ -219,7 +219,7 @@ def hold_clock(url: str) -> None:
 
 async def _hold_clock(url: str) -> None:
     async with open_universe(url) as u:
-        connection = await u.backend._opened().take()
+        connection = await u.backend._require_open().take()
         await connection.execute("BEGIN")
         await connection.fetch(u.backend._texts.lock)
         say("held")

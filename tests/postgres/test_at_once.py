@@ -58,7 +58,7 @@ async def test_cancelled_on_the_way(url: str, steps: int) -> None:
             assert all(told[each.id] == [each.seq] for each in stayed)
             assert all(len(seqs) == 1 for seqs in told.values())
         assert (await asyncio.wait_for(u.put(dgent.Datum(id=f"after.{steps}")), 5)).rev == 1
-        assert not u.backend._opened()._out, "a connection was not given back"
+        assert not u.backend._require_open()._out, "a connection was not given back"
 
 
 async def test_one_that_is_refused_does_not_take_the_others_along(url: str) -> None:

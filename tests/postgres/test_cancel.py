@@ -83,7 +83,7 @@ async def test_cancelled_anywhere(url: str, kind: str) -> None:
             assert count in (before, after), f"{kind} is half done: {count}"
             assert cancelled or count == after
             seen.add((cancelled, count))
-            assert not u.backend._opened()._out, "a connection was not given back"
+            assert not u.backend._require_open()._out, "a connection was not given back"
         assert (True, before) in seen, "it was never cancelled early"
         if kind not in ("commit", "forget"):
             assert all(len(found) == 1 for found in (await feed(u)).values())

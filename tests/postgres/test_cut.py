@@ -66,7 +66,7 @@ async def test_connecting_into_a_black_hole(url: str) -> None:
     """An attempt to connect that is not answered is not the end of the call's time."""
     async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=3") as u:
         await u.put(dgent.Datum(id="x"))
-        u.backend._opened().drop_idle()
+        u.backend._require_open().drop_idle()
         async with proxy.hole(lose=True):
             calls = (u.get("x"), u.count(dgent.Query()), u.put(dgent.Datum(id="y")))
             ends = asyncio.gather(*calls)
@@ -144,7 +144,7 @@ async def test_a_silent_read_is_asked_again_elsewhere(url: str) -> None:
     async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=3&pool=4") as u:
         await u.put(dgent.Datum(id="x"))
         await asyncio.gather(*(u.get("x") for _ in range(8)))
-        pool = u.backend._opened()
+        pool = u.backend._require_open()
         began = time.monotonic()
         async with proxy.hole(lose=True):
             reads = [asyncio.ensure_future(u.get("x")) for _ in range(4)]
@@ -171,6 +171,6 @@ async def test_a_transaction_in_a_black_hole(url: str) -> None:
 
         began = time.monotonic()
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(u.backend._opened().call(work), 5)
+            await asyncio.wait_for(u.backend._require_open().call(work), 5)
         assert time.monotonic() - began < 2.5
         await asyncio.wait_for(u.close(), 5)

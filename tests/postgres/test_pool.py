@@ -21,7 +21,7 @@ async def test_many_tasks_on_few_connections(url: str, pool: int) -> None:
     async with dgent.open(f"{url}&pool={pool}&timeout=10") as u:
         load = Load(u, f"pool{pool}").start(64)
         await load.reach(1000)
-        assert u.backend._opened().size <= pool
+        assert u.backend._require_open().size <= pool
         await load.stop()
         assert not load.refused
         print("\n" + await load.check(u))
@@ -46,7 +46,7 @@ async def test_everybody_gets_a_turn(url: str) -> None:
 async def test_all_connections_are_taken(url: str) -> None:
     """Whoever finds none in time is told so, and the next one finds what was given back."""
     async with dgent.open(f"{url}&pool=2&timeout=1") as u:
-        pool = u.backend._opened()
+        pool = u.backend._require_open()
         taken = [await pool.take(), await pool.take()]
         began = time.monotonic()
         calls = (u.get("x"), u.count(dgent.Query()), u.put(dgent.Datum(id="y")), u.changes(0))
@@ -77,7 +77,7 @@ async def _later(pool: Any, taken: list[Any], u: Any) -> bool:
 async def test_cancelled_while_waiting_for_a_turn(url: str) -> None:
     """A turn that comes to a task that has just left goes to the next one."""
     async with dgent.open(f"{url}&pool=1&timeout=5") as u:
-        pool = u.backend._opened()
+        pool = u.backend._require_open()
         for giving in (pool.give, pool.drop):
             for turns in range(4):
                 connection = await pool.take()
@@ -95,7 +95,7 @@ async def test_cancelled_while_waiting_for_a_turn(url: str) -> None:
 
 async def test_closed_while_others_wait(url: str) -> None:
     u = await dgent.open(f"{url}&pool=1&timeout=5").open()
-    pool = u.backend._opened()
+    pool = u.backend._require_open()
     await pool.take()
     waiting = [asyncio.ensure_future(pool.take()) for _ in range(3)]
     await asyncio.sleep(0.01)

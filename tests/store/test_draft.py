@@ -10,7 +10,7 @@ import pytest
 from dgent import Datum
 from dgent.store.backend import Commit, Delete, Op, Put
 from dgent.store.engine.commit import prepare
-from dgent.store.engine.row import draft
+from dgent.store.engine.row import encode_datum
 
 
 class Mood(StrEnum):
@@ -19,18 +19,18 @@ class Mood(StrEnum):
 
 @pytest.mark.parametrize("tags", [["b", "a", "b"], ("a", "b"), {"a", "b"}, frozenset(("b", "a"))])
 def test_tags_of_any_collection(tags: Any) -> None:
-    made = draft(Datum(id="x", tags=tags), "me", plain=True)
+    made = encode_datum(Datum(id="x", tags=tags), "me", plain=True)
     assert (made.tags, made.tag_list) == ('["a","b"]', ("a", "b"))
 
 
 def test_no_tags() -> None:
-    made = draft(Datum(id="x"), "me", plain=True)
+    made = encode_datum(Datum(id="x"), "me", plain=True)
     assert (made.tags, made.tag_list) == ("[]", ())
 
 
 def test_members_of_an_enum_become_their_texts_for_whoever_comes_next() -> None:
-    first = draft(Datum(id="x", tags=frozenset({Mood.CALM})), "me", plain=True)
-    second = draft(Datum(id="y", tags=frozenset({"calm-as-a-test"})), "me", plain=True)
+    first = encode_datum(Datum(id="x", tags=frozenset({Mood.CALM})), "me", plain=True)
+    second = encode_datum(Datum(id="y", tags=frozenset({"calm-as-a-test"})), "me", plain=True)
     for made in (first, second):
         assert made.tags == '["calm-as-a-test"]'
         assert [type(tag) for tag in made.tag_list] == [str]

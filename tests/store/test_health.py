@@ -275,7 +275,7 @@ async def test_lost_records_whose_commits_are_gone(u: dgent.Universe, path: Path
     async with dgent.open(f"sqlite:///{path}") as again:
         for fix in (True, False):
             (found,) = (await inspect(again, deep=True, fix=fix))["missing"]
-            assert found.level == "problem" and not found.fixable and "in an index" in found.message
+            assert found.level == "problem" and not found.fixable and "with index entries" in found.message
 
 
 async def test_a_record_set_back_to_an_older_version(u: dgent.Universe, path: Path) -> None:

@@ -114,7 +114,7 @@ def test_one_import_is_enough() -> None:
 def test_attributes_pass_through(u: Any) -> None:
     assert u.author == "scout"
     assert u.backend.name in ("memory", "sqlite")
-    assert u.contracts.named("mark") is MARK
+    assert u.contracts.by_name("mark") is MARK
     assert u.collection(Mark).schema is MARK
     assert {"author", "backend", "contracts", "remember"} <= set(dir(u))
     assert repr(u) == f"<Universe {u.backend.name} open>"

@@ -159,18 +159,18 @@ async def test_someone_faster_than_the_undo(u: dgent.Universe, another: Another)
     rival = await another()
     kept = await u.put(dgent.Datum(id="x", data={"v": 1}))
     changed = await u.put(kept.replace(data={"v": 2}))
-    plain = u.backend.reverted
+    plain = u.backend.states_before
 
     async def slow(seq: int) -> Any:
         found = await plain(seq)
-        u.backend.reverted = plain
+        u.backend.states_before = plain
         await rival.put(changed.replace(data={"v": 3}))
         return found
 
-    u.backend.reverted = slow
+    u.backend.states_before = slow
     with pytest.raises(UndoConflict) as refused:
         await u.undo(changed.seq)
     assert refused.value.details["records"] == {"x": (3, 3)}
-    u.backend.reverted = slow
+    u.backend.states_before = slow
     await u.undo(changed.seq, force=True)
     assert (await u.get("x")).data == {"v": 1}

@@ -15,6 +15,7 @@ import pytest
 
 import dgent
 from dgent.config import settings
+from dgent.config.places import make_private
 from dgent.errors import DgentError
 from dgent.exchange import backup, export
 from dgent.verbs import path as paths
@@ -35,7 +36,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 async def prepare(base: Path) -> None:
     """A filled store, an export of it, a backup of it, and a folder: what every stage is a copy of."""
     store, side = base / "store", base / "side"
-    settings.make_private(store)
+    make_private(store)
     side.mkdir()
     await fill(store / "membrane.db")
     async with dgent.open(f"sqlite:///{store}/membrane.db") as u:
@@ -70,7 +71,7 @@ class Stage:
         shutil.rmtree(home)
         home.mkdir()
         side = self.base / f"side{self.made}"
-        settings.make_private(self.terminal.store.parent.parent)
+        make_private(self.terminal.store.parent.parent)
         shutil.copytree(self.prepared / "store", self.terminal.store.parent)
         shutil.copytree(self.prepared / "side", side)
         names = ("new", "exported", "backup", "folder", "disputed", "crumbs")

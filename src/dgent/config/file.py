@@ -15,7 +15,7 @@ MAX_BYTES = 1024 * 1024  # of a settings file or a catalog
 
 
 def mask(text: str) -> str:
-    """The text with every password inside a URL as `***`."""
+    """Return the text with every password inside a URL as `***`."""
     import re
 
     # A text that is one URL may have anything in its password; a URL within a text ends at a space.
@@ -28,7 +28,7 @@ def mask(text: str) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    """What a file holds, b"" if there is none; ConfigError if it cannot be read."""
+    """Return the bytes of a file, b"" if there is none; ConfigError if it cannot be read."""
     try:
         # Asked first: opening a named pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -49,7 +49,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def read(path: Path) -> str:
-    """The text of a file; ConfigError names the line that is none."""
+    """Return the text of a file; raises ConfigError naming the line that is not UTF-8."""
     data = _bytes(path)
     try:
         return data.decode()
@@ -58,8 +58,8 @@ def read(path: Path) -> str:
         raise ConfigError(f"{path}, line {line}: not UTF-8 text") from None
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    """A TOML text as a table; ConfigError names the file, the line and the reason."""
+def _parse_toml(path: Path, text: str) -> dict[str, Any]:
+    """Return a TOML text as a table; ConfigError names the file, the line and the reason."""
     import re
     import tomllib
 
@@ -81,13 +81,13 @@ def check_inside(path: Path, folder: Path) -> None:
 
 
 def table(path: Path) -> dict[str, Any]:
-    """What a TOML file says."""
+    """Return the table of a TOML file."""
     text = read(path)
-    return _parsed(path, text) if text.strip() else {}
+    return _parse_toml(path, text) if text.strip() else {}
 
 
 def agents(path: Path) -> dict[str, Any]:
-    """The agents that a catalog, a JSON file, names."""
+    """Return the agents that a catalog, a JSON file, names."""
     import json
 
     text = read(path)
@@ -117,17 +117,17 @@ def change(path: Path, name: str, entry: str | bool | None, project: Path | None
         check_inside(path, project)
         if isinstance(entry, str):
             try:
-                expanded(entry, None)
+                expand_variables(entry, None)
             except ValueError as fault:
                 raise InputError(f"{name} {fault}", field=name) from None
     path = Path(os.path.realpath(path))  # a link stays a link
     old = read(path)
-    table = _parsed(path, old)
+    table = _parse_toml(path, old)
     if table.get(name) == entry and (name in table) == (entry is not None):
         return
-    new = _changed(old, name, None if entry is None else _literal(entry))
+    new = _set_key(old, name, None if entry is None else _literal(entry))
     try:
-        after = _parsed(path, new)
+        after = _parse_toml(path, new)
     except ConfigError:
         after = {}
     # As text, because a value that is no number is not equal to itself.
@@ -145,7 +145,7 @@ def _literal(value: str | bool) -> str:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int, str]]:
-    """The statements above the first table, each with its start, its end and its key; the text is valid."""
+    """Yield the statements above the first table: start, end and key of each; the text must be valid."""
     import tomllib
 
     at, start = 0, -1
@@ -168,8 +168,8 @@ def _statements(text: str) -> Iterator[tuple[int, int, str]]:
         at = end
 
 
-def _changed(text: str, name: str, literal: str | None) -> str:
-    """The text with one key set, or removed. A new key comes after the last one above the first table."""
+def _set_key(text: str, name: str, literal: str | None) -> str:
+    """Return the text with one key set, or removed; a new key is added above the first table."""
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix("\ufeff")
     last, tables = 0, False
@@ -188,7 +188,7 @@ def _changed(text: str, name: str, literal: str | None) -> str:
 
 
 def _with_value(statement: str, name: str, literal: str) -> str:
-    """A statement with another value, its spaces and its comment kept."""
+    """Return a statement with another value, its spaces and its comment kept."""
     import re
     import tomllib
 
@@ -225,8 +225,8 @@ def _replace(path: Path, text: str) -> None:
 # -- values as a file has them ------------------------------------------------------------
 
 
-def expanded(text: str, env: Mapping[str, str] | None) -> tuple[str, bool]:
-    """A text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set.
+def expand_variables(text: str, env: Mapping[str, str] | None) -> tuple[str, bool]:
+    """Return a text with each `${VAR}` replaced, and whether there was one; ValueError if one is not set.
 
     Without an environment, for a file that may come from anybody, every variable is a ValueError.
     """
@@ -252,8 +252,8 @@ def expanded(text: str, env: Mapping[str, str] | None) -> tuple[str, bool]:
     return re.sub(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?", value, text), used
 
 
-def placed(url: str, base: Path, *, inside: bool) -> str:
-    """The URL with a path relative to `base` made absolute; with `inside` it must stay below it."""
+def resolve_url(url: str, base: Path, *, inside: bool) -> str:
+    """Return the URL with a path relative to `base` made absolute; with `inside` it must stay below it."""
     for start in ("sqlite:///", "jsonl:"):
         path = url.removeprefix(start)
         if path and path != url:

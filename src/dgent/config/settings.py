@@ -1,43 +1,48 @@
-"""Where things are and how dgent is set: the only file that reads the home folder and the environment.
+"""Settings: find them in arguments, the environment and files, check them, and write one.
 
 Each setting is looked for in this order, and the first that has it counts:
 
     argument → environment (DGENT_*) → project (.dgent/config.toml) → user (config.toml) → default
 
-What is wrong in a file becomes a warning that never shows a value, and is as if it were not there; with
-`strict` the same raises ConfigError. What a caller says wrongly is always an error. Every start of the
-command line loads this module, so that what only some starts need is imported where it is used.
+A mistake in a file becomes a warning that never shows a value, and the setting is ignored; with `strict` it
+raises ConfigError. A wrong argument is always an error. Every start of the command line loads this module, so
+modules that only some starts need are imported where they are used.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from dgent.config import file
 from dgent.config.file import mask
+from dgent.config.places import (
+    DATABASE,
+    Places,
+    constellation_folder,
+    constellation_of,
+    database_url,
+    find_places,
+    home_folder,
+    make_private,
+    name_fault,
+    outbox_file,
+)
 from dgent.errors import ConfigError, InputError
 from dgent.system import files
 
-DATABASE = "membrane.db"
-NAME_RULE = (
-    "1 to 63 of a-z, 0-9, '.', '_' and '-', from a letter or digit on, with no '..' and no '.' at the end"
-)
-KEY_FILE, KEY_BYTES = "machine.key", 32
 MAX_AUTHOR_BYTES = 256  # as much as a record's author may have
 
 _WHEN = ("auto", "always", "never")
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 
 
 class Key(NamedTuple):
-    """What is known of a setting. A secret one may hold a password."""
+    """The rules of a setting. A secret one may hold a password."""
 
     type: type
     default: Any
@@ -52,9 +57,11 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "constellation": Key(str, "default", "which of your own stores to use"),
         "author": Key(str, "system", "who makes the changes"),
         "durability": Key(str, "full", "what survives a power cut", ("full", "relaxed")),
-        "degrade": Key(str, "no", "whether the store may be away for a while", ("no", "yes", "optimistic")),
-        "outbox": Key(str, None, "the file that keeps writes while the store is away"),
-        "stand_in": Key(str, None, "a store that answers reads while the other is away", secret=True),
+        "degrade": Key(
+            str, "no", "whether the store may be unavailable for a while", ("no", "yes", "optimistic")
+        ),
+        "outbox": Key(str, None, "the file that keeps writes while the store is unavailable"),
+        "stand_in": Key(str, None, "a store that answers reads while the other is unavailable", secret=True),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
         "strict": Key(bool, False, "whether a wrong setting is an error and not a warning"),
@@ -62,16 +69,8 @@ KEYS: Mapping[str, Key] = MappingProxyType(
 )
 
 
-class Places(NamedTuple):
-    """The user's folders for dgent: settings, data, and what can be made again."""
-
-    config: Path
-    data: Path
-    cache: Path
-
-
 class Setting(NamedTuple):
-    """A value and where it came from. A secret one does not show itself."""
+    """A value and its origin. A secret one does not show itself."""
 
     name: str
     value: Any
@@ -84,7 +83,7 @@ class Setting(NamedTuple):
 
 
 class Settings:
-    """What `load` found; read it, do not change it."""
+    """The result of `load`; read it, do not change it."""
 
     places: Places
     project: Path | None  # the folder with the .dgent that counts here
@@ -103,18 +102,18 @@ class Settings:
         chosen = found.get("constellation") or Setting("constellation", "default", "default", False)
         if "url" in found:
             self.url = found["url"].value
-            self.constellation = name = _constellation_of(self.url, places)
+            self.constellation = name = constellation_of(self.url, places)
             secret = name is not None and found["url"].secret
             found["constellation"] = Setting("constellation", name, found["url"].source, secret)
             self._shown["constellation"] = "***"
         else:
             self.constellation = chosen.value
-            self.url = _database_url(constellation_folder(places, chosen.value))
+            self.url = database_url(constellation_folder(places, chosen.value))
             found["constellation"] = chosen
             found["url"] = Setting("url", self.url, chosen.source, chosen.secret)
             if chosen.secret:
                 written = search.shown["constellation"]
-                self._shown["url"] = _database_url(places.data / "constellations" / written)
+                self._shown["url"] = database_url(places.data / "constellations" / written)
         self.folder = None if self.constellation is None else constellation_folder(places, self.constellation)
         for name, key in KEYS.items():
             found.setdefault(name, Setting(name, key.default, "default", False))
@@ -123,7 +122,7 @@ class Settings:
 
     @property
     def author(self) -> str:
-        """Who makes the changes."""
+        """The author of changes."""
         return str(self.values["author"].value)
 
     @property
@@ -133,214 +132,63 @@ class Settings:
 
     @property
     def degrade(self) -> bool | Literal["optimistic"]:
-        """Whether the store may be away: False, True or `optimistic`."""
+        """True if the store may be unavailable: False, True or `optimistic`."""
         value = self.values["degrade"].value
         return "optimistic" if value == "optimistic" else value == "yes"
 
     @property
     def outbox(self) -> str:
-        """The file that keeps writes while the store is away."""
+        """The file that keeps writes while the store is unavailable."""
         found = self.values["outbox"].value or outbox_file(self.url, self.places)
         return str(found).removeprefix("sqlite:///")
 
     @property
     def urls(self) -> list[str]:
-        """The store, and what answers reads while it is away."""
+        """The store, and the places that answer reads while it is unavailable."""
         stand_in = self.values["stand_in"].value
         return [self.url] if stand_in is None else [self.url, str(stand_in)]
 
     @property
     def color(self) -> str:
-        """When to print in colour: `auto`, `always` or `never`."""
+        """The colour mode: `auto`, `always` or `never`."""
         return str(self.values["color"].value)
 
     @property
     def pager(self) -> str:
-        """When to show long output page by page: `auto`, `always` or `never`."""
+        """The pager mode for long output: `auto`, `always` or `never`."""
         return str(self.values["pager"].value)
 
     @property
     def strict(self) -> bool:
-        """Whether a wrong setting is an error."""
+        """True if a wrong setting is an error."""
         return bool(self.values["strict"].value)
 
-    def listed(self) -> list[Setting]:
-        """Every setting as it may be shown: passwords hidden, variables as they were written."""
+    def list_settings(self) -> list[Setting]:
+        """Return every setting as it may be shown: passwords hidden, variables as they were written."""
         return [
             each._replace(value=mask(self._shown.get(each.name, each.value))) if each.secret else each
             for each in self.values.values()
         ]
 
     def __repr__(self) -> str:
-        return f"<Settings {', '.join(f'{each.name}={each.value!r}' for each in self.listed())}>"
+        return f"<Settings {', '.join(f'{each.name}={each.value!r}' for each in self.list_settings())}>"
 
 
-# -- places -------------------------------------------------------------------------------
-
-
-def places(environment: Mapping[str, str] | None = None) -> Places:
-    """The user's folders by the XDG rules; an XDG variable with a relative path is ignored. Makes nothing."""
-    env = os.environ if environment is None else environment
-
-    def folder(variable: str, *usual: str) -> Path:
-        chosen = env.get(variable, "")
-        if chosen and os.path.isabs(chosen):
-            return Path(chosen) / "dgent"
-        home = _home(environment)
-        if home is None:
-            raise ConfigError("there is no home folder", hint=f"set HOME or {variable} to an absolute path")
-        return home.joinpath(*usual) / "dgent"
-
-    return Places(
-        folder("XDG_CONFIG_HOME", ".config"),
-        folder("XDG_DATA_HOME", ".local", "share"),
-        folder("XDG_CACHE_HOME", ".cache"),
-    )
-
-
-def _home(environment: Mapping[str, str] | None) -> Path | None:
-    env = os.environ if environment is None else environment
-    for variable in ("HOME", "USERPROFILE"):
-        if os.path.isabs(env.get(variable, "")):
-            return Path(env[variable])
-    if environment is None:
-        with suppress(RuntimeError):  # nobody by this number in the list of users
-            return Path.home()
-    return None
-
-
-def constellation_folder(places: Places, name: str) -> Path:
-    """The folder of a constellation, made or not; a name that could lead elsewhere is an InputError."""
-    fault = _fault("constellation", name)
-    if fault:
-        raise InputError(f"a constellation's name {fault}", field="constellation")
-    return places.data / "constellations" / name
-
-
-def constellations(places: Places) -> list[str]:
-    """The constellations there are, by name."""
-    try:
-        names = os.listdir(places.data / "constellations")
-    except OSError:
-        return []
-    return sorted(
-        name
-        for name in names
-        if _fault("constellation", name) is None
-        and os.path.isfile(places.data / "constellations" / name / DATABASE)
-    )
-
-
-def _database_url(folder: Path) -> str:
-    return f"sqlite:///{folder / DATABASE}"
-
-
-def _constellation_of(url: str, places: Places) -> str | None:
-    """The constellation that a URL means, if it is the database of one."""
-    if not url.startswith("sqlite:///"):
-        return None
-    path = Path(os.path.normpath(url.removeprefix("sqlite:///")))
-    inside = path.name == DATABASE and path.parent.parent == places.data / "constellations"
-    return path.parent.name if inside and _fault("constellation", path.parent.name) is None else None
-
-
-def machine_key(environment: Mapping[str, str] | None = None) -> bytes | None:
-    """A secret of this user on this machine, made when first asked for; None where none can be kept."""
-    try:
-        folder = places(environment).cache
-        make_private(folder)
-        found = _read_key(folder / KEY_FILE)
-        if found is None:
-            _make_key(folder)
-            found = _read_key(folder / KEY_FILE)
-        return found
-    except (OSError, ConfigError):
-        return None
-
-
-def _read_key(path: Path) -> bytes | None:
-    """The key of a file that only its owner may read; None when there is none."""
-    try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except FileNotFoundError:
-        return None
-    try:
-        found = os.fstat(handle)
-        if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o077):
-            raise ConfigError(f"{path} is not yours alone")
-        key = os.read(handle, KEY_BYTES)
-    finally:
-        os.close(handle)
-    if len(key) != KEY_BYTES:
-        raise ConfigError(f"{path} is damaged", hint="remove it")
-    return key
-
-
-def _make_key(folder: Path) -> None:
-    """Make the key, unless another process is faster."""
-    temporary = folder / f"{KEY_FILE}.{os.urandom(8).hex()}"
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        os.write(handle, os.urandom(KEY_BYTES))
-        with suppress(FileExistsError):
-            os.link(temporary, folder / KEY_FILE)
-    finally:
-        os.close(handle)
-        os.unlink(temporary)
-
-
-def make_private(folder: Path) -> bool:
-    """Make a folder and those above it, for the user only. True if it was made.
-
-    Folders that exist keep their permissions.
-    """
-    try:
-        return files.make_folder(str(folder))
-    except FileExistsError as error:
-        raise ConfigError(f"{error.filename} is in the way: it is not a folder") from None
-    except OSError as error:
-        raise ConfigError(f"{error.filename or folder} cannot be made: {error.strerror}") from None
-
-
-@contextmanager
-def private_files() -> Iterator[None]:
-    """Let everything made inside be for the user only: files 0600, folders 0700.
-
-    It sets the umask, which is one for the whole process, so it is for programs and not for libraries:
-    the command line wraps its whole run in it, once, on the main thread.
-    """
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
+# -- the default place --------------------------------------------------------------------
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
-    """The place that the settings name when no argument does; a constellation's folder is made, private."""
+    """Return the default place of the settings; a constellation's folder is made, private."""
     return _default(environment).url
 
 
 def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, str | None]:
-    """The places that the settings name, whether the first may be away, and its outbox if so."""
+    """Return the places of the settings, whether the first may be unavailable, and its outbox if so."""
     settings = _default(None)
     degrade = settings.degrade if degrade is None else degrade
     if degrade and outbox is None:
         outbox = settings.outbox
     return settings.urls, degrade, outbox
-
-
-def outbox_file(url: str, where: Places | None = None) -> str:
-    """Where the outbox of a store is unless somebody says otherwise; its folder is made, private."""
-    import hashlib
-
-    for start in ("sqlite:///", "jsonl:"):
-        if url.startswith(start):  # a relative path means another store in another folder
-            url = start + os.path.abspath(url.removeprefix(start))
-    name = hashlib.blake2b(mask(url).encode(errors="backslashreplace"), digest_size=8).hexdigest()
-    folder = (places() if where is None else where).data / "outbox"
-    make_private(folder)
-    return str(folder / f"{name}.db")
 
 
 def _default(environment: Mapping[str, str] | None) -> Settings:
@@ -374,12 +222,12 @@ def load(
     environment and folder. The project is looked for from that folder upward.
     """
     env = os.environ if environment is None else environment
-    where = places(environment)
+    where = find_places(environment)
     search = _Search(env)
     search.take_arguments({"url": url, "constellation": constellation, "strict": strict})
     search.take_environment()
     here = _here(cwd)
-    project = _project(here, _home(environment), search.problems)
+    project = _project(here, home_folder(environment), search.problems)
     if project is not None:
         search.take_file(project / ".dgent" / "config.toml", "project", project)
         search.take_catalog(project / ".dgent" / "catalog.json", project)
@@ -387,8 +235,8 @@ def load(
     user = here / given if given is not None else where.config / "config.toml"
     if given is not None and not os.path.lexists(user):
         if config is not None:
-            raise ConfigError(f"{user} is not there", hint="name a settings file that exists")
-        search.problems.append(f"DGENT_CONFIG names {user}, which is not there; no user settings are used")
+            raise ConfigError(f"{user} does not exist", hint="name a settings file that exists")
+        search.problems.append(f"DGENT_CONFIG names {user}, which does not exist; no user settings are used")
     search.take_file(user, "user", user.parent)
     settings = Settings(search, where, project, user)
     if settings.strict and settings.warnings:
@@ -408,7 +256,7 @@ def _here(cwd: str | Path | None) -> Path:
 
 
 def _project(start: Path, home: Path | None, problems: list[str]) -> Path | None:
-    """The nearest folder from `start` upward with a `.dgent`, below the home folder or beside it."""
+    """Return the nearest folder from `start` upward with a `.dgent`, below the home folder or beside it."""
     ends = {Path(start.anchor)}
     for end in () if home is None else (home, Path(os.path.realpath(home))):
         ends |= {end, *end.parents}
@@ -420,7 +268,7 @@ def _project(start: Path, home: Path | None, problems: list[str]) -> Path | None
         except (OSError, ValueError):
             continue
         if stat.S_ISDIR(found.st_mode):
-            # Whoever may write to a folder above could set where our data goes.
+            # Another user with write access above could set where our data goes.
             if hasattr(os, "geteuid") and found.st_uid not in (os.geteuid(), 0):
                 problems.append(f"{folder / '.dgent'} belongs to another user and is not read")
                 return None
@@ -429,7 +277,7 @@ def _project(start: Path, home: Path | None, problems: list[str]) -> Path | None
 
 
 class _Search:
-    """The settings found so far, from the highest level down, and what was wrong on the way."""
+    """The settings found so far, from the highest level down, and the problems met."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self.env = env
@@ -447,10 +295,10 @@ class _Search:
                 raise InputError(f"{name} {fault}", field=name)
             self._keep(name, value, "argument")
         if "url" in self.found and "constellation" in self.found:
-            raise InputError("a url and a constellation are two places", hint="give one of them", field="url")
+            raise InputError("url and constellation cannot be combined", hint="give one of them", field="url")
 
     def take_environment(self) -> None:
-        decided = self._decided()
+        decided = self._find_decided()
         for name, key in KEYS.items():
             variable = f"DGENT_{name.upper()}"
             text = self.env.get(variable, "")
@@ -469,8 +317,10 @@ class _Search:
         self._one_place("the environment")
 
     def take_file(self, path: Path, level: str, base: Path) -> None:
-        """The settings of a file, with paths relative to `base`. A project's, which may come from anybody,
-        stay inside it and never read the environment."""
+        """Read the settings of a file, with paths relative to `base`.
+
+        Those of a project, which may come from anybody, stay inside it and never read the environment.
+        """
         ours = level != "project"
         try:
             if not ours:
@@ -479,17 +329,17 @@ class _Search:
         except ConfigError as error:
             self.problems.append(f"{error.message}; no setting of this file is used")
             return
-        decided = self._decided()
+        decided = self._find_decided()
         for name, written in table.items():
             if name not in KEYS:
-                self.problems.append(f"unknown key {_quoted(name)} in {path}, {_nearest(name)}")
+                self.problems.append(f"unknown key {_quote(name)} in {path}, {_nearest(name)}")
             elif name not in decided:
                 try:
                     value, from_variable = self._value(name, written, self.env if ours else None)
                     if name == "outbox":
                         value = "sqlite:///" + value.removeprefix("sqlite:///")
                     if name in ("url", "stand_in", "outbox"):
-                        value = file.placed(value, base, inside=not ours)
+                        value = file.resolve_url(value, base, inside=not ours)
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
                     continue
@@ -497,7 +347,7 @@ class _Search:
         self._one_place(str(path))
 
     def take_catalog(self, path: Path, base: Path) -> None:
-        """The agents of a project."""
+        """Read the agents of a project."""
         try:
             file.check_inside(path, base)
             agents = file.agents(path)
@@ -508,12 +358,12 @@ class _Search:
             if isinstance(agent, dict):
                 self.agents[name] = agent
             else:
-                self.problems.append(f"agent {_quoted(name)} in {path} must be an object; it is not used")
+                self.problems.append(f"agent {_quote(name)} in {path} must be an object; it is not used")
 
     def _value(self, name: str, written: Any, env: Mapping[str, str] | None) -> tuple[Any, bool]:
         value, from_variable = written, False
         if isinstance(written, str):
-            value, from_variable = file.expanded(written, env)
+            value, from_variable = file.expand_variables(written, env)
         fault = _fault(name, value)
         if fault:
             raise ValueError(fault)
@@ -525,8 +375,8 @@ class _Search:
         if written is not None:
             self.shown[name] = written
 
-    def _decided(self) -> set[str]:
-        """What higher levels have said: a place said there, in either way, decides both keys."""
+    def _find_decided(self) -> set[str]:
+        """Return the keys that higher levels have set: a place there, in either way, decides both keys."""
         both = {"url", "constellation"}
         return self.found.keys() | (both if both & self.found.keys() else set())
 
@@ -541,7 +391,7 @@ class _Search:
 
 
 def _fault(name: str, value: object) -> str | None:
-    """Why a value cannot be a setting's, in words that do not show it; None if it can."""
+    """Return why a value is not valid for a setting, in words that do not show it; None if it is valid."""
     key = KEYS[name]
     if key.type is bool:
         return None if isinstance(value, bool) else "must be true or false"
@@ -550,7 +400,7 @@ def _fault(name: str, value: object) -> str | None:
     if key.choices:
         return None if value in key.choices else f"must be one of {', '.join(key.choices)}"
     if name == "constellation":
-        return _name_fault(value)
+        return name_fault(value)
     if name in ("url", "stand_in") and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
         return "must be a URL such as sqlite:///path/to/file.db"
     if name == "author" and len(value.encode(errors="replace")) > MAX_AUTHOR_BYTES:
@@ -564,12 +414,6 @@ def _text_fault(value: str) -> str | None:
     return "must be text that is not empty and has no control characters"
 
 
-def _name_fault(value: str) -> str | None:
-    if not _matches(r"[a-z0-9][a-z0-9._-]{0,62}", value) or ".." in value or value.endswith("."):
-        return f"must be {NAME_RULE}"
-    return "must not be the name of a device" if value.split(".")[0] in _DEVICES else None
-
-
 def _matches(pattern: str, value: str) -> bool:
     import re
 
@@ -580,7 +424,7 @@ def _flag(text: str) -> bool | None:
     return True if text.lower() in _YES else False if text.lower() in _NO else None
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     name = mask(name)
     return repr(name if len(name) <= 60 else name[:57] + "...")
 
@@ -602,7 +446,7 @@ def write_setting(path: Path, name: str, value: str | None, *, project: Path | N
     be made, nothing changes. `project` is the folder of the project whose file it is.
     """
     if name not in KEYS:
-        raise InputError(f"unknown key {_quoted(name)}, {_nearest(name)}", field=name)
+        raise InputError(f"unknown key {_quote(name)}, {_nearest(name)}", field=name)
     entry: Any = value
     if value is not None:
         entry = _flag(value) if KEYS[name].type is bool else value
@@ -618,7 +462,7 @@ def write_setting(path: Path, name: str, value: str | None, *, project: Path | N
 
 
 def wants_color(setting: str, terminal: bool, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether to colour: as the setting says; `auto` on a terminal, unless NO_COLOR is set or it is dumb."""
+    """Return whether to colour: `auto` does on a terminal, unless NO_COLOR is set or it is dumb."""
     if setting != "auto":
         return setting == "always"
     env = os.environ if environment is None else environment

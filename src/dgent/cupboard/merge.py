@@ -26,24 +26,32 @@ from dgent.cupboard.record import (
 )
 from dgent.model.datum import Datum
 from dgent.model.order import same
-from dgent.store.engine.merge import MISSING, Merged, Resolve, Rules, Settlement, merge_lists, merge_records
+from dgent.store.engine.merge import (
+    MISSING,
+    MergedRecord,
+    Resolve,
+    Rules,
+    Settlement,
+    merge_lists,
+    merge_records,
+)
 
 _DERIVED = ("open_parents", "queue", "updated_at")
 _CLAIM = ("state", "holder", "lease_until")
 _END = ("state", "completed_at", "reason", "lesson")
 
 
-def _merge_crumb(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_crumb(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     return _merge_staged(base, left, right, _CLAIM, FINISHED)
 
 
-def _merge_trail(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_trail(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     return _merge_staged(base, left, right, _END, ENDED)
 
 
 def _merge_staged(
     base: Datum | None, left: Datum | None, right: Datum | None, group: Sequence[str], final: Sequence[str]
-) -> Merged:
+) -> MergedRecord:
     """Merge what has a state: the fields of `group` come from one side, and a final state is not undone."""
     merged = merge_records(base, left, right, _resolve_common, _DERIVED)
     if left is None or right is None or merged.version is None:
@@ -62,7 +70,7 @@ def _merge_staged(
         elif ended == [False, False] and one.get("holder") != other.get("holder"):
             disputed.append("holder")
     data = {name: value for name, value in merged.version.data.items() if name not in group} | chosen
-    return Merged(merged.version.replace(data=data), tuple(disputed))
+    return MergedRecord(merged.version.replace(data=data), tuple(disputed))
 
 
 def _part(datum: Datum | None, names: Sequence[str]) -> dict[str, Any]:
@@ -86,7 +94,7 @@ def _resolve_common(path: str, base: Any, left: Any, right: Any) -> Any:
 _TOLD = ("operation", "changed_by", "history_id")  # about the last change, of whichever side was later
 
 
-def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge a stash: its version is above both, and a counter has what both sides added."""
     kinds = {each.data.get("stash_type") for each in (base, left, right) if each is not None}
     is_counter = kinds == {"counter"}
@@ -105,7 +113,7 @@ def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) ->
     if is_counter:  # counted also where both sides hold the same number: each of them added something
         counts = [0 if each is None else _count(each.data.get("value")) for each in (base, left, right)]
         data["value"] = {"value": _within(counts[1] + counts[2] - counts[0])}
-    return Merged(merged.version.replace(data=data), merged.disputed)
+    return MergedRecord(merged.version.replace(data=data), merged.disputed)
 
 
 def _resolve_stash(path: str, base: Any, left: Any, right: Any) -> Any:
@@ -131,19 +139,21 @@ def _within(total: int) -> int:
 # -- what is not a user's ----------------------------------------------------------------------
 
 
-def _merge_catalog(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_catalog(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge the count of changed definitions: it only must be another one than on either side."""
     if left is None or right is None:
-        return Merged(left or right)
+        return MergedRecord(left or right)
     counts = [_count({"value": each.data.get("changes")}) for each in (left, right)]
-    return Merged(right.replace(data={**right.data, "changes": sum(counts)}))
+    return MergedRecord(right.replace(data={**right.data, "changes": sum(counts)}))
 
 
-def _merge_lease(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_lease(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge signs of life: that of the newest holder counts, and of one holder the longest."""
     if left is None or right is None:
-        return Merged(None)
-    return Merged(max(left, right, key=lambda each: (each.data.get("token", 0), str(each.data.get("until")))))
+        return MergedRecord(None)
+    return MergedRecord(
+        max(left, right, key=lambda each: (each.data.get("token", 0), str(each.data.get("until"))))
+    )
 
 
 # -- what depends on other records ---------------------------------------------------------------
@@ -151,7 +161,7 @@ def _merge_lease(base: Datum | None, left: Datum | None, right: Datum | None) ->
 
 def _settle(settlement: Settlement) -> None:
     """Drop links that two copies made useless, and work out anew which crumbs wait and which are ready."""
-    touched = settlement.touched
+    touched = settlement.touched_ids
     crumbs, links = touched.get(CRUMB.name, set()), touched.get(LINK.name, set())
     ranked = touched.get(CATEGORY.name) or touched.get(PROPERTY.name)
     if not crumbs and not links and not ranked and TRAIL.name not in touched:

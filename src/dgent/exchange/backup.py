@@ -32,7 +32,7 @@ from dgent.blocks.record import (
     RedactionRecord,
     SnapshotRecord,
 )
-from dgent.config.settings import DATABASE
+from dgent.config.places import DATABASE
 from dgent.errors import (
     Busy,
     Conflict,
@@ -49,7 +49,7 @@ from dgent.store.sqlite import upkeep as sqlite
 from dgent.store.sqlite.replace import Forgotten, Held
 from dgent.store.upkeep import Contents, upkeep_of
 from dgent.system.files import sync
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import Stopped, in_thread
 from dgent.universe.universe import Universe, open
 
@@ -154,7 +154,7 @@ def _version() -> str:
         return "unknown"
 
 
-def checked(source: Path, pace: Pace, stopped: Stopped, passes: int = 1) -> Manifest:
+def checked(source: Path, pace: ProgressReporter, stopped: Stopped, passes: int = 1) -> Manifest:
     """The manifest of a backup whose every byte is what was written."""
     with folders.translated(source):
         made = _read_manifest(source)
@@ -276,7 +276,7 @@ async def _make(universe: Universe, folder: Path | None, new: Path, progress: Pr
     """Fill the new folder of a backup."""
     upkeep = upkeep_of(universe.backend)
     # The database is read twice: to copy it, and to hash the copy.
-    pace = Pace(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(folder))
+    pace = ProgressReporter(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(folder))
     early = await _in_thread(lambda stopped: _copy_blobs(folder, new, {}, pace, stopped))
     start = pace.done
     await upkeep.copy_to(str(new / DATABASE), lambda done, _: pace.at(start + done))
@@ -301,7 +301,7 @@ def _blob_bytes(folder: Path | None) -> int:
 
 
 def _copy_blobs(
-    folder: Path | None, new: Path, known: dict[str, File], pace: Pace, stopped: Stopped
+    folder: Path | None, new: Path, known: dict[str, File], pace: ProgressReporter, stopped: Stopped
 ) -> dict[str, File]:
     """The blobs that are not copied yet."""
     found = dict(known)
@@ -319,14 +319,14 @@ def _copy_blobs(
 
 
 def _complete(
-    folder: Path | None, new: Path, early: dict[str, File], pace: Pace, stopped: Stopped
+    folder: Path | None, new: Path, early: dict[str, File], pace: ProgressReporter, stopped: Stopped
 ) -> Manifest:
     """Copy the rest, and write down what the backup holds."""
     # Blobs came before the database, so that none it names can have been removed since, and come
     # once more after it, so that none it names can be missing.
     files = _copy_blobs(folder, new, early, pace, stopped)
     if folder is not None and (folder / TELEMETRY).is_file():
-        sqlite.copy_database(str(folder / TELEMETRY), str(new / TELEMETRY), Pace(None), stopped)
+        sqlite.copy_database(str(folder / TELEMETRY), str(new / TELEMETRY), ProgressReporter(None), stopped)
         sync(str(new / TELEMETRY))
     for name in (TELEMETRY, DATABASE):
         if (new / name).exists():
@@ -351,7 +351,7 @@ def _described(made: Manifest, path: Path) -> Backup:
 
 def inspect_backup(source: Path) -> Backup:
     """What a backup holds, after every byte of it was checked; Corrupt when anything is not as it was."""
-    made = checked(folders.usable(Path(source), "source"), Pace(None), Stopped())
+    made = checked(folders.usable(Path(source), "source"), ProgressReporter(None), Stopped())
     return _described(made, Path(os.path.abspath(source)))
 
 
@@ -371,7 +371,7 @@ async def restore(
     folder = Path(os.path.realpath(folders.usable(folder, "to")))
     with folders.translated(folder):
         await _in_thread(lambda _: _check_place(folder, replace))
-        pace = Pace(progress)
+        pace = ProgressReporter(progress)
         made = await _in_thread(lambda stopped: checked(source, pace, stopped, passes=2))
         folders.make_folders(folder.parent)
         with folders.unfinished(folder.with_name(folder.name + folders.RESTORING)) as new:
@@ -424,7 +424,7 @@ def _check_place(folder: Path, replace: bool) -> None:
     refuse_live(folder)
 
 
-def _copy_back(source: Path, new: Path, made: Manifest, pace: Pace, stopped: Stopped) -> None:
+def _copy_back(source: Path, new: Path, made: Manifest, pace: ProgressReporter, stopped: Stopped) -> None:
     for file in made.files:
         name = safe(file.name)
         if folders.copy(source / name, new / name, pace, stopped) != (file.size, file.sha256):

@@ -23,7 +23,7 @@ from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import EVERY_ROOM, Change, Commit, Delete, Op, Put
 from dgent.store.upkeep import forgotten_among
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.universe import feed
 from dgent.universe.contract import Contracts
 from dgent.universe.position import time_of
@@ -123,7 +123,7 @@ async def copy(source: Universe, target: Universe, *, progress: Progress | None 
     with records of its own is refused, and one that somebody else wrote to since the last copy.
     """
     copying = await _Copying.begin(source, target)
-    pace = Pace(progress)
+    pace = ProgressReporter(progress)
     for attempt in range(ATTEMPTS):
         seq = await copying.catch_up(pace)
         try:
@@ -143,7 +143,7 @@ async def replay(source: Universe, target: Universe, *, progress: Progress | Non
     What the log does not show is not there yet: schemas that are kept off the feed, and versions that are
     not kept.
     """
-    return await (await _Copying.begin(source, target)).catch_up(Pace(progress))
+    return await (await _Copying.begin(source, target)).catch_up(ProgressReporter(progress))
 
 
 async def mirror(source: Universe, target: Universe) -> AsyncIterator[int]:
@@ -212,7 +212,7 @@ class _Copying:
 
     # -- replaying ------------------------------------------------------------------------
 
-    async def catch_up(self, pace: Pace) -> int:
+    async def catch_up(self, pace: ProgressReporter) -> int:
         """Replay what is new until now; the last commit."""
         seq = await self.source.seq()
         if self.seq > seq:

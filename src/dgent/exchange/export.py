@@ -27,7 +27,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import EVERY_ROOM, Put
 from dgent.store.upkeep import forgotten_among, upkeep_of
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 from dgent.universe.universe import Universe
 from dgent.universe.write import put_op
@@ -78,7 +78,7 @@ async def export(
     await universe._ready()
     seq = await universe.seq()
     moment = Moment(universe, seq)
-    pace = Pace(progress, None if progress is None else await moment.size(wanted))
+    pace = ProgressReporter(progress, None if progress is None else await moment.size(wanted))
     out = _Out(write)
     out.add(lines.header(await _universe_id(universe), seq))
     records = 0
@@ -152,7 +152,7 @@ async def import_(
         raise InputError(f"existing is {existing!r}; it is refuse, skip or replace", field="existing")
     await universe.seq()  # a closed handle says so
     with folders.translated(path), _opened(path) as file:
-        pace = Pace(progress, 2 * os.fstat(file.fileno()).st_size)
+        pace = ProgressReporter(progress, 2 * os.fstat(file.fileno()).st_size)
         checked = await in_thread(lambda stopped: lines.check(file, pace, stopped))
         owned = await _owned(universe)
         _refuse_owned(owned, checked.schemas)
@@ -202,7 +202,7 @@ class _Import:
         checked: lines.Checked,
         existing: Existing,
         owned: dict[str, str],
-        pace: Pace,
+        pace: ProgressReporter,
     ) -> None:
         self.universe, self.file, self.checked, self.existing = universe, file, checked, existing
         self.owned, self.pace = owned, pace
@@ -231,11 +231,11 @@ class _Import:
         """Raise before anything is written when an id is there with other content."""
         if self.whole:
             return  # the look before the one commit is enough
-        async for part in self._parts(Pace(None)):
+        async for part in self._parts(ProgressReporter(None)):
             await self._ops(part)
         self.counts = dict.fromkeys(self.counts, 0)
 
-    async def _parts(self, pace: Pace) -> AsyncIterator[list[Datum]]:
+    async def _parts(self, pace: ProgressReporter) -> AsyncIterator[list[Datum]]:
         parts = lines.parts(self.file, self.checked, self.whole, pace)
         while (part := await in_thread(lambda _: next(parts, None))) is not None:
             yield part

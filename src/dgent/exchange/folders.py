@@ -23,7 +23,7 @@ from dgent.errors import Busy, Conflict, Corrupt, DgentError, InputError
 from dgent.store.sqlite.upkeep import in_use_here
 from dgent.system import files as file
 from dgent.system.files import disk_errors, sync
-from dgent.system.progress import Pace
+from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped
 
 MARKER, FINISHED = ".dgent-unfinished", ".dgent-finished"
@@ -285,12 +285,12 @@ def _exchange(one: Path, other: Path) -> bool:
 # -- files --------------------------------------------------------------------------------
 
 
-def digest(path: Path, pace: Pace, stopped: Stopped) -> tuple[int, str]:
+def digest(path: Path, pace: ProgressReporter, stopped: Stopped) -> tuple[int, str]:
     """Size and SHA-256 of a plain file."""
     return _pass_through(path, None, pace, stopped)
 
 
-def copy(source: Path, target: Path, pace: Pace, stopped: Stopped) -> tuple[int, str]:
+def copy(source: Path, target: Path, pace: ProgressReporter, stopped: Stopped) -> tuple[int, str]:
     """Copy a plain file to a new one, for its owner only, on disk when this returns; size and SHA-256."""
     make_folders(target.parent)
     return _pass_through(source, target, pace, stopped)
@@ -305,7 +305,9 @@ def make_folders(folder: Path) -> None:
                 folder.mkdir(mode=0o700)
 
 
-def _pass_through(source: Path, target: Path | None, pace: Pace, stopped: Stopped) -> tuple[int, str]:
+def _pass_through(
+    source: Path, target: Path | None, pace: ProgressReporter, stopped: Stopped
+) -> tuple[int, str]:
     if in_use_here(str(source)):
         raise Busy(f"{source} is in use by this process", hint="close it first", pid=os.getpid())
     hashed, size, out = hashlib.sha256(), 0, -1

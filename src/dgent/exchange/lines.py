@@ -12,8 +12,8 @@ import msgspec
 from dgent import clock
 from dgent.errors import Corrupt, DgentError, FormatTooNew, InputError
 from dgent.model.datum import Datum
-from dgent.store.engine.row import draft
-from dgent.system.progress import Pace
+from dgent.store.engine.row import encode_datum
+from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped
 
 FORMAT = 1
@@ -118,7 +118,7 @@ def _read_lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def check(file: BinaryIO, pace: Pace, stopped: Stopped) -> Checked:
+def check(file: BinaryIO, pace: ProgressReporter, stopped: Stopped) -> Checked:
     """Look at every line; raises, naming what is wrong, when the file cannot be imported whole."""
     hashed, seen = hashlib.sha256(), set[bytes]()
     wrong: list[str] = []
@@ -188,7 +188,7 @@ def _problem(line: bytes, seen: set[bytes], schemas: dict[str, int], number: int
     """Why a line cannot be stored; None when it can."""
     try:
         datum = _datum(line)
-        draft(datum, "import")
+        encode_datum(datum, "import")
     except DgentError as error:
         return error.message
     except _DAMAGE as error:
@@ -224,7 +224,7 @@ def _datum(line: bytes) -> Datum:
     )
 
 
-def parts(file: BinaryIO, checked: Checked, whole: bool, pace: Pace) -> Iterator[list[Datum]]:
+def parts(file: BinaryIO, checked: Checked, whole: bool, pace: ProgressReporter) -> Iterator[list[Datum]]:
     """The records of a checked file, so many at a time; the file must still be the one that was checked."""
     hashed = hashlib.sha256()
     part: list[Datum] = []

@@ -22,7 +22,7 @@ _CHANGEABLE = frozenset({"tags", "author", "source", "parent_id"})
 class CrystalMeta(msgspec.Struct, frozen=True):
     """The schema envelope of a crystal.
 
-    `crystallized_from` is the datum's id when its data was upgraded on the way, and None otherwise.
+    `crystallized_from` is the datum's id when its data was upgraded for reading, and None otherwise.
     `stored_version` is the version of the stored bytes, `schema_version` that of the value.
     """
 
@@ -34,10 +34,10 @@ class CrystalMeta(msgspec.Struct, frozen=True):
 
 
 class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
-    """A datum as it is stored, and the value it has under one version of its schema.
+    """A datum as it is stored, and its value under one version of its schema.
 
-    The datum stays as stored, also when the value came from an upgraded copy of its data. So nothing
-    that the contract does not know is lost when the crystal is changed and stored again.
+    The datum stays as stored, also when the value came from an upgraded copy of its data. So fields that
+    the contract does not know survive when the crystal is changed and stored again.
     """
 
     _kept: Any  # the datum, or what `_make` makes it of: most crystals are only asked for their value
@@ -74,14 +74,14 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
         return cls(datum, value, schema.name, schema.version)
 
     def draft(self, schema: Schema[T]) -> Datum:
-        """The datum to store: the value's data plus whatever the contract does not know.
+        """Return the datum to store: the value's data plus the fields that the contract does not know.
 
         A record that is stored in a newer version is never rewritten: that raises NewerRecord.
         """
         return self.settle(schema)[0]
 
     def settle(self, schema: Schema[T]) -> tuple[Datum, T]:
-        """The datum to store, and the value as everyone will read it back."""
+        """Return the datum to store, and the value as everyone will read it back."""
         datum = self.datum
         stored = datum.schema_version
         if stored is not None and stored > schema.version:
@@ -98,7 +98,7 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
         return datum.replace(data=data, schema=schema.name, schema_version=schema.version), value
 
     def replace(self, **changes: Any) -> Crystal[T]:
-        """A crystal of the same record with another value, tags, author, source or parent_id.
+        """Return a crystal of the same record with another value, tags, author, source or parent_id.
 
         The stored data stays underneath until `draft`, so unknown fields survive the change.
         """
@@ -115,12 +115,12 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
         return Crystal(datum, value, self.schema_name, self.schema_version)
 
     def with_tags(self, *tags: str) -> Crystal[T]:
-        """A crystal of the same record with more tags."""
+        """Return a crystal of the same record with more tags."""
         return self.replace(tags=self.datum.tags | ids.check_tags(tags))
 
     @property
     def meta(self) -> CrystalMeta:
-        """The schema envelope, made when asked for: most crystals are never asked."""
+        """The schema envelope, built on request: most crystals are never asked for it."""
         return CrystalMeta(
             schema_name=self.schema_name,
             schema_version=self.schema_version,
@@ -131,7 +131,7 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
 
     @property
     def was_upgraded(self) -> bool:
-        """Whether the stored record is of an older version than the value."""
+        """True if the stored record is of an older version than the value."""
         return (self.datum.schema_version or self.schema_version) < self.schema_version
 
     @property
@@ -156,12 +156,12 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
 
     @property
     def author(self) -> str | None:
-        """Who wrote this version."""
+        """The author of this version."""
         return self.datum.author
 
     @property
     def source(self) -> str | None:
-        """Where the record came from."""
+        """The origin of the record, as its writer named it."""
         return self.datum.source
 
     @property
@@ -171,7 +171,7 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
 
     @property
     def created_at(self) -> datetime:
-        """When the record was made."""
+        """The time when the record was made."""
         return self.datum.created_at
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
 
 
 def _in_shape(datum: Datum, schema: Schema[Any]) -> dict[str, Any]:
-    """The datum's data in the version of the schema; refuses a record of another schema."""
+    """Return the datum's data in the version of the schema; refuses a record of another schema."""
     if datum.schema is None:
         return datum.data
     if datum.schema != schema.name:

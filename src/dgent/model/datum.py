@@ -28,9 +28,9 @@ FIELDS = (
 
 
 class Blank:
-    """A datum while it is being made: the slots, which can still be set.
+    """A datum under construction: the slots, which can still be set.
 
-    A finished one has the class Datum, which refuses that. Turning the class is much quicker than
+    A finished one has the class Datum, which refuses changes. Switching the class is much quicker than
     setting sixteen attributes around a refusal, and every record read is made this way. Slots of
     `UNSET` may be left alone.
     """
@@ -83,7 +83,7 @@ UNSET: dict[str, Any] = {
     "_raw": None,
     "_us": 0,
 }
-"""What a datum has where nothing was set: most records have none of these."""
+"""The slots of a datum where nothing was set: most records have none of these."""
 
 _make = object.__new__
 _set = object.__setattr__
@@ -91,7 +91,7 @@ _set = object.__setattr__
 
 @final
 class Datum(Blank):
-    """One record: JSON-like data, opaque content, and where it came from.
+    """One record: JSON-like data, opaque content, and its origin.
 
     `rev` and `seq` are set by the store. `problem` says why a query gave this raw datum instead
     of a crystal. `extra` holds envelope fields that a newer dgent wrote. A datum cannot be changed;
@@ -131,7 +131,7 @@ class Datum(Blank):
 
     @property
     def created_at(self) -> datetime:
-        """When the record was made, in UTC."""
+        """The time when the record was made, in UTC."""
         found = self._created_at
         if found is None:
             found = clock.from_us(self._us)
@@ -145,13 +145,13 @@ class Datum(Blank):
         if found is None:
             found = codec.decode(self._raw or b"{}")
             if type(found) is not dict:
-                raise Corrupt(f"the data of {self.id!r} is no map")
+                raise Corrupt(f"the data of {self.id!r} is not a map")
             _set(self, "_data", found)
         return found
 
     @property
     def raw(self) -> bytes | None:
-        """The JSON of the data, where it was read and not decoded on the way."""
+        """The JSON of the data, where it was read and not decoded yet."""
         return self._raw
 
     def __getattr__(self, name: str) -> Any:
@@ -186,11 +186,11 @@ class Datum(Blank):
 
     @classmethod
     def create(cls, data: Mapping[str, Any] | None = None, **fields: Any) -> Datum:
-        """A checked datum; raises InputError naming the field that cannot be stored."""
-        return cls(data=dict(data or {}), **fields).checked()
+        """Return a checked datum; raises InputError naming the field that cannot be stored."""
+        return cls(data=dict(data or {}), **fields).check()
 
     def replace(self, **changes: Any) -> Datum:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         new = _make(Blank)
         new.id, new.content, new.tags, new.extra = self.id, self.content, self.tags, self.extra
         new.author, new.source, new.parent_id = self.author, self.source, self.parent_id
@@ -210,17 +210,17 @@ class Datum(Blank):
         return new  # type: ignore[return-value]
 
     def with_tags(self, *tags: str) -> Datum:
-        """A copy with more tags."""
+        """Return a copy with more tags."""
         return self.replace(tags=self.tags | ids.check_tags(tags))
 
     def derive(self, data: Mapping[str, Any] | None = None, **fields: Any) -> Datum:
-        """A new datum that this one caused."""
+        """Return a new datum that this one caused."""
         return Datum.create(data, parent_id=self.id, **fields)
 
-    def checked(self, plain: bool = False) -> Datum:
-        """This datum in storable form, or an InputError that names the wrong field.
+    def check(self, plain: bool = False) -> Datum:
+        """Return this datum in storable form, or raise an InputError that names the wrong field.
 
-        `plain` says that data and tags went through this before and need no second look.
+        `plain` says that data and tags were checked before and need no second look.
         """
         id, made = ids.check_id(self.id), self.created_at
         if not isinstance(made, datetime):
@@ -239,7 +239,7 @@ class Datum(Blank):
         return self.replace(data=codec.plain(self.data), tags=ids.check_tags(self.tags), **inexact)
 
     def _check_names(self) -> dict[str, Any]:
-        """The names that are not plain texts, such as members of an enum, as the texts they hold."""
+        """Return the names that are not plain texts, such as members of an enum, as the texts they hold."""
         inexact: dict[str, Any] = {}
         for field, value in (("author", self.author), ("source", self.source), ("schema", self.schema)):
             if value is not None and (text := ids.check_name(value, field)) is not value:
@@ -258,6 +258,6 @@ class Datum(Blank):
         return inexact
 
 
-def tagged(tags: Iterable[str] | None) -> frozenset[str]:
-    """Tags from whatever iterable a caller gave."""
+def make_tags(tags: Iterable[str] | None) -> frozenset[str]:
+    """Return tags as a set, from any iterable that a caller gave."""
     return frozenset() if tags is None else ids.check_tags(tags)

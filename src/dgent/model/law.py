@@ -1,4 +1,4 @@
-"""The laws of optics, as functions that a test calls: an empty list means lawful."""
+"""The laws of optics, as functions for tests: an empty list means lawful."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A = TypeVar("A")
 
 
 def lens_laws(lens: Lens[S, A], s: S, a: A, b: A) -> list[str]:
-    """The laws a lens breaks for these samples, compared with `==`; empty means lawful."""
+    """Return the laws a lens breaks for these samples, compared with `==`; empty means lawful."""
     return _broken(
         s,
         ("GetPut", lambda: lens.set(s, lens.get(s)), lambda: s),
@@ -25,7 +25,7 @@ def lens_laws(lens: Lens[S, A], s: S, a: A, b: A) -> list[str]:
 
 
 def prism_laws(prism: Prism[S, A], s: S, a: A) -> list[str]:
-    """The laws a prism breaks for these samples; try None as `a` too where it is a valid case."""
+    """Return the laws a prism breaks for these samples; try None as `a` too where it is a valid case."""
     return _broken(
         s,
         ("ReviewPreview", lambda: prism.preview(prism.review(a)), lambda: a),
@@ -34,7 +34,7 @@ def prism_laws(prism: Prism[S, A], s: S, a: A) -> list[str]:
 
 
 def affine_laws(affine: Affine[S, A], s: S, a: A, b: A) -> list[str]:
-    """The laws an affine breaks for these samples; try an `s` with the part and one without it."""
+    """Return the laws an affine breaks for these samples; try an `s` with the part and one without it."""
     return _broken(
         s,
         ("GetPut", lambda: affine.modify(s, lambda found: found), lambda: s),
@@ -49,10 +49,10 @@ def affine_laws(affine: Affine[S, A], s: S, a: A, b: A) -> list[str]:
 
 
 def traversal_laws(traversal: Traversal[S, A], s: S, f: Callable[[A], A], g: Callable[[A], A]) -> list[str]:
-    """The laws a traversal breaks for this value and two pure changes of its parts."""
+    """Return the laws a traversal breaks for this value and two pure changes of its parts."""
     get_all, modify = traversal.get_all, traversal.modify
 
-    def touched() -> list[A]:
+    def visit_parts() -> list[A]:
         seen: list[A] = []
 
         def record(a: A) -> A:
@@ -66,7 +66,7 @@ def traversal_laws(traversal: Traversal[S, A], s: S, f: Callable[[A], A], g: Cal
         s,
         ("Identity", lambda: modify(s, lambda a: a), lambda: s),
         ("Fusion", lambda: modify(modify(s, f), g), lambda: modify(s, lambda a: g(f(a)))),
-        ("Once", touched, lambda: get_all(s)),
+        ("Once", visit_parts, lambda: get_all(s)),
         ("GetModified", lambda: get_all(modify(s, f)), lambda: [f(a) for a in get_all(s)]),
     )
 

@@ -1,4 +1,4 @@
-"""Optics: reading and changing one part of an immutable value, or many parts at once.
+"""Optics: read and change one part of an immutable value, or many parts at once.
 
     Lens        exactly one part        get, set
     Prism       one case of several     preview, review
@@ -44,7 +44,7 @@ class Lens(_Optic[S, A]):
     set: Callable[[S, A], S]
 
     def modify(self, s: S, f: Callable[[A], A]) -> S:
-        """A copy of `s` with `f` applied to the part."""
+        """Return a copy of `s` with `f` applied to the part."""
         return self.set(s, f(self.get(s)))
 
     @overload
@@ -66,12 +66,12 @@ class Prism(_Optic[S, A]):
     review: Callable[[A], S]
 
     def modify(self, s: S, f: Callable[[A], A]) -> S:
-        """The whole built from the changed case, or `s` itself when it is another case."""
+        """Return the whole built from the changed case, or `s` itself when it is another case."""
         found = self.preview(s)
         return s if found is MISSING else self.review(f(found))
 
     def set(self, s: S, a: A) -> S:
-        """The whole built from `a`, or `s` itself when it is another case."""
+        """Return the whole built from `a`, or `s` itself when it is another case."""
         return self.modify(s, lambda _: a)
 
     @overload
@@ -93,7 +93,7 @@ class Affine(_Optic[S, A]):
     set: Callable[[S, A], S]
 
     def modify(self, s: S, f: Callable[[A], A]) -> S:
-        """A copy of `s` with `f` applied to the part, or `s` itself when the part is not there."""
+        """Return a copy of `s` with `f` applied to the part, or `s` itself when the part is not there."""
         found = self.preview(s)
         return s if found is MISSING else self.set(s, f(found))
 
@@ -114,11 +114,11 @@ class Traversal(_Optic[S, A]):
     modify: Callable[[S, Callable[[A], A]], S]
 
     def set(self, s: S, a: A) -> S:
-        """A copy of `s` with every part replaced by `a`."""
+        """Return a copy of `s` with every part replaced by `a`."""
         return self.modify(s, lambda _: a)
 
     def filter(self, pred: Callable[[A], bool]) -> Traversal[S, A]:
-        """Only the parts that satisfy `pred`; lawful for changes after which they still do."""
+        """Return a traversal of the parts that satisfy `pred`; lawful for changes that keep it satisfied."""
         return Traversal(
             lambda s: [a for a in self.get_all(s) if pred(a)],
             lambda s, f: self.modify(s, lambda a: f(a) if pred(a) else a),
@@ -178,7 +178,7 @@ def _present(value: A) -> A:
 
 
 def _part(what: str, has: Callable[[Any], bool], get: Callable[[Any], Any], put: Any) -> Lens[Any, Any]:
-    """A lens that refuses a value without the part; in MISSING it finds MISSING, so lenses compose."""
+    """Return a lens that refuses a value without the part; in MISSING it finds MISSING, so lenses compose."""
 
     def check(s: Any) -> Any:
         if s is MISSING or not has(s):
@@ -192,12 +192,12 @@ def _part(what: str, has: Callable[[Any], bool], get: Callable[[Any], Any], put:
 
 
 def identity() -> Lens[S, S]:
-    """The whole value."""
+    """Return the lens of the whole value."""
     return Lens(lambda s: s, lambda _, a: a)
 
 
 def key(name: Hashable) -> Lens[Any, Any]:
-    """The value under a key of a mapping; MISSING when absent, and setting MISSING removes the key."""
+    """Return the lens of a mapping's key; MISSING when absent, and setting MISSING removes the key."""
 
     def put(s: Any, a: Any) -> Any:
         changed = {**s, name: a}
@@ -211,7 +211,7 @@ def key(name: Hashable) -> Lens[Any, Any]:
 
 
 def field(name: str) -> Lens[Any, Any]:
-    """A field of a dataclass, changed by `dataclasses.replace`."""
+    """Return the lens of a dataclass field, which is changed by `dataclasses.replace`."""
 
     def has(s: Any) -> bool:
         is_value = dataclasses.is_dataclass(s) and not isinstance(s, type)
@@ -224,7 +224,7 @@ def field(name: str) -> Lens[Any, Any]:
 
 
 def index(i: int) -> Lens[Any, Any]:
-    """The item at a position of a list or tuple; negative positions count from the end."""
+    """Return the lens of a position in a list or tuple; negative positions count from the end."""
 
     def put(s: Any, a: Any) -> Any:
         changed = list(s)
@@ -237,7 +237,7 @@ def index(i: int) -> Lens[Any, Any]:
 
 
 def attribute(name: str) -> Lens[Any, Any]:
-    """An attribute of an object, changed on a shallow copy."""
+    """Return the lens of an object's attribute, which is changed on a shallow copy."""
 
     def put(s: Any, a: Any) -> Any:
         changed = copy.copy(s)
@@ -253,17 +253,17 @@ def attribute(name: str) -> Lens[Any, Any]:
 
 
 def optional_key(name: Hashable) -> Affine[Any, Any]:
-    """The value under a key, if this is a mapping that has it; it never adds the key."""
+    """Return the affine of a key, if the value is a mapping that has it; it never adds the key."""
     return _optional(key(name))
 
 
 def optional_field(name: str) -> Affine[Any, Any]:
-    """A field, if this is a dataclass that has it."""
+    """Return the affine of a field, if the value is a dataclass that has it."""
     return _optional(field(name))
 
 
 def optional_index(i: int) -> Affine[Any, Any]:
-    """The item at a position, if this is a list or tuple that is long enough."""
+    """Return the affine of a position, if the value is a list or tuple that is long enough."""
     return _optional(index(i))
 
 
@@ -277,7 +277,7 @@ def _optional(lens: Lens[Any, Any]) -> Affine[Any, Any]:
 
 
 def instance_of(cls: type[A]) -> Prism[Any, A]:
-    """The value itself, if it is an instance of a class."""
+    """Return the prism of the value itself, if it is an instance of a class."""
 
     def review(a: A) -> Any:
         if not isinstance(a, cls):
@@ -288,7 +288,7 @@ def instance_of(cls: type[A]) -> Prism[Any, A]:
 
 
 def variant(tag_field: str, tag_value: Hashable) -> Prism[Any, dict[str, Any]]:
-    """The other entries of a mapping whose tag has one value; `review` adds the tag again."""
+    """Return the prism of a mapping whose tag has one value: its other entries; `review` adds the tag."""
 
     def preview(s: Any) -> dict[str, Any] | Missing:
         tag = s.get(tag_field, MISSING) if isinstance(s, Mapping) else MISSING
@@ -306,7 +306,7 @@ def variant(tag_field: str, tag_value: Hashable) -> Prism[Any, dict[str, Any]]:
 
 
 def each() -> Traversal[Any, Any]:
-    """Every item of a list or tuple."""
+    """Return the traversal of every item of a list or tuple."""
 
     def get_all(s: Any) -> list[Any]:
         if not isinstance(s, list | tuple):
@@ -317,7 +317,7 @@ def each() -> Traversal[Any, Any]:
 
 
 def items() -> Traversal[Any, tuple[Any, Any]]:
-    """Every (key, value) pair of a mapping; two keys that would become one are refused."""
+    """Return the traversal of a mapping's (key, value) pairs; two keys that would become one are refused."""
 
     def get_all(s: Any) -> list[tuple[Any, Any]]:
         if not isinstance(s, Mapping):
@@ -338,17 +338,17 @@ def items() -> Traversal[Any, tuple[Any, Any]]:
 
 
 def keys() -> Traversal[Any, Any]:
-    """Every key of a mapping; two keys that would become one are refused."""
+    """Return the traversal of a mapping's keys; two keys that would become one are refused."""
     return items() >> index(0)
 
 
 def values() -> Traversal[Any, Any]:
-    """Every value of a mapping."""
+    """Return the traversal of a mapping's values."""
     return items() >> index(1)
 
 
 def _like(s: Any, changed: list[Any]) -> Any:
-    """The items in a sequence of the same type as `s`."""
+    """Return the items in a sequence of the same type as `s`."""
     if isinstance(s, list):
         copied = copy.copy(s)
         copied[:] = changed

@@ -16,7 +16,7 @@ from typing import Any
 
 from dgent import codec
 from dgent.errors import InputError
-from dgent.model.contract.scalar import aligned
+from dgent.model.contract.scalar import align
 from dgent.model.path import MISSING
 
 CUT = 120
@@ -36,7 +36,7 @@ _unpack_bits = struct.Struct(">Q").unpack
 
 
 def key(value: Any) -> bytes:
-    """The bytes that put a value in its place; equal bytes mean equal values, except lists and maps."""
+    """Return bytes that sort a value into place; equal bytes mean equal values, except lists and maps."""
     kind = type(value)
     if kind is str:
         encoded: bytes = value.encode()
@@ -56,10 +56,10 @@ def key(value: Any) -> bytes:
 
 
 def index_key(value: Any) -> tuple[bytes, bool]:
-    """The key cut to CUT bytes, and whether it says everything about the value.
+    """Return the key cut to CUT bytes, and whether it identifies the value.
 
-    A cut key equals the key of a shorter text that ends exactly there, so whoever finds a key of
-    CUT bytes must look at the record, also when the value it searched for was exact.
+    A cut key equals the key of a shorter text that ends exactly there. So after finding a key of CUT
+    bytes, read the record too, also when the value searched for was exact.
     """
     if type(value) is str and len(value) > CUT:
         # Cut before encoding: a megabyte of text needs only its beginning.
@@ -71,7 +71,7 @@ def index_key(value: Any) -> tuple[bytes, bool]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal: 1 equals 1.0, True equals neither, also deep inside.
+    """Return whether two values are equal: 1 equals 1.0, True equals neither, also deep inside.
 
     A decimal, a duration or a zoned time equals a text (or number) that stands for the same.
     """
@@ -79,7 +79,7 @@ def same(a: Any, b: Any) -> bool:
     if kind is not other:
         if kind in _NUMBERS and other in _NUMBERS:
             return bool(a == b)
-        pair = aligned(a, b)
+        pair = align(a, b)
         return pair is not None and bool(pair[0] == pair[1])
     if kind is list:
         return len(a) == len(b) and all(map(same, a, b))
@@ -92,12 +92,12 @@ _NUMBERS = frozenset((int, float))
 
 
 def comparable(a: Any, b: Any) -> bool:
-    """Whether $gt and its kin may compare two values: two numbers, two texts or two bools."""
+    """Return whether $gt and its kin may compare two values: two numbers, two texts or two bools."""
     return type(b) in kinds_like(a)
 
 
 def kinds_like(value: Any) -> frozenset[type]:
-    """The Python types that compare with this value; none for null, lists and maps."""
+    """Return the Python types that compare with this value; none for null, lists and maps."""
     return _KINDS.get(type(value), frozenset())
 
 
@@ -122,14 +122,14 @@ def _wide(value: int) -> bytes:
 
 
 def _above(low: float, rest: int) -> bytes:
-    """The key of a double and what an integer has above it."""
+    """Return the key of a double and the distance of an integer above it."""
     if low >= 0:
         return _pack_positive(_NUMBER, -(low + 0.0), rest)
     return _pack_negative(_NUMBER, _unpack_bits(_pack_double(low))[0] ^ _ALL_BITS, rest)
 
 
 def _decimal(value: Decimal) -> bytes:
-    """The key of a decimal: that of the double or integer it equals, else the double below and its digits."""
+    """Return the key of the double or integer that a decimal equals, else the double below and its digits."""
     low = float(value)  # the nearest; too large a one becomes infinite
     nearest = Decimal.from_float(low)
     if nearest == value:
@@ -153,7 +153,7 @@ _MOST_REST = 2**16 - 1
 
 
 def _digits(value: Decimal) -> bytes:
-    """The digits of a decimal as bytes that sort by its size."""
+    """Return the digits of a decimal as bytes that sort by its size."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "infinity and NaN have keys of their own"
     written = "".join(map(str, digits)).lstrip("0")

@@ -29,13 +29,13 @@ MISSING: Final = Missing.MISSING
 
 
 def parse(path: str | Sequence[str]) -> Path:
-    """The segments of a dotted path, or of a tuple or list taken as given; QueryError names a bad one."""
+    """Return the segments of a dotted path, tuple or list; QueryError names a segment that is not valid."""
     # An index reads the same few paths for every record; remembering them saves most of the cost.
-    return _parsed(path) if type(path) is str else _parse(path)
+    return _parse_cached(path) if type(path) is str else _parse(path)
 
 
 @lru_cache(1024)
-def _parsed(path: str) -> Path:
+def _parse_cached(path: str) -> Path:
     return _parse(path)
 
 
@@ -51,7 +51,7 @@ def _parse(path: str | Sequence[str]) -> Path:
 
 
 def text(path: Path) -> str:
-    """The dotted form of a path: the inverse of `parse`."""
+    """Return the dotted form of a path: the inverse of `parse`."""
     dotted = ".".join(path)
     if "\\" not in dotted and dotted.count(".") == len(path) - 1:
         return dotted
@@ -59,7 +59,7 @@ def text(path: Path) -> str:
 
 
 def read(data: Any, path: Path) -> Any:
-    """The value at a path, or MISSING; a list is entered only by an index, never fanned out."""
+    """Return the value at a path, or MISSING; a list is entered only by an index, never fanned out."""
     here = data
     for segment in path:
         if isinstance(here, dict):
@@ -74,7 +74,7 @@ def read(data: Any, path: Path) -> Any:
 
 
 def every(data: Any, path: Path) -> Iterator[Any]:
-    """The values at a path in which EACH stands for all items of a list, or all values of a map."""
+    """Yield the values at a path in which EACH stands for all items of a list, or all values of a map."""
     for place, segment in enumerate(path):
         if segment == EACH:
             below = read(data, path[:place])
@@ -87,8 +87,8 @@ def every(data: Any, path: Path) -> Iterator[Any]:
 
 
 @lru_cache(1024)
-def listed(index: str) -> Path | None:
-    """The path of the list whose items an index is on, as `a.*` is on those of `a`; None for any other."""
+def list_path(index: str) -> Path | None:
+    """Return the path of the list that an index of its items is on (`a` for `a.*`); None for any other."""
     parsed = parse(index)
     return parsed[:-1] if parsed[-1] == EACH and len(parsed) > 1 else None
 

@@ -1,4 +1,4 @@
-"""Queries: what to find, checked when it is written down, and what it means in plain Python.
+"""Queries: checked when they are written down, with their meaning in plain Python.
 
 `Query.matches` is the definition; engines may only be faster. `Query.filter` gives the `where`
 part as a tree of conditions for a planner to pick indexes from.
@@ -19,7 +19,7 @@ from dgent.errors import InputError, QueryError
 from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.path import Path, read
-from dgent.model.where import NOTHING, All, Reader, form, path_of, refusal
+from dgent.model.where import NOTHING, All, WhereParser, form, path_of, refusal
 
 MAX_LIMIT = 2**62
 
@@ -27,11 +27,11 @@ _force = msgspec.structs.force_setattr
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What to find, in which order, and how much of it; a wrong field is a QueryError at once.
+    """The records to find, their order and their number; raises QueryError for a wrong field at once.
 
     `order_by="created_at"` is the time of the record; any other text is a path into its data, and
     the tuple `("created_at",)` is a data field of that name. `allow` is one more test that a record must
-    pass, made by whoever may not show everything; it is no part of the query's digest.
+    pass, set by callers that may not show everything; it is not part of the query's digest.
     """
 
     schema: str | None = None
@@ -73,7 +73,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.where is None:
             return NOTHING
         found = self.__dict__.get("_filter")
-        return found if found is not None else All(tuple(Reader().where(self.where, 1)))
+        return found if found is not None else All(tuple(WhereParser().where(self.where, 1)))
 
     @property
     def order_path(self) -> Path | None:
@@ -84,7 +84,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return found or path_of("order_by", self.order_by)
 
     def matches(self, datum: Datum, data: Mapping[str, Any] | None = None) -> bool:
-        """Whether a record belongs to the answer; `data` stands in for the record's own data."""
+        """Return whether a record matches; `data`, if given, is tested instead of the record's own data."""
         compiled = self.__dict__.get("_compiled")
         if compiled is None:
             compiled = _envelope_checks(self), tuple(part.test for part in self.filter.parts)
@@ -99,26 +99,26 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return True
 
     def order_key(self, data: Any) -> bytes:
-        """Where data stands in the order of this query; empty when the time alone decides."""
+        """Return the sort key of data in the order of this query; empty when the time alone decides."""
         path = self.order_path
         return b"" if path is None else order.key(read(data, path))
 
     def sort_key(self, datum: Datum, data: Mapping[str, Any] | None = None) -> bytes | int:
-        """What to sort a record by: its key at `order_by`, or its time in microseconds."""
+        """Return the sort key of a record: its key at `order_by`, or its time in microseconds."""
         if self.order_path is None:
             return clock.to_us(datum.created_at)
         return self.order_key(datum.data if data is None else data)
 
     def replace(self, **changes: Any) -> Query:
-        """A copy with some fields changed, checked again."""
+        """Return a copy with some fields changed, checked again."""
         return msgspec.structs.replace(self, **changes)
 
     def first(self, n: int) -> Query:
-        """A copy that gives at most n records."""
+        """Return a copy that gives at most n records."""
         return self.replace(limit=n)
 
     def digest(self) -> bytes:
-        """16 bytes that tell this query from others, whatever page of it is asked for."""
+        """16 bytes that identify this query, the same for each page of it."""
         found: bytes | None = self.__dict__.get("_digest")
         if found is None:
             names = [self.schema, self.author, self.source, self.parent, self.prefix]
@@ -178,7 +178,7 @@ def _check_page(query: Query) -> None:
 
 
 def _envelope_checks(query: Query) -> tuple[Callable[[Datum], bool], ...]:
-    """One check for each envelope field the query sets."""
+    """Return one check for each envelope field the query sets."""
     schema, author, source, parent = query.schema, query.author, query.source, query.parent
     tags, any_tags, prefix, since, until = query.tags, query.any_tags, query.prefix, query.since, query.until
     checks: list[tuple[object, Callable[[Datum], bool]]] = [

@@ -14,7 +14,7 @@ class Ref(Generic[T]):
     """A link to a record whose value is a `T`; two links to the same id are equal.
 
     `Ref(crystal)` and `Ref("some-id")` make the same link. The type parameter is for readers and
-    type checkers only: the store keeps the id text, and nothing checks what it points at.
+    type checkers only: the store holds the id text, and nothing checks what it points at.
     """
 
     __slots__ = ("id",)
@@ -45,12 +45,12 @@ class Ref(Generic[T]):
 
 
 def is_ref(hint: object) -> bool:
-    """Whether a type hint is `Ref` or `Ref[...]`."""
+    """Return whether a type hint is `Ref` or `Ref[...]`."""
     return hint is Ref or getattr(hint, "__origin__", None) is Ref
 
 
 def decode_hook(hint: Any, data: Any) -> Any:
-    """What msgspec calls for a type it does not know: turns an id text into a Ref."""
+    """Turn an id text into a Ref; msgspec calls this for a type it does not know."""
     if not is_ref(hint):
         raise TypeError(f"{hint!r} is not a type that a contract may have")
     if not isinstance(data, str | Ref):
@@ -59,7 +59,7 @@ def decode_hook(hint: Any, data: Any) -> Any:
 
 
 def encode_hook(value: Any) -> Any:
-    """What msgspec calls for a value it does not know: turns a Ref into its id text."""
+    """Turn a Ref into its id text; msgspec calls this for a value it does not know."""
     if isinstance(value, Ref):
         return value.id
     raise TypeError(f"a {type(value).__name__} is not JSON-like")

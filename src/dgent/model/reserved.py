@@ -1,7 +1,7 @@
-"""The names that dgent keeps for itself: schemas and ids of its rooms, also where a room was never used.
+"""The names that dgent reserves: schemas and ids of its rooms, also where a room was never used.
 
-A room's schemas say in the store whom they belong to as soon as the room is used there. Until then this list
-says it, so that nobody lays something ready for the room to find.
+A room's schemas name their owner in the store as soon as the room is used there. Until then this list
+does, so that nobody can prepare records for the room to find.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ROOTS: dict[str, str] = {**OWNERS, "cupboard": "cupboard"}
 """The room of the ids that begin with such a name and a slash."""
 
 BUILTIN = "01941f29-7c00-7000-8000-"
-"""How the ids begin of what every cupboard starts with: they are the same in every store."""
+"""Prefixes of the ids of records that every cupboard starts with: they are the same in every store."""
 
 MARKS = frozenset(("cupboard/turn",))
-"""The ids of records that a room writes and removes while it works, whatever it was asked to do."""
+"""The ids of records that a room writes and removes while it works, whatever the request."""
 
 PRIVATE: dict[str, frozenset[str]] = {
     "blocks": frozenset(f"block.{name}" for name in _BLOCK_PRIVATE),
@@ -43,10 +43,10 @@ PRIVATE: dict[str, frozenset[str]] = {
 
 
 def may_be_of_room(id: str) -> bool:
-    """Whether an id can be a room's by itself, whatever has it: below another id, or known beforehand."""
+    """Return whether an id can be a room's by itself: it is below another id, or known beforehand."""
     return "/" in id or id.startswith(BUILTIN)
 
 
 def is_own(id: str, schema: str | None) -> bool:
-    """Whether a record would be one that dgent makes for itself, apart from its rooms."""
+    """Return whether a record would be one that dgent makes for itself, outside its rooms."""
     return id.startswith(OWN) or (schema is not None and schema.startswith(OWN) and schema != LINKS)

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from dgent import codec, ids
 from dgent.errors import InputError, NewerRecord, QueryError, SchemaError, UpgradeFailed
 from dgent.model import path, ref
-from dgent.model.contract.shape import Shape
+from dgent.model.contract.shape import CompiledContract
 
 T = TypeVar("T")
 Step = Callable[[dict[str, Any]], Any]
@@ -26,8 +26,8 @@ class Schema(Generic[T]):
 
     `migrations[v]` turns data of version v into version v + 1; every step from `oldest` on is there.
     `downgrades[v]` turns version v into v - 1, so that this program can read records of a newer one.
-    `indexes` are dotted paths that queries find quickly. `history` and `feed` say what the store keeps
-    of replaced versions and whether changes are announced. `owner` is the room that alone may write.
+    `indexes` are dotted paths that queries find quickly. `history` and `feed` say which replaced versions
+    the store keeps and whether changes are announced. `owner` is the room that alone may write.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Schema(Generic[T]):
     feed: bool = True
     owner: str | None = None
     oldest: int = 1
-    shape: Shape[T] = dataclasses.field(init=False, repr=False)
+    shape: CompiledContract[T] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -54,7 +54,7 @@ class Schema(Generic[T]):
             raise SchemaError(
                 f"{self.name} needs a contract", hint="give it a frozen dataclass", field="contract"
             )
-        self._set("shape", Shape(self.contract))
+        self._set("shape", CompiledContract(self.contract))
         self._set("migrations", self._steps("migrations"))
         self._set("downgrades", self._steps("downgrades"))
         self._check_steps()
@@ -65,7 +65,7 @@ class Schema(Generic[T]):
         object.__setattr__(self, field, value)
 
     def _steps(self, field: str) -> Mapping[int, Step]:
-        """A read-only copy: a dict that the caller changes later must not change the schema."""
+        """Return a read-only copy: a dict that the caller changes later must not change the schema."""
         given = getattr(self, field)
         if not isinstance(given, Mapping):
             raise SchemaError(f"{self.name}: {field} must map versions to functions", field=field)
@@ -114,12 +114,12 @@ class Schema(Generic[T]):
             if parts[0] not in self.shape.fields:
                 known = ", ".join(self.shape.fields)
                 raise SchemaError(
-                    f"{self.name}: the index {index!r} starts at no field of {self.shape.label}",
+                    f"{self.name}: the index {index!r} does not start at a field of {self.shape.label}",
                     hint=f"its fields are {known}",
                     field="indexes",
                 )
             if (text := path.text(parts)) in seen:
-                raise SchemaError(f"{self.name}: the index {index!r} is there twice", field="indexes")
+                raise SchemaError(f"{self.name}: the index {index!r} is declared twice", field="indexes")
             seen[text] = None
         return tuple(seen)
 
@@ -139,7 +139,7 @@ class Schema(Generic[T]):
                 raise SchemaError(f"{self.name}: {error.message}", field="owner") from None
 
     def can_read(self, version: int) -> bool:
-        """Whether there are steps from a stored version to this one."""
+        """Return whether there are steps from a stored version to this one."""
         if version <= self.version:
             return version >= self.oldest
         # The count first: a stored version of two billion must not become a walk of that length.
@@ -148,13 +148,13 @@ class Schema(Generic[T]):
         )
 
     def shape_of(self, data: Mapping[str, Any], stored_version: int) -> dict[str, Any]:
-        """A copy of the data in this schema's version, whichever direction that is."""
+        """Return a copy of the data in this schema's version, upgraded or downgraded."""
         if stored_version > self.version:
             return self.downgrade(data, stored_version)
         return self.upgrade(data, stored_version)
 
     def upgrade(self, data: Mapping[str, Any], from_version: int) -> dict[str, Any]:
-        """A copy of older data in this version; the steps never see the caller's own data.
+        """Return a copy of older data in this version; the steps never see the caller's own data.
 
         Raises UpgradeFailed when a step does, and for data older than `oldest`.
         """
@@ -167,13 +167,13 @@ class Schema(Generic[T]):
                 step=f"{from_version} -> {from_version + 1}",
                 reason=f"no steps below version {self.oldest}",
             )
-        out = self._copied(data, from_version)
+        out = self._copy(data, from_version)
         for version in range(from_version, self.version):
             out = self._run(self.migrations[version], out, version, version + 1)
         return out
 
     def downgrade(self, data: Mapping[str, Any], from_version: int) -> dict[str, Any]:
-        """A copy of newer data in this version, or NewerRecord when a step back is missing."""
+        """Return a copy of newer data in this version; raises NewerRecord when a step back is missing."""
         if not self.can_read(from_version):
             raise NewerRecord(
                 f"this record is of {self.name} version {from_version}; this program knows {self.version}",
@@ -181,47 +181,47 @@ class Schema(Generic[T]):
                 stored=from_version,
                 version=self.version,
             )
-        out = self._copied(data, from_version)
+        out = self._copy(data, from_version)
         for version in range(from_version, self.version, -1):
             out = self._run(self.downgrades[version], out, version, version - 1)
         return out
 
-    def _copied(self, data: Mapping[str, Any], version: int) -> dict[str, Any]:
+    def _copy(self, data: Mapping[str, Any], version: int) -> dict[str, Any]:
         try:
             return _plain(data)
         except InputError as error:
-            raise self._failed(f"{version}", f"the stored data: {error}") from error
+            raise self._upgrade_failure(f"{version}", f"the stored data: {error}") from error
 
     def _run(self, step: Step, data: dict[str, Any], start: int, end: int) -> dict[str, Any]:
         name = f"{start} -> {end}"
         try:
             made = step(data)
         except Exception as error:
-            raise self._failed(name, f"{type(error).__name__}: {error}") from error
+            raise self._upgrade_failure(name, f"{type(error).__name__}: {error}") from error
         if not isinstance(made, dict):
-            raise self._failed(name, f"it returned a {type(made).__name__}, not a dict")
+            raise self._upgrade_failure(name, f"it returned a {type(made).__name__}, not a dict")
         try:
             return _plain(made)
         except InputError as error:
-            raise self._failed(name, f"it returned data that cannot be stored: {error}") from error
+            raise self._upgrade_failure(name, f"it returned data that cannot be stored: {error}") from error
 
-    def _failed(self, step: str, reason: str) -> UpgradeFailed:
+    def _upgrade_failure(self, step: str, reason: str) -> UpgradeFailed:
         return UpgradeFailed(f"{self.name} {step}: {reason}", schema=self.name, step=step, reason=reason)
 
     def decode(self, data: dict[str, Any]) -> T:
-        """The value of data in this version, or DecodeFailed naming every wrong field."""
+        """Return the value of data in this version; raises DecodeFailed naming every wrong field."""
         return self.shape.decode(data)
 
     def encode(self, value: T) -> dict[str, Any]:
-        """The storable data of a value, or InputError naming every wrong field."""
+        """Return the storable data of a value; raises InputError naming every wrong field."""
         return self.shape.encode(value)
 
     def carry(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-        """New data plus what old data holds that the contract does not know."""
+        """Return new data plus the fields of the old data that the contract does not know."""
         return self.shape.carry(old, new)
 
     def refs(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """The path and the id of every link in the data."""
+        """Return the path and the id of every link in the data."""
         return self.shape.refs(data)
 
     @property
@@ -236,8 +236,8 @@ class Schema(Generic[T]):
 
     @staticmethod
     def derive_step(old: type[Any], new: type[Any]) -> Step:
-        """A migration that only adds the fields with defaults that `new` has and `old` lacks."""
-        return _derived(Shape(old), Shape(new))
+        """Return a migration that only adds the fields with defaults that `new` has and `old` lacks."""
+        return _derive_step(CompiledContract(old), CompiledContract(new))
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def _check_name(name: object) -> None:
         raise SchemaError(error.message, field="name") from None
     if not _NAME.fullmatch(text):
         raise SchemaError(
-            f"{text!r} is no name for a schema",
+            f"{text!r} is not a valid name for a schema",
             hint="use letters, digits, _ and -, in parts joined by dots, as in witness.mark",
             field="name",
         )
@@ -263,7 +263,7 @@ def _check_version(value: object, field: str) -> None:
         raise SchemaError(f"{field} must be a whole number from 1, not {value!r}", field=field)
 
 
-def _derived(old: Shape[Any], new: Shape[Any]) -> Step:
+def _derive_step(old: CompiledContract[Any], new: CompiledContract[Any]) -> Step:
     pair = f"{old.label} -> {new.label}"
     hint = "write this step by hand"
     if dropped := [name for name in old.fields if name not in new.fields]:

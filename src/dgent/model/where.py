@@ -12,7 +12,7 @@ import msgspec
 from dgent import codec
 from dgent.errors import InputError, QueryError
 from dgent.model import order
-from dgent.model.contract.scalar import aligned, is_exact
+from dgent.model.contract.scalar import align, is_exact
 from dgent.model.path import MISSING, Path, parse, read, text
 
 MAX_CHOICES = 1000
@@ -32,23 +32,23 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
     value: Any
 
     def holds(self, found: Any) -> bool:
-        """Whether a value found at the path (or MISSING) passes."""
+        """Return whether a value found at the path (or MISSING) passes."""
         check: Check = _CHECKS[self.op](self.value)
         self.__dict__["holds"] = check  # found before this method from now on
         return check(found)
 
     def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
+        """Return whether a record's data passes."""
         return self.holds(read(data, self.path))
 
 
 class All(msgspec.Struct, frozen=True):
-    """Holds when every part holds; so also when there is none."""
+    """Holds when every part holds, so also when there are no parts."""
 
     parts: tuple[Part, ...]
 
     def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
+        """Return whether a record's data passes."""
         return all(part.test(data) for part in self.parts)
 
 
@@ -58,7 +58,7 @@ class Either(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
 
     def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
+        """Return whether a record's data passes."""
         return any(part.test(data) for part in self.parts)
 
 
@@ -68,7 +68,7 @@ class Negated(msgspec.Struct, frozen=True):
     part: Part
 
     def test(self, data: Any) -> bool:
-        """Whether a record's data passes."""
+        """Return whether a record's data passes."""
         return not self.part.test(data)
 
 
@@ -78,7 +78,7 @@ NOTHING = All(())
 
 
 def form(part: Part) -> list[Any]:
-    """A part as JSON in which the order of conditions and choices does not show."""
+    """Return a part as JSON in which the order of conditions and choices does not show."""
     if isinstance(part, Condition):
         choices = isinstance(part.value, tuple)
         value = sorted(part.value, key=codec.canonical) if choices else part.value
@@ -90,27 +90,27 @@ def form(part: Part) -> list[Any]:
 
 
 def refusal(field: str, reason: str, hint: str = "") -> QueryError:
-    """The error for a wrong field of a query."""
+    """Return the error for a wrong field of a query."""
     return QueryError(f"{field} {reason}", hint=hint, field=field)
 
 
 def path_of(field: str, path: Any) -> Path:
-    """The path a query names, or the error that names the field it stands in."""
+    """Return the path that a query names; QueryError names the field it stands in."""
     try:
         return parse(path)
     except QueryError as error:
         raise refusal(field, f"is malformed: {error.message}", error.hint) from None
 
 
-class Reader:
-    """Turns a `where` into parts, and counts them so that no query is without bounds."""
+class WhereParser:
+    """Turns a `where` into parts, and counts them so that every query is bounded."""
 
     def __init__(self) -> None:
         self.count = 0
         self.maps = 0
 
     def where(self, where: Any, depth: int) -> list[Part]:
-        """The parts of a map of conditions; all of them must hold."""
+        """Return the parts of a map of conditions; all of them must hold."""
         _check_depth(depth)
         if not is_map(where):
             raise refusal("where", f"must be a map, not {type(where).__name__}")
@@ -121,21 +121,21 @@ class Reader:
         parts: list[Part] = []
         for name, operand in where.items():
             if name == "$and":
-                for each in _listed(name, operand):
+                for each in _check_list(name, operand):
                     parts += self.where(each, depth + 1)
             elif name == "$or":
-                choices = [self.where(each, depth + 1) for each in _listed(name, operand)]
+                choices = [self.where(each, depth + 1) for each in _check_list(name, operand)]
                 parts.append(Either(tuple(map(_one, choices))))
             elif name == "$not":
                 parts.append(Negated(_one(self.where(operand, depth + 1))))
             elif _is_operator(name):
-                raise refusal("where", f"has {name}, which is none of $and, $or, $not")
+                raise refusal("where", f"has {name}; at this place it must be $and, $or or $not")
             else:
                 parts += self.at(path_of("where", name), operand, depth)
         return parts
 
     def at(self, path: Path, operand: Any, depth: int) -> list[Part]:
-        """The parts of what is asked at one path."""
+        """Return the parts of the operand at one path."""
         operators = _count_operators(operand)
         if not operators:
             if is_map(operand) and operand and _BARE_NAMES.issuperset(operand):
@@ -145,21 +145,21 @@ class Reader:
             return [self.condition(path, "$eq", operand)]
         if operators != len(operand):
             raise refusal("where", f"mixes operators and keys at {text(path)}", "compare with a map by $eq")
-        negated, condition = self.negated, self.condition
+        negated, condition = self.negate, self.condition
         return [
             negated(path, value, depth) if op == "$not" else condition(path, op, value)
             for op, value in operand.items()
         ]
 
-    def negated(self, path: Path, operand: Any, depth: int) -> Part:
-        """The opposite of what is asked at one path."""
+    def negate(self, path: Path, operand: Any, depth: int) -> Part:
+        """Return the opposite of the operand at one path."""
         _check_depth(depth + 1)
         if not _count_operators(operand):
             raise refusal("where", f"has a $not at {text(path)} without an operator", "use $ne for a value")
         return Negated(_one(self.at(path, operand, depth + 1)))
 
     def condition(self, path: Path, op: str, value: Any) -> Condition:
-        """One operator with a checked operand."""
+        """Return one operator with a checked operand."""
         self.count += 1
         if self.count > MAX_CONDITIONS:
             raise refusal("where", f"has more than {MAX_CONDITIONS} conditions")
@@ -170,7 +170,7 @@ class Reader:
 
 
 def is_map(value: Any) -> bool:
-    """Whether a value is a mapping; the plain kinds first, because asking an abstract class is slow."""
+    """Return whether a value is a mapping; tests plain types first: abstract classes are slow to ask."""
     return type(value) is not str and (type(value) is dict or isinstance(value, Mapping))
 
 
@@ -191,14 +191,14 @@ def _one(parts: list[Part]) -> Part:
     return parts[0] if len(parts) == 1 else All(tuple(parts))
 
 
-def _listed(name: str, operand: Any) -> Any:
+def _check_list(name: str, operand: Any) -> Any:
     if not isinstance(operand, list | tuple) or not operand:
         raise refusal("where", f"needs a list of at least one map for {name}")
     return operand
 
 
 def _operand(path: Path, op: str, value: Any) -> Any:
-    """The operand as plain JSON, or a QueryError when the operator cannot take it."""
+    """Return the operand as plain JSON; raises QueryError when the operator cannot take it."""
     if op == "$eq" and type(value) is str and value.isascii():
         return value  # the usual case; the rest below finds nothing wrong with it
     choices = op in ("$in", "$nin")
@@ -258,14 +258,14 @@ def _in(values: tuple[Any, ...]) -> Check:
     return check
 
 
-def _compared(compare: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
+def _build_comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
     def build(value: Any) -> Check:
         kinds = order.kinds_like(value)
 
         def check(found: Any) -> bool:
             if type(found) in kinds:
                 return compare(found, value)
-            pair = aligned(found, value)
+            pair = align(found, value)
             return pair is not None and compare(*pair)
 
         return check
@@ -283,11 +283,11 @@ def _contains(value: Any) -> Check:
 
 
 def _not(build: Callable[[Any], Check]) -> Callable[[Any], Check]:
-    def negated(value: Any) -> Check:
+    def build_negation(value: Any) -> Check:
         check = build(value)
         return lambda found: not check(found)
 
-    return negated
+    return build_negation
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -299,7 +299,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 _CHECKS: dict[str, Callable[[Any], Check]] = {
     "$eq": _equal,
     "$ne": _not(_equal),
-    **{op: _compared(compare) for op, compare in _COMPARISONS.items()},
+    **{op: _build_comparison(compare) for op, compare in _COMPARISONS.items()},
     "$in": _in,
     "$nin": _not(_in),
     "$exists": lambda value: lambda found: (found is not MISSING) is value,

@@ -8,17 +8,17 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from dgent.model.contract import scalar as kind
+from dgent.model.contract import scalar
 from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.engine.row import Rows
+from dgent.store.engine.row import SchemaRows
 
 LIVE: Literal["live"] = "live"
-"""An expectation: some live version must be there, whichever."""
+"""An expectation: a live version must be there, of any rev."""
 
 NEW: Literal["new"] = "new"
-"""An expectation: nobody ever had this id, also nobody whose record is deleted or forgotten."""
+"""An expectation: this id was never used, not even by a deleted or forgotten record."""
 
 Expect: TypeAlias = int | Literal["live", "new"] | None
 """None: no check; 0: no live version; n: exactly that rev; LIVE: any live version; NEW: never a version."""
@@ -49,7 +49,7 @@ KINDS: tuple[Kind, ...] = (
 # Many of these live at once while many tasks write. They are in no cycle, so `gc=False` spares the
 # collector from looking at them; without it, it took a quarter of the time.
 class Shaped(msgspec.Struct, frozen=True, gc=False):
-    """A record's data as it is in some version of its schema."""
+    """A record's data in one version of its schema."""
 
     version: int
     data: dict[str, Any]
@@ -59,7 +59,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     """Store a datum.
 
     `indexed` is its data in the newest version that the caller knows, when the datum is of another one.
-    The index takes it only if it describes records in that very version.
+    The index uses it only if it describes records in that very version.
     """
 
     datum: Datum
@@ -91,7 +91,7 @@ Op: TypeAlias = Put | Delete | Check
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """What a transaction read; a commit since then that touches it is a conflict."""
+    """The reads of a transaction; a commit since then that touches them is a conflict."""
 
     since: int
     ids: frozenset[str] = frozenset()
@@ -99,11 +99,11 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
-    """Ops that all happen or none do, with who asks for them and why.
+    """Ops that all happen or none do, with their author and the reason.
 
     A commit with a key is kept in the log also when it changes nothing, so that its key is known; unless
-    `keep_idle` is False, because the key is only for a lost answer. `at_us` is when a commit of another
-    store was made that is repeated here: it keeps that time, and was judged there.
+    `keep_idle` is False, because the key is only for a lost answer. `at_us` is the original time of a commit
+    of another store that is repeated here: it keeps that time, and was checked there.
     """
 
     ops: Sequence[Op]
@@ -119,7 +119,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """What one op of a commit came to; `id` is None where a log that names no ids is all that is left."""
+    """The result of one op of a commit; `id` is None where only a log without ids is left."""
 
     id: str | None
     rev: int
@@ -130,8 +130,8 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 class Committed(msgspec.Struct, frozen=True, gc=False):
     """The answer to a commit; `repeated` when its key had been used for the same work before.
 
-    `pending`: the store cannot be reached, and the commit is kept in the outbox until it is back. Then
-    there is no seq yet, and the revs are what they will be if nobody else writes to the same records.
+    `pending`: the store is unavailable, and the commit is kept in the outbox until it is back. Then
+    there is no seq yet, and the revs are those that it will get if nobody else writes to the same records.
     """
 
     seq: int | None
@@ -143,8 +143,8 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 class Version(msgspec.Struct, frozen=True):
     """One version of a record; `datum` is None for a deletion.
 
-    `author` and `note` are the commit's, and None where that was compacted away. Whom the record names as its
-    author, `datum.author`, is a claim of whoever committed it.
+    `author` and `note` are the commit's, and None where the commit was pruned. The author that the record
+    names, `datum.author`, is only a claim of the committer.
     """
 
     id: str
@@ -165,7 +165,7 @@ class Rank(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One record in a change; `datum` is None for a deletion or a version no longer kept."""
+    """One record in a change; `datum` is None for a deletion or a pruned version."""
 
     op: Literal["put", "delete", "forget"]
     id: str | None
@@ -177,7 +177,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Reverted(msgspec.Struct, frozen=True):
-    """One record of a commit to undo: the rev it made, where the record is now, what it was before."""
+    """One record of a commit to undo: the rev it made, the record's present state, the one before."""
 
     id: str
     rev: int
@@ -190,8 +190,8 @@ class Reverted(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """One commit, as the feed gives it.
 
-    `provisional`: only this program knows of it yet. It is a commit in the outbox, or it says that the
-    store went away (`degraded`) or is back (`restored`); it has no seq.
+    `provisional`: only this program knows of it yet. It is a commit in the outbox, or it reports that the
+    store became unavailable (`degraded`) or is back (`restored`); it has no seq.
     """
 
     seq: int | None
@@ -207,13 +207,13 @@ class Change(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """Some results of a query in order, and how they were found.
 
-    `partial`: the store cannot be reached, and these come from what is at hand.
+    `partial`: the store is unavailable, and these come from the local copy.
     """
 
     made: list[Any]
     explain: str = ""
     further: Callable[[], str] | None = None  # makes the cursor; most callers never ask for it
-    rows: Rows | None = None  # what the items are made of, instead of `made`, for a lazy view
+    rows: SchemaRows | None = None  # what the items are made of, instead of `made`, for a lazy view
     partial: bool = False
 
     @property
@@ -223,12 +223,12 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def cursor(self) -> str | None:
-        """Where to go on, for `Query(cursor=...)`; None when this was the end."""
+        """The position to continue at, for `Query(cursor=...)`; None when this was the end."""
         return None if self.further is None else self.further()
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """What a store must know of a schema to index and keep its records."""
+    """The facts that a store needs to index and keep records of a schema."""
 
     name: str
     version: int
@@ -238,19 +238,20 @@ class Declaration(msgspec.Struct, frozen=True):
     feed: bool = True
     owner: str | None = None
     digest: str = ""
-    kinds: dict[str, kind.Kind] = {}  # what the texts at an index's path stand for
+    kinds: dict[str, scalar.Kind] = {}  # what the texts at an index's path stand for
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """What a declaration came to: whether old records wait to be indexed, and whether another
-    contract was declared under the same version before."""
+    """The answer to a declaration: whether old records wait to be indexed, and whether another
+    contract was declared under the same version before.
+    """
 
     filling: bool
     disputed: bool = False
 
 
 class SchemaStats(msgspec.Struct, frozen=True):
-    """What a store holds of one schema."""
+    """The records of one schema in a store, in numbers."""
 
     name: str
     records: int
@@ -263,7 +264,7 @@ class SchemaStats(msgspec.Struct, frozen=True):
 
 
 class BackendStats(msgspec.Struct, frozen=True):
-    """What a store holds, and how it is."""
+    """The contents and the condition of a store."""
 
     engine: str
     place: str
@@ -284,7 +285,7 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """What a compaction removed, and the first seq whose history is whole."""
+    """The result of a compaction, with the first seq whose history is whole."""
 
     versions: int
     commits: int
@@ -292,9 +293,9 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """What forgetting came to; `erased` is False while another reader still pins old pages.
+    """The result of forgetting; `erased` is False while another reader still pins old pages.
 
-    `remains` says where bytes may be that the engine cannot reach.
+    `remains` names places with bytes that the engine cannot reach.
     """
 
     seq: int
@@ -305,47 +306,47 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 class View(Protocol):
-    """How the caller sees records: the version it knows, and old data brought to that shape."""
+    """The caller's view of records: the version it knows, and old data converted to that shape."""
 
     lazy: bool
-    """Whether the caller decodes data himself, so that a page may come as `rows`."""
+    """True if the caller decodes data itself, so that a page may come as `rows`."""
 
     def version(self, schema: str) -> int | None:
-        """The version of a schema that the caller has registered."""
+        """Return the version of a schema that the caller has registered."""
         ...
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
-        """The data to match: upgraded if it can be, else as stored; with defaults for what is missing."""
+        """Return the data to match: upgraded if possible, else as stored; with defaults filled in."""
         ...
 
-    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
-        """The data of another version in the caller's, without defaults; None when it cannot be had."""
+    def upgrade(self, datum: Datum) -> Mapping[str, Any] | None:
+        """Return data of another version in the caller's, without defaults; None when no steps lead there."""
         ...
 
     def lookup(self, schema: str) -> Lookup | None:
-        """How the caller's contract of a schema reads data; None without one."""
+        """Return the caller's contract of a schema as queries use it; None without one."""
         ...
 
 
 class StoredView:
-    """Records as they are stored; what a caller without contracts sees."""
+    """Records as they are stored: the view of a caller without contracts."""
 
     lazy = False
 
     def version(self, schema: str) -> int | None:
-        """None: no schema is registered."""
+        """Return None: no schema is registered."""
         return None
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
-        """The stored data."""
+        """Return the stored data."""
         return datum.data
 
-    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
-        """None: nothing can be upgraded."""
+    def upgrade(self, datum: Datum) -> Mapping[str, Any] | None:
+        """Return None: nothing can be upgraded."""
         return None
 
     def lookup(self, schema: str) -> Lookup | None:
-        """None: no contract is known."""
+        """Return None: no contract is known."""
         return None
 
 
@@ -353,21 +354,21 @@ STORED = StoredView()
 
 
 class PartView:
-    """A caller's view of an earlier moment that does not fail where versions of then are gone.
+    """A caller's view of an earlier moment that does not fail where versions of then were pruned.
 
-    It leaves such records out; with `gone` it sees those alone, each in the next version that is kept.
+    It leaves such records out; with `gone` it sees only those, each in the next version that is kept.
     """
 
     lazy = False
 
     def __init__(self, view: View, gone: bool = False) -> None:
         self.version, self.shape, self.gone = view.version, view.shape, gone
-        self.upgraded, self.lookup = view.upgraded, view.lookup
+        self.upgrade, self.lookup = view.upgrade, view.lookup
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """A storage engine. All engines answer alike; `dgent.testing` holds them to it."""
+    """A storage engine. All engines give the same answers; `dgent.testing` checks that they do."""
 
     name: str
     priority: int
@@ -377,11 +378,11 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what is under way and let go of everything; twice is fine."""
+        """Finish pending work and release everything; a second call does nothing."""
         ...
 
     async def is_available(self) -> bool:
-        """Whether the place can be opened now."""
+        """Return whether the place can be opened now."""
         ...
 
     async def commit(self, commit: Commit, view: View) -> Committed:
@@ -389,66 +390,66 @@ class Backend(Protocol):
         ...
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version, or the one at a seq; `lazy` as for a View."""
+        """Return the live version, or the one at a seq; `lazy` as for a View."""
         ...
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
-        """One answer for each id, read at one moment."""
+        """Return one answer for each id, read at one moment."""
         ...
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
-        """The rank of each record in the order of time; None for an id that was never stored."""
+        """Return the rank of each record in the order of time; None for an id that was never stored."""
         ...
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of matching records in order."""
+        """Return a page of matching records in order."""
         ...
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
-        """How many records match, ignoring limit, offset and cursor."""
+        """Return how many records match, ignoring limit, offset and cursor."""
         ...
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
-        """Records whose declared refs hold this id, newest first."""
+        """Return the records whose declared refs hold this id, newest first."""
         ...
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record, its parent, the parent's parent and so on, all of one moment; at most `limit`.
+        """Return a record, its parent, the parent's parent and so on, all of one moment; at most `limit`.
 
-        A parent that is missing, or is among them already, ends the chain.
+        A parent that is missing, or occurred already, ends the list.
         """
         ...
 
     async def history(self, id: str, limit: int | None) -> list[Version]:
-        """The kept versions of a record, newest first."""
+        """Return the kept versions of a record, newest first."""
         ...
 
     async def changes(self, since: int, limit: int) -> list[Change]:
-        """Commits after a seq, in order; HistoryGone if some were compacted away."""
+        """Return commits after a seq, in order; HistoryGone if some were pruned."""
         ...
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""
         ...
 
-    async def reverted(self, seq: int) -> list[Reverted]:
-        """What the records of a commit were before it."""
+    async def states_before(self, seq: int) -> list[Reverted]:
+        """Return the state before a commit of each of its records."""
         ...
 
     async def validate(self, guard: Guard, view: View) -> int:
-        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
         ...
 
     async def last_seq(self) -> int:
-        """The newest seq."""
+        """Return the newest seq."""
         ...
 
     async def seq_at(self, moment: datetime) -> int:
-        """The newest seq committed at or before a time."""
+        """Return the newest seq committed at or before a time."""
         ...
 
     async def outcome(self, key: str) -> Committed | None:
-        """What a keyed commit came to, or None if it never happened."""
+        """Return the answer to a keyed commit, or None if it never happened."""
         ...
 
     async def declare(self, declaration: Declaration) -> Declared:
@@ -460,11 +461,11 @@ class Backend(Protocol):
         ...
 
     async def drop_index(self, schema: str, path: str) -> None:
-        """Forget a declared index."""
+        """Drop a declared index."""
         ...
 
     async def versions(self, schema: str) -> dict[int, int]:
-        """How many live records there are of each stored version."""
+        """Return how many live records there are of each stored version."""
         ...
 
     async def forget(
@@ -486,5 +487,5 @@ class Backend(Protocol):
         ...
 
     async def stats(self) -> BackendStats:
-        """What the store holds, and how it is."""
+        """Return the contents and the condition of the store."""
         ...

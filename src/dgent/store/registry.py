@@ -1,4 +1,4 @@
-"""Which engines there are, and which one a URL means. An engine's module loads when it is used."""
+"""The engines, by the URL scheme of each. An engine's module loads when it is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SETTING = re.compile(r"\?([A-Za-z_][A-Za-z0-9_.-]*)=")
 
 
 class Engine(NamedTuple):
-    """An engine by name: the URL scheme it answers to, and how to make a backend from a URL."""
+    """An engine by name: its URL scheme, and the function that makes a backend from a URL."""
 
     name: str
     scheme: str
@@ -67,7 +67,7 @@ def _postgres(rest: str, options: dict[str, Any]) -> Backend:
 def _jsonl(rest: str, options: dict[str, Any]) -> Backend:
     path, _, query = rest.partition("?")
     if not path.strip("/"):
-        raise InputError(f"jsonl:{path} names no folder of its own", hint="write jsonl:path/to/folder")
+        raise InputError(f"jsonl:{path} does not name a folder", hint="write jsonl:path/to/folder")
     options.update(_settings(query))
     if options.pop("durability", None) == "relaxed":
         options.setdefault("sync", "batch")
@@ -84,7 +84,7 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
 
 
 def _settings(query: str) -> dict[str, Any]:
-    """What a URL of a folder says besides its path."""
+    """Return the settings in the query part of a folder's URL."""
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _SETTINGS:
@@ -105,7 +105,7 @@ ENGINES: tuple[Engine, ...] = (
 
 
 def backend_for(url: str, **options: Any) -> Backend:
-    """The backend a URL means; not opened yet. No other engine is ever taken in its place."""
+    """Return the backend of a URL, not opened yet. No other engine is ever used in its place."""
     if not isinstance(url, str):
         raise InputError(f"a URL is text, not {type(url).__name__}", field="url")
     scheme, colon, rest = url.partition(":")

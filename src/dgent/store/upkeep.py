@@ -1,4 +1,4 @@
-"""Looking after a store: what an inspection finds, what a copy holds, and who can do either."""
+"""The maintenance contract of a store: findings of an inspection, and copies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from dgent.system.progress import Progress
 Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
 
 AHEAD = timedelta(hours=1)
-"""How far a commit may be dated ahead of the clock before an inspection says so."""
+"""The time by which a commit may be dated ahead of the clock before an inspection reports it."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing an inspection looked at; `fixable` if `fix=True` would mend it, `fixed` if it did."""
+    """One result of an inspection; `fixable` if `fix=True` would repair it, `fixed` if it did."""
 
     level: Level
     subject: str
@@ -42,7 +42,7 @@ class Duplicate(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What a store's file says of itself."""
+    """The description that a store's file holds of itself."""
 
     universe_id: str
     format: int
@@ -52,12 +52,12 @@ class Contents(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Upkeep(Protocol):
-    """What can be done for a store besides reading and writing it; others may go on using it."""
+    """Maintenance of a store that others may go on using."""
 
     async def inspect(
         self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
     ) -> list[Finding]:
-        """Look for what is wrong; `deep` looks at every record, `fix` mends what is safe to mend."""
+        """Look for problems; `deep` checks every record, `fix` repairs what is safe to repair."""
         ...
 
     async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
@@ -65,23 +65,23 @@ class Upkeep(Protocol):
         ...
 
     async def universe_id(self) -> str:
-        """The id that the store got when it was made; copies have the same."""
+        """Return the id that the store got when it was made; copies have the same."""
         ...
 
 
 class RoomUpkeep(Protocol):
-    """What a room looks at when a store is inspected; each has it as `health.inspect`.
+    """A room's part of an inspection; each room has it as `health.inspect`.
 
     An engine knows whether its rows fit together. Only the room knows what they mean.
     """
 
     async def __call__(self, universe: Any, *, deep: bool = False) -> list[Finding]:
-        """Look for what is wrong with the room's records, and change nothing."""
+        """Look for problems in the room's records, and change nothing."""
         ...
 
 
 def upkeep_of(backend: Backend) -> Upkeep:
-    """What looks after a backend's store; Unsupported where the engine has nothing to look after."""
+    """Return the upkeep of a backend's store; Unsupported where the engine has none."""
     make = getattr(backend, "upkeep", None)
     if make is None:
         raise Unsupported(
@@ -92,8 +92,8 @@ def upkeep_of(backend: Backend) -> Upkeep:
 
 
 async def forgotten_among(backend: Backend, ids: Sequence[str]) -> frozenset[str]:
-    """Those of some ids that were forgotten at some time, as far as the engine can tell."""
-    backend = getattr(backend, "reached", backend)  # of a store that may be away, the store itself
+    """Return the ids among some that were ever forgotten, as far as the engine knows."""
+    backend = getattr(backend, "reached", backend)  # of a store that may be unavailable, the store itself
     if not isinstance(backend, KernelBackend):
         return frozenset()
 
@@ -105,7 +105,7 @@ async def forgotten_among(backend: Backend, ids: Sequence[str]) -> frozenset[str
 
 
 async def check_commit_times(backend: Backend) -> list[Finding]:
-    """Warn of a newest commit that is dated ahead of this machine's clock, since later ones wait for it."""
+    """Warn of a newest commit that is dated ahead of this machine's clock: later ones wait for it."""
     seq = await backend.last_seq()
     try:
         last = await backend.changes(seq - 1, 1) if seq else []
@@ -125,7 +125,7 @@ async def check_commit_times(backend: Backend) -> list[Finding]:
 
 
 async def deleted_among(backend: Backend, ids: Sequence[str]) -> dict[str, datetime]:
-    """Those of some ids that were deleted, and when; not those that an undo took back."""
+    """Return the ids among some that were deleted, and when; not those that an undo restored."""
     backend = getattr(backend, "reached", backend)
     if not isinstance(backend, KernelBackend):
         return {}
@@ -137,7 +137,7 @@ async def deleted_among(backend: Backend, ids: Sequence[str]) -> dict[str, datet
         for id in ids:
             row = reading.head(id)
             if row is not None and not row.live:
-                logged = reading.logged(row.seq)
+                logged = reading.read_commit(row.seq)
                 if logged is None or logged.kind != undo:
                     found[id] = clock.from_us(row.at)
         return found

@@ -96,22 +96,22 @@ class Collection(Generic[T]):
         """Store a new value."""
 
     def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
-        """One record; None when there is none, or it is of another schema."""
+        """Return one record; None when there is none, or it is of another schema."""
 
     def query(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> Recalled[T]:
-        """Records that match, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
+        """Return matching records, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
 
     def count(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> int:
-        """How many records match."""
+        """Return how many records match."""
 
     def iterate(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> Stream[Any]:
-        """All records that match, however many, as of now."""
+        """Yield all records that match, however many, as of now."""
 
     def watch(self, since: int | None = None, query: Query | None = None, **filters: Any) -> Stream[Change]:
-        """Changes of records of this contract."""
+        """Yield changes of records of this contract."""
 
 class Focus(Generic[A]):
-    """What a lens shows of a record: of a crystal's value, or of a raw datum's data."""
+    """The part of a record that a lens shows: of a crystal's value, or of a raw datum's data."""
 
     @property
     def id(self) -> str: ...
@@ -119,16 +119,16 @@ class Focus(Generic[A]):
     def lens(self) -> Lens[Any, A]: ...
     def __init__(self, universe: Universe, id: str, lens: Lens[Any, A]) -> None: ...
     def get(self) -> A:
-        """The part as it is now."""
+        """Return the part as it is now."""
 
     def set(self, part: A) -> Any:
         """Change the part; tried again when someone else changes the record at the same time."""
 
     def modify(self, change: Callable[[A], A]) -> Any:
-        """Change the part by a function of what it is; tried again like `set`."""
+        """Change the part by a function of its value; tried again like `set`."""
 
 class Transaction:
-    """Several changes that happen together, on a state nobody else changed meanwhile."""
+    """Several changes that happen together, if nobody else changed meanwhile what they rely on."""
 
     @property
     def committed(self) -> Committed | None: ...
@@ -159,28 +159,28 @@ class Transaction:
         """Have the commit fail unless a record is as expected."""
 
     def get(self, id: str, *, raw: bool = False) -> Any:
-        """A record as this transaction sees it; None when there is none."""
+        """Return a record as this transaction sees it; None when there is none."""
 
     def get_many(self, ids_: Sequence[str], *, raw: bool = False) -> list[Any]:
-        """One answer for each id, as this transaction sees them; unreadable records come back raw."""
+        """Return one answer for each id, as this transaction sees them; unreadable records come back raw."""
 
     def exists(self, id: str) -> bool:
-        """Whether a record is there, as this transaction sees it."""
+        """Return whether a record is there, as this transaction sees it."""
 
     def query(self, query: Query) -> list[Any]:
-        """Matching records, with this transaction's own writes among them."""
+        """Return matching records, with this transaction's own writes among them."""
 
     def recall(self, query: Query) -> Recalled[Any]:
-        """Matching records that are typed values; what is left out as unreadable is in `.problems`."""
+        """Return matching records that are typed values; unreadable ones are in `.problems`."""
 
     def count(self, query: Query) -> int:
-        """How many records match, as this transaction sees it."""
+        """Return how many records match, as this transaction sees it."""
 
     def commit(self) -> Committed:
         """Write everything now; the transaction is over after this."""
 
 class Universe:
-    """One store, the schemas this program knows, and everything that can be done with both.
+    """One store and the schemas this program knows, with everything that can be done with both.
 
     Use it as `with sync.open(...) as u`. Any thread of this process may use it.
     """
@@ -199,10 +199,10 @@ class Universe:
     def rules(self) -> dict[str, Rule]: ...
     def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None: ...
     def open(self) -> Universe:
-        """Open the store; raises when that very store cannot be opened, and never takes another."""
+        """Open the store; raises when it cannot be opened, and never opens another instead."""
 
     def close(self) -> None:
-        """Finish what is under way and close the store; twice is fine."""
+        """Finish pending work and close the store; a second call does nothing."""
 
     def __enter__(self) -> Universe: ...
     def __exit__(
@@ -210,31 +210,31 @@ class Universe:
     ) -> None: ...
     def __repr__(self) -> str: ...
     def for_room(self, name: str, *, partial: bool = False) -> Universe:
-        """This universe for a room, which may write what it owns; with `partial` all its reads may be so."""
+        """Return this universe for a room, which may write what it owns; with `partial` for all its reads."""
 
     def acting(self, principal: Principal) -> Universe:
-        """This universe as a principal may use it, who is the author of its commits.
+        """Return this universe as a principal may use it, who is the author of its commits.
 
         It reads only what the rooms' rules let the principal see, and writes only what its trust covers.
         """
 
     def register(self, *schemas: Schema[Any]) -> None:
-        """Make schemas known; a contract or step that is wrong is an error here, before any data."""
+        """Register schemas; a contract or step that is wrong raises here, before any data."""
 
     def schema_for(self, kind: type[T] | str) -> Schema[Any]:
-        """The registered schema of a contract type or a name."""
+        """Return the registered schema of a contract type or a name."""
 
     def schemas(self, *, partial: bool = False) -> builtins.list[SchemaStats]:
-        """What the store holds of each schema."""
+        """Return what the store holds of each schema."""
 
     def versions(self, schema: str | type) -> dict[int, int]:
-        """How many live records there are of each stored version of a schema."""
+        """Return how many live records there are of each stored version of a schema."""
 
     def indexed(self) -> None:
         """Wait until every old record is in the declared indexes; where that has failed, try again."""
 
     def drop_index(self, schema: str, path: str) -> None:
-        """Give up a declared index."""
+        """Drop a declared index."""
 
     def commit(
         self,
@@ -246,7 +246,7 @@ class Universe:
         kind: Kind = "data",
         of_seq: int | None = None,
     ) -> Committed:
-        """Do all ops or none: the one way anything is changed."""
+        """Do all ops or none: the one way to change anything."""
 
     def remember(
         self,
@@ -286,10 +286,10 @@ class Universe:
         """Delete a record; False when there was none. Its history stays until `forget`."""
 
     def outcome(self, key: str) -> Committed | None:
-        """What a write with an idempotency key came to; None if it never happened."""
+        """Return the answer to a write with an idempotency key; None if it never happened."""
 
     def transaction(self, *, note: str | None = None) -> Transaction:
-        """Several reads and changes, all or none: `with u.transaction() as tx`."""
+        """Return a transaction for reads and changes, all or none: `with u.transaction() as tx`."""
 
     def transact(
         self,
@@ -299,26 +299,26 @@ class Universe:
         lock: str | None = None,
         note: str | None = None,
     ) -> R:
-        """Run a function in a transaction, again when someone else was faster.
+        """Run a function in a transaction, again when another commit was faster.
 
         Calls of this process that name the same `lock` queue up instead of conflicting.
         """
 
     def get(self, id: str, *, as_of: AsOf = None, raw: bool = False, partial: bool = False) -> Any:
-        """A record as a crystal; raw when its schema is unknown here; None when there is none.
+        """Return a record as a crystal; raw when its schema is unknown here; None when there is none.
 
         Raises UpgradeFailed or DecodeFailed when the record cannot become a value; `raw=True` always works.
-        This and every other read raises Unavailable while the store is; with `partial=True` what is at hand
-        answers, which may lack records.
+        This and every other read raises Unavailable while the store is unavailable; with `partial=True` the
+        local copy answers, which may lack records.
         """
 
     def get_many(
         self, ids_: Sequence[str], *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> builtins.list[Any]:
-        """One answer for each id, all of one moment; unreadable records come back raw."""
+        """Return one answer for each id, all of one moment; unreadable records come back raw."""
 
     def exists(self, id: str, *, partial: bool = False) -> bool:
-        """Whether a live record has this id."""
+        """Return whether a live record has this id."""
 
     def query(
         self,
@@ -329,23 +329,23 @@ class Universe:
         partial: bool = False,
         **filters: Any,
     ) -> builtins.list[Any]:
-        """Matching records: `u.query(Query(schema="note"))`, or `u.query(schema="note")` for short.
+        """Return matching records: `u.query(Query(schema="note"))`, or `u.query(schema="note")` for short.
 
         A record that cannot become a value comes back raw with the reason.
         """
 
     def page(self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False) -> Page:
-        """Matching records with a cursor for the next page; a `partial` one says so."""
+        """Return matching records with a cursor for the next page; a `partial` one says so."""
 
     def recall(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> Recalled[Any]:
-        """Matching records that are typed values here; what is left out as unreadable is in `.problems`."""
+        """Return matching records that are typed values here; unreadable ones are in `.problems`."""
 
     def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> int:
-        """How many records match; all of them without a query."""
+        """Return how many records match; all of them without a query."""
 
     def list(
         self,
@@ -355,18 +355,18 @@ class Universe:
         limit: int | None = 100,
         partial: bool = False,
     ) -> builtins.list[Datum]:
-        """Raw records, newest first, whose id has a prefix and that were created after a time."""
+        """Return raw records, newest first, whose id has a prefix and that were created after a time."""
 
     def iterate(
         self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> Stream[Any]:
-        """Every matching record as of one moment, however many, a page at a time."""
+        """Yield every matching record as of one moment, however many, a page at a time."""
 
     def seq(self) -> int:
-        """The newest commit's number."""
+        """Return the newest commit's number."""
 
     def history(self, id: str, *, limit: int | None = None) -> builtins.list[Version]:
-        """The kept versions of a record, newest first, deletions among them."""
+        """Return the kept versions of a record, newest first, deletions among them."""
 
     def undo(self, seq: int, *, only: Iterable[str] | None = None, force: bool = False) -> Committed:
         """Put the records of a commit back to what they were before it, as a new commit.
@@ -377,30 +377,30 @@ class Universe:
     def changes(
         self, since: int = 0, *, limit: int | None = 1000, until: int | None = None
     ) -> builtins.list[Change]:
-        """Commits after a seq, in order; HistoryGone names the first one that is still there."""
+        """Return commits after a seq, in order; HistoryGone names the first one that is still there."""
 
     def watch(self, since: int | None = None, *, query: Query | None = None) -> Stream[Change]:
-        """Every commit after a seq (from now on without one), in order, also of other processes."""
+        """Yield every commit after a seq (default: from now on), in order, also of other processes."""
 
     def causal_chain(
         self, id: str, *, limit: int | None = 10000, partial: bool = False
     ) -> builtins.list[Any]:
-        """A record and what caused it, of one moment, oldest first; empty when there is no such record.
+        """Return a record and its causes, of one moment, oldest first; empty if the record does not exist.
 
         With more causes than `limit`, the nearest ones; `None` means 100,000.
         """
 
     def collection(self, contract: type[T]) -> Collection[T]:
-        """A typed handle on the records of one contract."""
+        """Return a typed handle on the records of one contract."""
 
     def focus(self, id: str, lens: Lens[Any, T]) -> Focus[T]:
-        """A part of a record, to get, set and modify through a lens."""
+        """Return a part of a record, to get, set and modify through a lens."""
 
     def resolve(self, crystal: Crystal[Any]) -> relation.Resolved:
-        """Load everything a crystal refers to, in one batch; what leads nowhere is reported."""
+        """Load all records that a crystal refers to, in one batch; refs that lead nowhere are reported."""
 
     def referrers(self, id: str, *, limit: int | None = 100, partial: bool = False) -> builtins.list[Any]:
-        """The records that refer to an id, newest first."""
+        """Return the records that refer to an id, newest first."""
 
     def associate(
         self, a: Any, b: Any, kind: str = "related", weight: float = 1.0
@@ -408,7 +408,7 @@ class Universe:
         """Link two records of any schema, or change the weight of their link."""
 
     def associated(self, id: Any, kind: str | None = None) -> builtins.list[Crystal[relation.Association]]:
-        """The links of a record, heaviest first, whichever end it is."""
+        """Return the links of a record at either end, heaviest first."""
 
     def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
         """Remove the link from one record to another; False when there was none."""
@@ -420,7 +420,7 @@ class Universe:
         """
 
     def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
-        """Let go of old history: keep so many old versions of each record, or what is younger."""
+        """Prune old history: keep so many old versions of each record, or those younger than an age."""
 
     def upgrade_all(
         self, schema: str | type, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None
@@ -429,10 +429,10 @@ class Universe:
 
     @property
     def degraded(self) -> Degradation | None:
-        """Since when and why the store is away, and what waits for it; None while it is there."""
+        """Return since when and why the store is unavailable, and the pending writes; None if available."""
 
     def stats(self) -> BackendStats:
-        """What the store holds, and how it is."""
+        """Return the contents and the condition of the store."""
 
 def open(
     url: str | Sequence[str] | None = None,
@@ -444,13 +444,13 @@ def open(
     read_url: str | None = None,
     backend: Backend | None = None,
 ) -> Universe:
-    """A universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
+    """Return a universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
 
     Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder` and
     `postgresql://user@host/database`; without one it is the user's default place. `durability` is
     `"full"` (the default) or `"relaxed"`. `read_url` is a replica of a Postgres that answers reads.
 
-    Of a list, the first place is opened and no other. Only `degrade=True` lets it be away: then writes
+    Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
     `"optimistic"` also keeps writes that expect a version, and checks them when it is back.
     """
@@ -482,7 +482,7 @@ class DataMixin:
         """Find typed values."""
 
 def get_universe() -> Universe:
-    """The universe of this process; NoUniverse if none is set."""
+    """Return the universe of this process; raises NoUniverse if none is set."""
 
 def set_universe(universe: Universe | None) -> Universe | None:
     """Set the universe of this process; returns the one before."""

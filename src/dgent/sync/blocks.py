@@ -100,7 +100,7 @@ def _init_toolbox(self: Twin, library: Any) -> None:
 
 
 def _functions(self: Twin) -> dict[str, Any]:
-    """The tools by name, as functions whose signatures say what they take."""
+    """Return the tools by name, as functions whose signatures say what they take."""
     return {name: getattr(self, name) for name in self._source.functions()}
 
 

@@ -22,7 +22,7 @@ GRACE_S = 2.0  # how long an interrupted call is given to end
 Request = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
-class Call:
+class BlockingCall:
     """Runs a coroutine on the loop and blocks this thread until it is done.
 
     Functions that the caller handed in are run here, by the waiting thread, while the coroutine waits
@@ -40,7 +40,7 @@ class Call:
     # -- on the calling thread --------------------------------------------------------------
 
     def run(self, function: Callable[..., Awaitable[R]], /, *args: Any, **kwargs: Any) -> R:
-        """The result of a coroutine function; when this thread is interrupted, it is cancelled."""
+        """Return the result of a coroutine function; when this thread is interrupted, it is cancelled."""
         try:
             # The coroutine is made over there: no interrupt can come between making and starting it.
             self._runner.submit(self._start, function, args, kwargs)
@@ -64,7 +64,7 @@ class Call:
             del task, self  # or an error would hold the frames that hold it
 
     def _serve(self, future: asyncio.Future[Any], work: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Run a function for the coroutine; what is no Exception ends the call instead."""
+        """Run a function for the coroutine; one that is not an Exception ends the call instead."""
         result: Any = None
         error: Exception | None = None
         try:
@@ -106,7 +106,7 @@ class Call:
             self._inbox.put(None)
 
     def asking(self, work: Callable[..., Any], wrap: Callable[[Any], Any]) -> Callable[..., Any]:
-        """The async form of a caller's function: it has the waiting thread run it."""
+        """Return the async form of a caller's function: it has the waiting thread run it."""
 
         async def ask(*args: Any) -> Any:
             future = self._runner.loop.create_future()

@@ -33,9 +33,9 @@ from dgent.cupboard import (
 from dgent.cupboard import cupboard as cupboards
 from dgent.cupboard.tables import crumb, link, metadata, property, stash, table, trail
 from dgent.errors import Closed, DgentError, InputError
-from dgent.sync.call import Call
-from dgent.sync.home import Home
-from dgent.sync.twin import Twin, dressed, make_twin
+from dgent.sync.call import BlockingCall
+from dgent.sync.home import LoopHome
+from dgent.sync.twin import Twin, copy_signature, make_twin
 from dgent.sync.universe import Universe
 
 __all__ = [
@@ -64,8 +64,8 @@ __all__ = [
 ]
 
 
-class Own(Home):
-    """The place of a cupboard that opens a store of its own: shut while it is not attached."""
+class Own(LoopHome):
+    """The home of a cupboard that opens its own store: closed while it is not attached."""
 
     def __init__(self, cupboard: cupboards.Cupboard) -> None:
         super().__init__(None)
@@ -76,21 +76,21 @@ class Own(Home):
         """Attach the cupboard; a second caller waits for the first."""
         self.runner.check()
         with self._closing:
-            Call(self.runner).run(self._attach, config)
+            BlockingCall(self.runner).run(self._attach, config)
 
     async def _attach(self, config: Config) -> None:
         await self._cupboard.attach(config)
         self._closed = False
-        self.opened()
+        self.close_at_exit()
 
     async def _close_store(self) -> None:
         await self._cupboard.detach()
 
-    def _gone(self) -> DgentError:
+    def _closed_error(self) -> DgentError:
         return errors.Detached("the cupboard is not attached")
 
 
-class Attaching:
+class BlockingAttaching:
     """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
 
     def __get__(self, twin: Twin | None, kind: type[Twin]) -> Any:
@@ -101,7 +101,7 @@ class Attaching:
             cupboard._home = own
             return cupboard
 
-        return dressed(attach, cupboards.Cupboard.attach, "Cupboard.attach", __name__)
+        return copy_signature(attach, cupboards.Cupboard.attach, "Cupboard.attach", __name__)
 
 
 def _init(self: Twin, universe: Any = None) -> None:
@@ -118,7 +118,7 @@ def _detach(self: Twin) -> None:
     if isinstance(self._home, Own):
         self._home.close()
         return
-    with contextlib.suppress(Closed):  # whoever closed the universe has detached it, too
+    with contextlib.suppress(Closed):  # closing the universe has detached it, too
         self._home.begin().run(self._source.detach)
 
 
@@ -141,7 +141,7 @@ Metadatas = _twin(metadata.Metadatas)
 Schemas = _twin(metadata.Schemas)
 Cupboard = make_twin(
     cupboards.Cupboard,
-    # It must know when a store of its own opens and closes; everything else follows from the class.
-    instead={"__init__": _init, "attach": Attaching(), "detach": _detach, "__aexit__": _exit},
+    # It must know when its own store opens and closes; everything else follows from the class.
+    instead={"__init__": _init, "attach": BlockingAttaching(), "detach": _detach, "__aexit__": _exit},
     module=__name__,
 )

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from dgent.errors import NoUniverse
-from dgent.sync.twin import Twin, dressed, wrap
+from dgent.sync.twin import Twin, copy_signature, wrap
 from dgent.universe import current
 
 # Apart from the async one: a universe belongs to one loop, and only one of the two could use it.
@@ -21,14 +21,14 @@ def set_universe(universe: Any) -> Any:
 
 
 def get_universe() -> Any:
-    """The universe of this process; NoUniverse if none is set."""
+    """Return the universe of this process; raises NoUniverse if none is set."""
     if _current is None:
         raise NoUniverse("no universe is set for this process", hint="call `sync.set_universe(u)` first")
     return _current
 
 
 class _Async(current.DataMixin):
-    """The async mixin over one universe, whichever is current."""
+    """The async mixin over one given universe."""
 
     def __init__(self, universe: Any) -> None:
         self._universe = universe
@@ -39,17 +39,19 @@ class _Async(current.DataMixin):
         return self._universe
 
 
-def _made(name: str, function: Any) -> Any:
+def _make_method(name: str, function: Any) -> Any:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         home = self.data._home
         return wrap(home.begin().run(function, _Async(self.data._source), *args, **kwargs), home)
 
-    return dressed(method, function, f"DataMixin.{name}")
+    return copy_signature(method, function, f"DataMixin.{name}")
 
 
 def _body() -> dict[str, Any]:
     members = vars(current.DataMixin).items()
-    made = {name: _made(name, member) for name, member in members if inspect.iscoroutinefunction(member)}
+    made = {
+        name: _make_method(name, member) for name, member in members if inspect.iscoroutinefunction(member)
+    }
     data = property(lambda _self: get_universe(), doc=current.DataMixin.data.__doc__)
     return {"__doc__": current.DataMixin.__doc__, "__module__": "dgent.sync", **made, "data": data}
 

@@ -1,4 +1,4 @@
-"""A block of blocking code inside an async context manager."""
+"""Run a block of blocking code inside an async context manager."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dgent.sync.home import Home
+    from dgent.sync.home import LoopHome
 
 
 class Stay:
     """One task of the loop that enters a manager, waits until a block is over, and leaves it.
 
-    Everything is touched on the loop only. It knows nothing of the `Entering`, which can therefore be found
-    to be given up.
+    Everything is touched on the loop only. It holds no reference to the `Entering`, which can therefore be
+    garbage-collected.
     """
 
     def __init__(self, manager: AbstractAsyncContextManager[Any]) -> None:
@@ -30,25 +30,25 @@ class Stay:
         loop = asyncio.get_running_loop()
         self._entered, self._left = loop.create_future(), loop.create_future()
         self._task = loop.create_task(self._main(), name="dgent-block")
-        self._task.add_done_callback(_seen)
+        self._task.add_done_callback(_retrieve_error)
         await asyncio.wait([self._task, self._entered], return_when=asyncio.FIRST_COMPLETED)
         return self._entered.result() if self._entered.done() else self._task.result()
 
     async def finish(self, error: BaseException | None) -> bool | None:
         """Leave; returns whether the manager has dealt with the error."""
         assert self._task is not None
-        self.let_go(error)
+        self.release(error)
         await asyncio.wait([self._task])  # it goes on to its end, also when the thread is interrupted
         return self._task.result()
 
-    def let_go(self, error: BaseException | None) -> None:
+    def release(self, error: BaseException | None) -> None:
         """Have it leave by itself."""
         if self._task is not None and not self._left.done():
             self._left.set_result(error)
 
     def give_up(self) -> None:
-        """Have it leave as if the block were cancelled; what was being entered is entered before."""
-        self.let_go(asyncio.CancelledError())
+        """Have it leave as if the block were cancelled; an entering under way is completed before."""
+        self.release(asyncio.CancelledError())
 
     async def _main(self) -> bool | None:
         self._entered.set_result(await self._manager.__aenter__())
@@ -63,20 +63,20 @@ class Stay:
         return await self._manager.__aexit__(type(error), error, error.__traceback__)
 
 
-def _seen(task: asyncio.Task[Any]) -> None:
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
-        task.exception()  # whoever leaves the block is told; nobody may be left to do so
+        task.exception()  # raised where the block is left, if anybody still leaves it
 
 
 class Entering(AbstractContextManager[Any]):
-    """What `with` enters in place of `async with`.
+    """The context manager that `with` enters in place of `async with`.
 
-    As in async code, whatever the manager does meanwhile belongs to one task. If that goes wrong while the
-    block runs, a thread cannot be stopped; it is told at the end of the block.
+    As in async code, all work of the manager belongs to one task. If that fails while the block runs, the
+    thread cannot be stopped; the error is raised at the end of the block.
     """
 
     def __init__(
-        self, home: Home, manager: AbstractAsyncContextManager[Any], wrap: Callable[[Any], Any]
+        self, home: LoopHome, manager: AbstractAsyncContextManager[Any], wrap: Callable[[Any], Any]
     ) -> None:
         self._home = home
         self._wrap = wrap
@@ -100,7 +100,7 @@ class Entering(AbstractContextManager[Any]):
         try:
             return self._home.begin().run(self._stay.finish, error)
         except BaseException:  # perhaps interrupted before it was left; how the block ended is known
-            self._home.runner.submit_quietly(self._stay.let_go, error)
+            self._home.runner.submit_quietly(self._stay.release, error)
             raise
 
     def __del__(self) -> None:

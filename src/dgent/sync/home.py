@@ -1,4 +1,4 @@
-"""What a universe and everything made from it share: their loop, and whether they may still be used."""
+"""The state that a universe and everything made from it share: their loop, and whether it is closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from dgent.errors import Closed, DgentError
 from dgent.sync import wording
-from dgent.sync.call import Call
+from dgent.sync.call import BlockingCall
 from dgent.sync.runner import runner
 from dgent.sync.stream import Pump
 from dgent.universe.universe import Universe
@@ -24,8 +24,8 @@ WAITS = object()
 _send = operator.methodcaller("send", None)
 
 
-class Home:
-    """The place of one universe on the background loop."""
+class LoopHome:
+    """The state of one universe on the background loop."""
 
     def __init__(self, universe: Universe | None) -> None:
         self.runner = runner()
@@ -38,18 +38,18 @@ class Home:
 
     # -- calls ------------------------------------------------------------------------------
 
-    def begin(self) -> Call:
-        """A call that may be made from this thread now."""
+    def begin(self) -> BlockingCall:
+        """Return a call that may be made from this thread now."""
         self.runner.check()
         if self._closed:
             self._refuse()
-        return Call(self.runner)
+        return BlockingCall(self.runner)
 
     def now(self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any) -> Any:
         """Do a point read on this thread; WAITS when it is not one after all.
 
-        It is the async method itself that runs, by hand: on an engine with `get_now` it never waits,
-        and so its checks, conversions and errors are the same without being written twice.
+        The async method itself runs, driven by hand: on an engine with `get_now` it never waits, and so its
+        checks, conversions and errors are the same without being written twice.
         """
         self.runner.check()
         # A lock for each thread: readers do not wait for each other, only `close` waits for them.
@@ -79,11 +79,11 @@ class Home:
 
     def _refuse(self) -> NoReturn:
         self.runner.check()  # closed by the end of the program, perhaps: that is another matter
-        raise self._gone()
+        raise self._closed_error()
 
     # -- the end ----------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def close_at_exit(self) -> None:
         """Have the store closed at the end of the program if nobody does it before."""
         self.runner.residents.add(self)
 
@@ -95,13 +95,13 @@ class Home:
         with self._closing:
             self._shut()
             # Not cancelled by an interrupt: a store that is half closed is of no use to anyone.
-            Call(self.runner, whole=True).run(self.leave)
+            BlockingCall(self.runner, whole=True).run(self.leave)
 
     async def leave(self) -> None:
         """Close the universe; called on the loop."""
         self._shut()
         for pump in list(self.pumps):
-            pump.end(self._gone())
+            pump.end(self._closed_error())
         try:
             await self._close_store()
         finally:
@@ -117,6 +117,6 @@ class Home:
             with lock:
                 pass  # a read that had begun is done
 
-    def _gone(self) -> DgentError:
-        """The error for whoever comes too late."""
+    def _closed_error(self) -> DgentError:
+        """Return the error for a call after the end."""
         return Closed("this universe was closed", hint="call dgent.sync.open again")

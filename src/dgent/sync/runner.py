@@ -150,7 +150,7 @@ _warned = False
 
 
 def runner() -> Runner:
-    """The runner of this process."""
+    """Return the runner of this process."""
     global _runner
     with _starting:
         if _runner is None:

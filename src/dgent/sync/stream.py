@@ -1,4 +1,4 @@
-"""Iterators over what comes from the loop: a page ahead, and closed when they are given up."""
+"""Iterators over items from the loop: a page ahead, and closed when they are given up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dgent.errors import Closed
 
 if TYPE_CHECKING:
-    from dgent.sync.home import Home
+    from dgent.sync.home import LoopHome
 
 T = TypeVar("T")
 
@@ -22,8 +22,8 @@ AHEAD = 256  # items that are fetched before anyone asks for them
 class Pump(Generic[T]):
     """Moves items from an async iterator to where another thread takes them.
 
-    Everything but `items` is touched on the loop only. It knows nothing of the `Stream`, which can
-    therefore be found to be given up.
+    Everything but `items` is touched on the loop only. It holds no reference to the `Stream`, which can
+    therefore be garbage-collected.
     """
 
     def __init__(self, source: AsyncIterator[T]) -> None:
@@ -35,7 +35,7 @@ class Pump(Generic[T]):
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
 
-    async def more(self, home: Home) -> None:
+    async def more(self, home: LoopHome) -> None:
         """Wait for an item, or for the end."""
         if self._task is None and not self.over:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -63,7 +63,7 @@ class Pump(Generic[T]):
             await _aclose(self._source)
 
     def end(self, error: BaseException | None = None) -> asyncio.Task[None] | None:
-        """Stop; whoever still asks gets the error, or the plain end."""
+        """Stop; a consumer that still asks gets the error, or the plain end."""
         if not self.over:
             self.over = True
             self.error = error
@@ -89,7 +89,7 @@ async def _aclose(source: AsyncIterator[Any]) -> None:
 class Stream(Iterator[T]):
     """A blocking iterator; leaving the loop early is fine, and `close` or `with` end it at once."""
 
-    def __init__(self, home: Home, source: AsyncIterator[T]) -> None:
+    def __init__(self, home: LoopHome, source: AsyncIterator[T]) -> None:
         self._home = home
         self._pump: Pump[T] = Pump(source)
 
@@ -111,13 +111,13 @@ class Stream(Iterator[T]):
                 error, pump.error = pump.error, None
                 if error is None:
                     raise StopIteration
-                home.runner.check()  # at the end of the program nobody is told that it is closed
+                home.runner.check()  # no error at the end of the program
                 raise error
 
     def close(self) -> None:
         """Give up the rest."""
         if not self._pump.over and not self._home.runner.lost:
-            with contextlib.suppress(Closed):  # whoever closes the universe closes this, too
+            with contextlib.suppress(Closed):  # closing the universe closes this, too
                 self._home.begin().run(self._pump.close)
 
     def __enter__(self) -> Stream[T]:

@@ -1,4 +1,4 @@
-"""Making the blocking twin of an async class, from the class itself."""
+"""Make the blocking twin of an async class, from the class itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from dgent.sync import wording
 from dgent.sync.entering import Entering
-from dgent.sync.home import WAITS, Home
+from dgent.sync.home import WAITS, LoopHome
 from dgent.sync.stream import Stream
 
 Function = Callable[..., Any]
@@ -29,11 +29,11 @@ class Twin:
     """An object that lives on the background loop, as seen from any other thread."""
 
     __slots__ = ("__weakref__", "_home", "_source")
-    _home: Home
+    _home: LoopHome
     _source: Any
 
     @classmethod
-    def _around(cls, source: Any, home: Home) -> Any:
+    def _around(cls, source: Any, home: LoopHome) -> Any:
         twin = cls.__new__(cls)
         twin._source, twin._home = source, home
         return twin
@@ -52,8 +52,8 @@ class Twin:
 _TWINS: dict[type, type[Twin]] = {}
 
 
-def wrap(value: Any, home: Home, owner: Twin | None = None) -> Any:
-    """What a blocking caller gets in place of a value from the loop."""
+def wrap(value: Any, home: LoopHome, owner: Twin | None = None) -> Any:
+    """Return the blocking form of a value from the loop."""
     if owner is not None and value is owner._source:
         return owner
     kind = _TWINS.get(type(value))
@@ -71,10 +71,10 @@ def make_twin(
     instead: Mapping[str, Any] | None = None,
     module: str = MODULE,
 ) -> Any:
-    """The blocking twin of an async class; a subclass of the twins of its bases.
+    """Return the blocking twin of an async class; a subclass of the twins of its bases.
 
     `point_reads` names the methods that need not go to the loop when the engine reads on any thread;
-    `instead` holds what takes the place of a member; `module` is where users find it.
+    `instead` holds replacements of members; `module` is where users find it.
     """
     body: dict[str, Any] = {
         "__doc__": wording.blocking(source.__doc__ or ""),
@@ -84,23 +84,23 @@ def make_twin(
     if Generic in source.__mro__:
         body["__class_getitem__"] = classmethod(types.GenericAlias)
     for name, member in _members(source).items():
-        made = (instead or {}).get(name) or _made(source, name, member, name in point_reads)
+        made = (instead or {}).get(name) or _make_member(source, name, member, name in point_reads)
         twin_name = _DUNDERS.get(name, name)
         if inspect.isfunction(made):
-            made = dressed(made, member, f"{source.__name__}.{twin_name}", module)
+            made = copy_signature(made, member, f"{source.__name__}.{twin_name}", module)
         body[twin_name] = made
     bases = tuple(_TWINS[base] for base in source.__bases__ if base in _TWINS)
     _TWINS[source] = twin = type(source.__name__, bases or (Twin,), body)
     return twin
 
 
-def dressed(method: Function, like: Function, qualname: str, module: str = MODULE) -> Function:
-    """A method with the documentation and the parameters of the async one."""
+def copy_signature(method: Function, like: Function, qualname: str, module: str = MODULE) -> Function:
+    """Return a method with the documentation and the parameters of the async one."""
     functools.update_wrapper(method, like)
     method.__doc__ = like.__doc__ and wording.blocking(like.__doc__)
     method.__module__, method.__qualname__ = module, qualname
     method.__name__ = qualname.rpartition(".")[2]
-    # A traceback names the code, and a dozen lines "in method" would tell nothing.
+    # A traceback names the code, and a dozen lines "in method" would say nothing.
     method.__code__ = method.__code__.replace(co_name=method.__name__, co_qualname=qualname)
     method.__signature__ = wording.signature(like)  # type: ignore[attr-defined]
     return method
@@ -114,7 +114,7 @@ def _members(source: type) -> dict[str, Any]:
     return {name: member for name, member in found.items() if name in _DUNDERS or not name.startswith("_")}
 
 
-def _made(source: type, name: str, member: Any, point_read: bool) -> Any:
+def _make_member(source: type, name: str, member: Any, point_read: bool) -> Any:
     if name == "__init__":
         return _constructor(source)
     if isinstance(member, property):
@@ -142,7 +142,7 @@ def _constructor(source: type) -> Function:
     def method(self: Twin, /, *args: Any, **kwargs: Any) -> None:
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, Twin)]
         self._source = source(*map(_unwrap, args), **{name: _unwrap(value) for name, value in kwargs.items()})
-        self._home = given[0]._home if given else Home(self._source)
+        self._home = given[0]._home if given else LoopHome(self._source)
 
     return method
 
@@ -152,10 +152,10 @@ def _unwrap(value: Any) -> Any:
 
 
 def _as_async(function: Function) -> Function:
-    async def made(*args: Any, **kwargs: Any) -> Any:
+    async def call_function(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    return made
+    return call_function
 
 
 def _blocking(function: Function) -> Function:

@@ -1,19 +1,19 @@
-"""The blocking twins of the universe's classes, how to open one, and how to copy one."""
+"""The blocking twins of the universe's classes, and functions to open and copy one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dgent.exchange import copy as copying
-from dgent.sync.home import Home
+from dgent.sync.home import LoopHome
 from dgent.sync.stream import Stream
-from dgent.sync.twin import Twin, dressed, make_twin
+from dgent.sync.twin import Twin, copy_signature, make_twin
 from dgent.universe import collection, focus, transaction, universe
 
 
 def _open(self: Twin) -> Any:
     self._home.begin().run(self._source.open)
-    self._home.opened()
+    self._home.close_at_exit()
     return self
 
 
@@ -42,19 +42,19 @@ Universe = make_twin(
 
 def _open_at(*args: Any, **kwargs: Any) -> Any:
     made = universe.open(*args, **kwargs)
-    return Universe._around(made, Home(made)).open()
+    return Universe._around(made, LoopHome(made)).open()
 
 
-open = dressed(_open_at, universe.open, "open")
+open = copy_signature(_open_at, universe.open, "open")
 
 
-def _copied(source: Twin, target: Twin, **rest: Any) -> Any:
+def _copy(source: Twin, target: Twin, **rest: Any) -> Any:
     return source._home.begin().run(copying.copy, source._source, target._source, **rest)
 
 
-def _mirrored(source: Twin, target: Twin) -> Any:
+def _mirror(source: Twin, target: Twin) -> Any:
     return Stream(source._home, copying.mirror(source._source, target._source))
 
 
-copy = dressed(_copied, copying.copy, "copy")
-mirror = dressed(_mirrored, copying.mirror, "mirror")
+copy = copy_signature(_copy, copying.copy, "copy")
+mirror = copy_signature(_mirror, copying.mirror, "mirror")

@@ -1,4 +1,4 @@
-"""How signatures and documentation of async functions read in their blocking form."""
+"""Signatures and documentation of async functions in their blocking form."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TEXTS = (
 
 
 def blocking(text: str) -> str:
-    """A docstring or a hint as a blocking caller should read it."""
+    """Return a docstring or a hint as a blocking caller should read it."""
     for old, new in _TEXTS:
         text = text.replace(old, new)
     return text
 
 
 def signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The parameters of an async function; callbacks are plain functions, and results plain iterators."""
+    """Return the parameters of an async function, with plain functions as callbacks and plain iterators."""
     real = inspect.signature(function)
     parameters = [
         parameter.replace(annotation=plain(parameter.annotation))
@@ -42,13 +42,13 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def is_context(function: Callable[..., Any]) -> bool:
-    """Whether what a function gives back is for `async with`: it was made by `asynccontextmanager`."""
+    """Return whether the result of a function is for `async with`: `asynccontextmanager` made it."""
     made_from = inspect.unwrap(function)
     return made_from is not function and inspect.isasyncgenfunction(made_from)
 
 
 def callbacks(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters that take a function of the caller's, whose result is awaited."""
+    """Return the parameters that take a function of the caller's, whose result is awaited."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if _is_awaited_function(p.annotation))
 
@@ -58,12 +58,12 @@ def _is_awaited_function(annotation: Any) -> bool:
 
 
 def returns(function: Callable[..., Any]) -> Any:
-    """The annotation of what a function gives back."""
+    """Return the annotation of a function's result."""
     return inspect.signature(function).return_annotation
 
 
 def plain(annotation: str) -> str:
-    """An annotation without a trace of the event loop."""
+    """Return an annotation without a trace of the event loop."""
     if "Awaitable[" not in annotation and "AsyncIterator[" not in annotation:
         return annotation
     return ast.unparse(_Plain().visit(ast.parse(annotation, mode="eval")))

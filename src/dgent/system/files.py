@@ -1,4 +1,4 @@
-"""Files and folders that are for the user alone; those that exist keep their permissions."""
+"""Private files and folders, file locks and disk space; files that exist keep their permissions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Lock(NamedTuple):
 def try_lock(handle: int) -> bool:
     """Lock an open file against other processes, without waiting; False when one of them has it.
 
-    The system ends the lock with its process. Where it has no such locks, everyone gets one: whoever
-    cannot do without must not run there.
+    The system ends the lock with its process. Where it has no such locks, every caller gets one: code that
+    needs a real lock must not run there.
     """
     if sys.platform != "win32":
         try:
@@ -50,7 +50,7 @@ def try_lock(handle: int) -> bool:
 
 
 def is_at(handle: int, path: str | os.PathLike[str]) -> bool:
-    """Whether a path still leads to the file that is open."""
+    """Return whether a path still leads to the file that is open."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except OSError:
@@ -58,7 +58,7 @@ def is_at(handle: int, path: str | os.PathLike[str]) -> bool:
 
 
 def locks_on(path: str) -> Iterator[Lock]:
-    """The locks that are held on a file, where the system tells.
+    """Yield the locks that are held on a file, where the system reports them.
 
     By stat and /proc only: to open and close one of SQLite's files would drop this process's own locks.
     """
@@ -75,7 +75,7 @@ def locks_on(path: str) -> Iterator[Lock]:
 
 
 def generation(handle: int) -> int:
-    """A number that an open file does not share with one that had its inode before; 0 where none is known."""
+    """Return a number that differs from that of an earlier file with the same inode; 0 if unknown."""
     if sys.platform != "linux":
         return 0
     try:
@@ -85,7 +85,7 @@ def generation(handle: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is running on this machine."""
+    """Return whether a process is running on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -96,7 +96,7 @@ def is_alive(pid: int) -> bool:
 
 
 def size(path: str) -> int:
-    """The size of a file in bytes; 0 when there is none."""
+    """Return the size of a file in bytes; 0 when there is none."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -104,7 +104,7 @@ def size(path: str) -> int:
 
 
 def is_full(path: str) -> bool:
-    """Whether the disk that a file is on has hardly any room left, where the system tells."""
+    """Return whether the disk of a file has hardly any room left; False where the system does not say."""
     try:
         found = os.statvfs(os.path.dirname(os.path.abspath(path)))
     except (OSError, AttributeError):
@@ -119,7 +119,7 @@ def make_file(path: str) -> None:
     """Make an empty file, unless there is one; SQLite gives its log the same permissions.
 
     It gets its name after it was closed: closing a database in a process drops the locks that SQLite holds
-    there. Where it cannot be made, nothing happens: whoever opens it next says why.
+    there. Where it cannot be made, nothing happens: the next open reports why.
     """
     if os.path.lexists(path):
         return
@@ -140,7 +140,7 @@ def make_file(path: str) -> None:
 
 
 def make_folder(path: str) -> bool:
-    """Make a folder and those above it; False when it is there. OSError says why it cannot be made."""
+    """Make a folder and those above it; False when it exists. OSError says why it cannot be made."""
     if os.path.isdir(path):
         return False
     above = os.path.dirname(os.path.abspath(path))
@@ -167,7 +167,7 @@ def sync(path: str) -> None:
 
 @contextmanager
 def disk_errors(place: str) -> Iterator[None]:
-    """Turn errors of the file system into ours, as the driver's are."""
+    """Translate errors of the file system, like those of the driver."""
     try:
         yield
     except OSError as error:
@@ -177,7 +177,7 @@ def disk_errors(place: str) -> Iterator[None]:
 def _our(error: OSError, place: str) -> DgentError:
     text = f"{place}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull(f"there is no room left for {place}")
+        return StorageFull(f"no space left for {place}")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR):
         return NoBackendAvailable(text, hint="does the folder exist, and may you read and write there?")
     if error.errno in (errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE):

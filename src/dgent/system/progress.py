@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int | None], None]
-"""Told how much is done and of how much (None: not known), about ten times a second, on any thread."""
+"""Called with the work done and its total (None: not known), about ten times a second, on any thread."""
 
 
 TICK_S = 0.1
 
 
-class Pace:
-    """Passes progress on about ten times a second, and the end of it always."""
+class ProgressReporter:
+    """Reports progress about ten times a second, and always its end."""
 
     def __init__(self, progress: Progress | None, total: int | None = None) -> None:
         self.total = total
@@ -23,11 +23,11 @@ class Pace:
         self._due = 0.0
 
     def add(self, done: int) -> None:
-        """So much more is done."""
+        """Report so much more done."""
         self.at(self.done + done)
 
     def at(self, done: int) -> None:
-        """So much is done in all."""
+        """Report so much done in all."""
         self.done = done
         if self._progress is None:
             return
@@ -37,6 +37,6 @@ class Pace:
             self._progress(done, self.total)
 
     def end(self) -> None:
-        """All is done, also where the total was a guess."""
+        """Report the end, also where the total was a guess."""
         if self._progress is not None:
             self._progress(self.done, self.done)

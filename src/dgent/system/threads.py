@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class Stopped:
-    """Whether the caller of a long piece of work is still there."""
+    """A flag that the caller of long work is gone; threads check it."""
 
     def __init__(self) -> None:
         self.now = False
@@ -21,7 +21,7 @@ class Stopped:
 
 
 async def in_thread(work: Callable[[Stopped], R]) -> R:
-    """Run work on a thread; a cancelled caller waits until it noticed and tidied up."""
+    """Run work on a thread; a cancelled caller waits until the work noticed and tidied up."""
     stopped = Stopped()
     future = asyncio.get_running_loop().run_in_executor(None, work, stopped)
     try:

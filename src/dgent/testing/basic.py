@@ -15,10 +15,10 @@ from dgent.testing.contract import (
     commit,
     delete,
     everything,
-    found,
+    find_ids,
     put,
     record,
-    typed,
+    typed_record,
 )
 
 VALUES: dict[str, Any] = {
@@ -97,7 +97,7 @@ class BasicContract(Contract):
         class Lazy(StoredView):
             lazy = True
 
-        await put(store, FULL, record("plain", [1, {"a": None}]), typed("typed", 1))
+        await put(store, FULL, record("plain", [1, {"a": None}]), typed_record("typed", 1))
         for id in (FULL.id, "plain", "typed"):
             lazily, at_once = await store.get(id, lazy=True), await store.get(id)
             assert lazily is not None
@@ -166,7 +166,7 @@ class BasicContract(Contract):
         assert [answer.data["n"] if answer else None for answer in answers] == [1, 1, None]
 
     async def test_a_delete_removes_the_record_from_every_read(self, store: Backend) -> None:
-        await put(store, typed("a", tags=frozenset({"t"}), parent_id="p", source="s"), record("b"))
+        await put(store, typed_record("a", tags=frozenset({"t"}), parent_id="p", source="s"), record("b"))
         answer = await delete(store, "a")
         assert answer.written == (Written("a", 2, answer.seq, True),)
         assert await store.get("a") is None
@@ -180,8 +180,8 @@ class BasicContract(Contract):
             Query(source="s"),
             Query(prefix="a"),
         ):
-            assert "a" not in await found(store, query)
-            assert await store.count(query, STORED) == len(await found(store, query))
+            assert "a" not in await find_ids(store, query)
+            assert await store.count(query, STORED) == len(await find_ids(store, query))
 
     async def test_deleting_what_is_not_there_changes_nothing(self, store: Backend) -> None:
         await put(store, record("a"))
@@ -192,7 +192,7 @@ class BasicContract(Contract):
         assert await everything(store, ["a", "b"]) == before
 
     async def test_putting_the_same_again_changes_nothing(self, store: Backend) -> None:
-        same = typed(
+        same = typed_record(
             "a", data={"x": 1, "y": [1, 2]}, content=b"c", tags=frozenset({"t", "u"}), extra={"e": 1, "f": 2}
         )
         first = await put(store, same)
@@ -238,12 +238,12 @@ class BasicContract(Contract):
         assert (answer.seq, answer.written) == (first.seq, ())
 
     async def test_one_large_commit_is_one_seq(self, store: Backend) -> None:
-        many = [typed(f"r{n:05}", n, day=n, tags=frozenset({f"t{n % 7}"})) for n in range(3000)]
+        many = [typed_record(f"r{n:05}", n, day=n, tags=frozenset({f"t{n % 7}"})) for n in range(3000)]
         answer = await put(store, *many)
         assert {written.seq for written in answer.written} == {answer.seq}
         assert await store.count(Query(schema="note"), STORED) == 3000
         assert await store.count(Query(tags=frozenset({"t3"})), STORED) == 429
-        assert await found(store, limit=2) == ["r02999", "r02998"]
+        assert await find_ids(store, limit=2) == ["r02999", "r02998"]
 
     async def test_what_is_given_out_is_not_what_is_kept(self, store: Backend) -> None:
         mine: dict[str, Any] = {"list": [1]}

@@ -10,13 +10,13 @@ from dgent.errors import Conflict, InputError, VersionConflict
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Commit, Guard, Put, StoredView
-from dgent.testing.contract import STORED, Contract, Factory, commit, found, opened, put, record
+from dgent.testing.contract import STORED, Contract, Factory, commit, find_ids, open_handle, put, record
 
 TASKS = 64
 
 
 async def _add_one(store: Backend) -> int:
-    """Count up by compare-and-set; how often it had to try."""
+    """Count up by compare-and-set; return how many tries it took."""
     for attempt in range(10_000):
         now = await store.get("counter")
         assert now is not None
@@ -29,11 +29,11 @@ async def _add_one(store: Backend) -> int:
     raise AssertionError("a compare-and-set never got through")
 
 
-class Broken(StoredView):
+class FailingView(StoredView):
     """A caller whose own code fails."""
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
-        """Nothing."""
+        """Fail."""
         raise RuntimeError("a bug in a migration step")
 
 
@@ -42,7 +42,7 @@ class ConcurrencyContract(Contract):
 
     async def test_a_counter_by_compare_and_set_is_exact(self, store: Backend, backend: Factory) -> None:
         await put(store, record("counter", 0))
-        async with opened(backend) as other:
+        async with open_handle(backend) as other:
             handles = [store, other] if self.persistent else [store]
             tries = await asyncio.gather(*(_add_one(handles[n % len(handles)]) for n in range(TASKS)))
         stored = await store.get("counter")
@@ -52,13 +52,13 @@ class ConcurrencyContract(Contract):
         assert len(await store.history("counter", None)) == TASKS + 1
 
     async def test_one_bad_commit_fails_alone(self, store: Backend) -> None:
-        """Whether it is refused, wrong in itself, or hits a bug in its caller's own code."""
+        """One that is refused, wrong in itself, or hits a bug in its caller's own code."""
         await put(store, record("taken", 1))
         guard = Guard(0, queries=(Query(where={"n": 1}),))
 
         async def work(n: int) -> Any:
             if n == 13:
-                return await commit(store, Put(record("r13")), guard=guard, view=Broken())
+                return await commit(store, Put(record("r13")), guard=guard, view=FailingView())
             if n == 31:
                 return await commit(store, Put(record("r31")), Put(record("taken", 2), expect=0))
             if n == 47:
@@ -71,7 +71,7 @@ class ConcurrencyContract(Contract):
         assert isinstance(answers[31], VersionConflict)
         assert isinstance(answers[47], InputError)
         good = [n for n in range(TASKS) if n not in (13, 31, 47)]
-        assert sorted(await found(store, prefix="r")) == sorted(f"r{n}" for n in good)
+        assert sorted(await find_ids(store, prefix="r")) == sorted(f"r{n}" for n in good)
         seqs = [answers[n].seq for n in good]
         assert len(set(seqs)) == len(seqs)
         assert [change.seq for change in await store.changes(0, 1000)] == [1, *sorted(seqs)]
@@ -88,7 +88,7 @@ class ConcurrencyContract(Contract):
             work = [store.commit(commit, STORED) for commit in commits]
             answers = await asyncio.gather(*work, return_exceptions=True)
             assert sum(isinstance(answer, Conflict) for answer in answers) == TASKS - 1
-        assert len(await found(store, prefix="g")) == 1
+        assert len(await find_ids(store, prefix="g")) == 1
 
     async def test_the_same_key_from_many_tasks_happens_once(self, store: Backend) -> None:
         answers = await asyncio.gather(*(put(store, record("a", 1), key="k") for _ in range(TASKS)))
@@ -111,9 +111,9 @@ class ConcurrencyContract(Contract):
                 assert result is None
         await put(store, record("after"))
         for n in range(TASKS):
-            parts = await found(store, prefix=f"r{n}.")
+            parts = await find_ids(store, prefix=f"r{n}.")
             assert len(parts) in ((0, 5) if n % 2 == 0 else (5,))
-        assert await found(store, prefix="after") == ["after"]
+        assert await find_ids(store, prefix="after") == ["after"]
 
     async def test_readers_see_whole_commits_while_others_write(self, store: Backend) -> None:
         await put(store, record("a", 0), record("b", 0))
@@ -142,12 +142,12 @@ class ConcurrencyContract(Contract):
         assert all(results[1:])
 
     async def test_a_read_after_a_commit_sees_it(self, store: Backend, backend: Factory) -> None:
-        async with opened(backend) as other:
+        async with open_handle(backend) as other:
             handles = [store, other] if self.persistent else [store]
             for n in range(20):
                 await put(handles[n % len(handles)], record(f"r{n:02}", n))
                 for handle in handles:
                     assert await handle.get(f"r{n:02}") is not None
-                    assert len(await found(handle, limit=None)) == n + 1
+                    assert len(await find_ids(handle, limit=None)) == n + 1
                     assert await handle.count(Query(), STORED) == n + 1
-                    assert (await found(handle, prefix="r", limit=1, order_by="n")) == [f"r{n:02}"]
+                    assert (await find_ids(handle, prefix="r", limit=1, order_by="n")) == [f"r{n:02}"]

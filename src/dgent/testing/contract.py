@@ -1,4 +1,4 @@
-"""What every contract class shares: the store under test, and short ways to use it."""
+"""The base of every contract class: the store under test, and short ways to use it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Contract:
     """Inherit from a subclass, and give it a fixture `backend` that returns a `Factory`."""
 
     persistent = False
-    """Whether a second handle, at the same time or later, finds what the first one stored."""
+    """True if a second handle, at the same time or later, finds what the first one stored."""
 
     @pytest.fixture
     async def store(self, backend: Factory) -> AsyncIterator[Backend]:
-        """An open, empty store."""
-        async with opened(backend) as store:
+        """Open an empty store."""
+        async with open_handle(backend) as store:
             yield store
 
 
 @asynccontextmanager
-async def opened(backend: Factory) -> AsyncIterator[Backend]:
-    """One more handle on the test's place, closed at the end."""
+async def open_handle(backend: Factory) -> AsyncIterator[Backend]:
+    """Open one more handle on the test's place, closed at the end."""
     store = await backend()
     await store.open()
     try:
@@ -47,13 +47,13 @@ async def opened(backend: Factory) -> AsyncIterator[Backend]:
 
 
 def record(id: str, n: Any = 0, *, day: float = 0, **fields: Any) -> Datum:
-    """A small record; `day` sets its time of creation."""
+    """Return a small record; `day` sets its time of creation."""
     fields.setdefault("data", {"n": n})
     return Datum(id=id, created_at=DAY + timedelta(days=day), **fields)
 
 
-def typed(id: str, n: Any = 0, *, schema: str = "note", version: int = 1, **fields: Any) -> Datum:
-    """A small record of a schema."""
+def typed_record(id: str, n: Any = 0, *, schema: str = "note", version: int = 1, **fields: Any) -> Datum:
+    """Return a small record of a schema."""
     return record(id, n, schema=schema, schema_version=version, **fields)
 
 
@@ -64,23 +64,23 @@ class Numbered(Committed, frozen=True):
 
 
 async def commit(store: Backend, *ops: Op, view: View = STORED, **fields: Any) -> Numbered:
-    """One commit of some ops."""
+    """Commit some ops at once."""
     answer = await store.commit(Commit(list(ops), **fields), view)
     assert type(answer.seq) is int and not answer.pending
     return cast("Numbered", answer)
 
 
 async def put(store: Backend, *records: Datum, **fields: Any) -> Numbered:
-    """One commit that puts some records."""
+    """Put some records in one commit."""
     return await commit(store, *map(Put, records), **fields)
 
 
 async def delete(store: Backend, *ids: str, **fields: Any) -> Numbered:
-    """One commit that deletes some records."""
+    """Delete some records in one commit."""
     return await commit(store, *map(Delete, ids), **fields)
 
 
-async def found(
+async def find_ids(
     store: Backend,
     query: Query | None = None,
     *,
@@ -88,13 +88,13 @@ async def found(
     as_of: int | None = None,
     **fields: Any,
 ) -> list[str]:
-    """The ids a query gives, in order."""
+    """Return the ids a query gives, in order."""
     page = await store.query(query or Query(**fields), view, as_of)
     return [datum.id for datum in page.items]
 
 
-async def paged(store: Backend, query: Query, view: View = STORED) -> list[str]:
-    """The ids a query gives when it is read page by page."""
+async def find_ids_by_page(store: Backend, query: Query, view: View = STORED) -> list[str]:
+    """Return the ids a query gives when it is read page by page."""
     ids: list[str] = []
     while True:
         page = await store.query(query, view)
@@ -106,8 +106,8 @@ async def paged(store: Backend, query: Query, view: View = STORED) -> list[str]:
         query = query.replace(cursor=page.cursor)
 
 
-async def refused(code: str, call: Awaitable[object]) -> DgentError:
-    """The error of a call that must fail with a code; it has a message and is one of ours."""
+async def expect_error(code: str, call: Awaitable[object]) -> DgentError:
+    """Return the error of a call that must fail with a code; it has a message and is one of ours."""
     with pytest.raises(DgentError) as caught:
         await call
     error = caught.value
@@ -116,8 +116,8 @@ async def refused(code: str, call: Awaitable[object]) -> DgentError:
     return error
 
 
-def expected(records: Sequence[Datum], query: Query, view: View = STORED) -> list[str]:
-    """The ids a query must give, worked out without any index; `records` are in order of first commit."""
+def expected_ids(records: Sequence[Datum], query: Query, view: View = STORED) -> list[str]:
+    """Return the ids a query must give, worked out without an index; `records` in order of first commit."""
     matching = [
         (query.sort_key(datum, shape), datum.created_at, place, datum.id)
         for place, datum in enumerate(records)
@@ -129,18 +129,18 @@ def expected(records: Sequence[Datum], query: Query, view: View = STORED) -> lis
 
 
 async def check_queries(store: Backend, records: Sequence[Datum], queries: Iterable[Query]) -> None:
-    """Compare what the store finds and counts with what must be found, at once and page by page."""
+    """Compare the store's results and counts with the expected ones, at once and page by page."""
     for place, query in enumerate(queries):
-        assert await found(store, query) == expected(records, query), query
-        everything = expected(records, query.replace(limit=None, offset=0))
+        assert await find_ids(store, query) == expected_ids(records, query), query
+        everything = expected_ids(records, query.replace(limit=None, offset=0))
         assert await store.count(query, STORED) == len(everything), query
         if everything and place % 3 == 0:
             size = max(1, len(everything) // 3)
-            assert await paged(store, query.replace(limit=size, offset=0)) == everything, query
+            assert await find_ids_by_page(store, query.replace(limit=size, offset=0)) == everything, query
 
 
 async def everything(store: Backend, ids: Iterable[str]) -> dict[str, object]:
-    """What every kind of read says, to compare before and after something that must change nothing."""
+    """Return the answers of every kind of read, to compare before and after a call that changes nothing."""
     ids = list(ids)
     histories = [await store.history(id, None) for id in ids]
     page = await store.query(Query(limit=None), STORED)
@@ -163,11 +163,11 @@ class Steps:
         self.known = version
 
     def version(self, schema: str) -> int | None:
-        """The version of a schema that the caller has registered."""
+        """Return the version of a schema that the caller has registered."""
         return self.known if schema == "note" else None
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
-        """The data brought to the known version; as stored when that cannot be done."""
+        """Return the data converted to the known version; as stored when that cannot be done."""
         if datum.schema != "note" or datum.schema_version is None or datum.schema_version >= self.known:
             return datum.data
         data = dict(datum.data)
@@ -180,18 +180,18 @@ class Steps:
             return datum.data
         return data
 
-    def upgraded(self, datum: Datum) -> Mapping[str, Any] | None:
-        """The data of another version in the known one; None when that cannot be done."""
-        found = self.shape(datum)
-        return None if found is datum.data else found
+    def upgrade(self, datum: Datum) -> Mapping[str, Any] | None:
+        """Return the data of another version in the known one; None when that cannot be done."""
+        find_ids = self.shape(datum)
+        return None if find_ids is datum.data else find_ids
 
     def lookup(self, schema: str) -> Lookup | None:
-        """None: there is no contract."""
+        """Return None: the caller has no contract."""
         return None
 
 
 async def fill(store: Backend, view: View, schema: str = "note") -> int:
-    """Fill to the end; how many batches it took."""
+    """Index to the end; return how many batches it took."""
     batches = 1
     while await store.fill(schema, view):
         batches += 1
@@ -200,6 +200,6 @@ async def fill(store: Backend, view: View, schema: str = "note") -> int:
 
 
 async def stats_of(store: Backend, schema: str = "note") -> SchemaStats:
-    """What the store says of one schema."""
+    """Return the store's statistics of one schema."""
     (stats,) = [stats for stats in (await store.stats()).schemas if stats.name == schema]
     return stats

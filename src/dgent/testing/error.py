@@ -28,11 +28,11 @@ from dgent.testing.contract import (
     Contract,
     commit,
     everything,
-    found,
+    expect_error,
+    find_ids,
     put,
     record,
-    refused,
-    typed,
+    typed_record,
 )
 
 HALF = "\ud800"  # half of a surrogate pair: a text that is no Unicode
@@ -41,7 +41,7 @@ TEXTS: list[Any] = ["", "a\0b", HALF, 5, None, b"a", ["a"], "x" * 513]
 NAMES: list[Any] = [*TEXTS[:-1], "x" * 257]
 
 
-def _nested(depth: int) -> Any:
+def _nest(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
         value = [value]
@@ -72,33 +72,33 @@ BAD: dict[str, list[dict[str, Any]]] = {
     "schema_version": [{"schema": "s", "schema_version": v} for v in (None, 0, -1, "1", True, 1.0, 2**31)],
     "values": [
         {"data": {"v": value}}
-        for value in (NAN, -NAN, 2**63, -(2**63) - 1, 1e999, HALF, {1: 2}, {HALF: 1}, object(), _nested(70))
+        for value in (NAN, -NAN, 2**63, -(2**63) - 1, 1e999, HALF, {1: 2}, {HALF: 1}, object(), _nest(70))
     ],
     "extra": [{"extra": value} for value in ({"v": object()}, {"v": NAN}, {1: 2}, {"v": HALF}, [1])],
 }
 
 
 class ErrorContract(Contract):
-    """What is wrong is refused, alike on every engine."""
+    """Wrong input is refused, by every engine alike."""
 
     @pytest.fixture
-    async def kept(self, store: Backend) -> Backend:
-        """A store with one record, which must not change."""
-        await put(store, typed("kept", 1))
+    async def one_record(self, store: Backend) -> Backend:
+        """Return a store with one record, which must not change."""
+        await put(store, typed_record("kept", 1))
         return store
 
     @pytest.mark.parametrize("field", BAD)
-    async def test_a_datum_that_cannot_be_stored_is_refused(self, kept: Backend, field: str) -> None:
-        before = await everything(kept, ["kept", "a", "b"])
+    async def test_a_datum_that_cannot_be_stored_is_refused(self, one_record: Backend, field: str) -> None:
+        before = await everything(one_record, ["kept", "a", "b"])
         for fields in BAD[field]:
             bad = Datum(**{"id": "a", "created_at": DAY, **fields})
-            error = await refused("input", commit(kept, Put(record("b")), Put(bad)))
+            error = await expect_error("input", commit(one_record, Put(record("b")), Put(bad)))
             assert isinstance(error, InputError)
             assert isinstance(error, ValueError)
-        assert await everything(kept, ["kept", "a", "b"]) == before
+        assert await everything(one_record, ["kept", "a", "b"]) == before
 
-    async def test_a_commit_that_makes_no_sense_is_refused(self, kept: Backend) -> None:
-        before = await everything(kept, ["kept", "a"])
+    async def test_a_commit_that_makes_no_sense_is_refused(self, one_record: Backend) -> None:
+        before = await everything(one_record, ["kept", "a"])
         op = Put(record("a"))
         odd_numbers: list[Any] = [-1, 1.5, "2", True, "dead"]
         sinces: list[Any] = [-1, None, "1", 2**63]
@@ -114,55 +114,55 @@ class ErrorContract(Contract):
             *({"kind": kind} for kind in ("other", None, 0)),
             *({"of_seq": seq} for seq in ("1", 1.5, 2**63)),
             *({"guard": Guard(since)} for since in sinces),
-            {"ops": [Put(typed("a"), indexed=Shaped(2, {"n": 2**70}))]},
-            {"ops": [Put(typed("a"), indexed=no_map)]},
+            {"ops": [Put(typed_record("a"), indexed=Shaped(2, {"n": 2**70}))]},
+            {"ops": [Put(typed_record("a"), indexed=no_map)]},
         ]
-        await kept.declare(Declaration("note", 2, indexes=("n",)))
+        await one_record.declare(Declaration("note", 2, indexes=("n",)))
         for fields in odd:
             made: Any = {"ops": [op], **fields}
-            await refused("input", kept.commit(Commit(**made), STORED))
-        assert await everything(kept, ["kept", "a"]) == before
+            await expect_error("input", one_record.commit(Commit(**made), STORED))
+        assert await everything(one_record, ["kept", "a"]) == before
 
-    async def test_reads_with_bad_arguments_are_refused(self, kept: Backend) -> None:
-        any_: Any = kept
+    async def test_reads_with_bad_arguments_are_refused(self, one_record: Backend) -> None:
+        any_: Any = one_record
         for id in TEXTS:
             for call in (any_.get, lambda id: any_.get_many(["kept", id]), lambda id: any_.get(id, 1)):
-                await refused("input", call(id))
-            await refused("input", any_.history(id, None))
-            await refused("input", any_.referrers(id, None))
-            await refused("input", any_.outcome(id))
+                await expect_error("input", call(id))
+            await expect_error("input", any_.history(id, None))
+            await expect_error("input", any_.referrers(id, None))
+            await expect_error("input", any_.outcome(id))
         seqs: list[Any] = [-1, "1", 1.5, True, 2**63]
         for seq in seqs:
-            await refused("input", any_.get("kept", seq))
-            await refused("input", any_.get_many(["kept"], seq))
-            await refused("input", any_.query(Query(), STORED, seq))
-            await refused("input", any_.count(Query(), STORED, seq))
-            await refused("input", any_.changes(seq, 10))
-            await refused("input", any_.reverted(seq))
-            await refused("input", any_.wait(seq, 0))
-            await refused("input", any_.validate(Guard(seq), STORED))
+            await expect_error("input", any_.get("kept", seq))
+            await expect_error("input", any_.get_many(["kept"], seq))
+            await expect_error("input", any_.query(Query(), STORED, seq))
+            await expect_error("input", any_.count(Query(), STORED, seq))
+            await expect_error("input", any_.changes(seq, 10))
+            await expect_error("input", any_.states_before(seq))
+            await expect_error("input", any_.wait(seq, 0))
+            await expect_error("input", any_.validate(Guard(seq), STORED))
         for limit in (0, -1, "1", True, 2**63):
-            await refused("input", any_.changes(0, limit))
-            await refused("input", any_.history("kept", limit))
-            await refused("input", any_.referrers("kept", limit))
+            await expect_error("input", any_.changes(0, limit))
+            await expect_error("input", any_.history("kept", limit))
+            await expect_error("input", any_.referrers("kept", limit))
         for moment in (datetime(2026, 1, 1), None, "2026", 5):
-            await refused("input", any_.seq_at(moment))
+            await expect_error("input", any_.seq_at(moment))
         for call in (any_.get_many, lambda ids: any_.forget(ids, "tester", None)):
             for ids in ("kept", None, 5, [None], ["kept", ""]):
-                await refused("input", call(ids))
-        assert await found(kept) == ["kept"]
+                await expect_error("input", call(ids))
+        assert await find_ids(one_record) == ["kept"]
 
-    async def test_upkeep_with_bad_arguments_is_refused(self, kept: Backend) -> None:
-        any_: Any = kept
+    async def test_upkeep_with_bad_arguments_is_refused(self, one_record: Backend) -> None:
+        any_: Any = one_record
         for name in NAMES:
-            await refused("schema", any_.declare(Declaration(name, 1)))
-            await refused("input", any_.versions(name))
-            await refused("input", any_.fill(name, STORED))
-            await refused("input", any_.drop_index(name, "n"))
-            await refused("input", any_.forget(["kept"], name, None))
+            await expect_error("schema", any_.declare(Declaration(name, 1)))
+            await expect_error("input", any_.versions(name))
+            await expect_error("input", any_.fill(name, STORED))
+            await expect_error("input", any_.drop_index(name, "n"))
+            await expect_error("input", any_.forget(["kept"], name, None))
         for path in ("", "a..b", ".", "a\\", HALF, 5, None, "x" * 600, ".".join("a" * 40)):
             for field in ("indexes", "refs"):
-                await self._declined(kept, version=1, **{field: (path,)})
+                await self._expect_refusal(one_record, version=1, **{field: (path,)})
         odd: list[dict[str, Any]] = [
             *({"version": version} for version in (0, -1, "1", None, True, 1.5, 2**31)),
             *({"history": history} for history in ("some", -1, None, 1.5, True)),
@@ -171,7 +171,7 @@ class ErrorContract(Contract):
             {"feed": None},
         ]
         for fields in odd:
-            await self._declined(kept, **{"version": 1, **fields})
+            await self._expect_refusal(one_record, **{"version": 1, **fields})
         for keep in (
             Keep(),
             Keep(versions=-1),
@@ -181,22 +181,22 @@ class ErrorContract(Contract):
             Keep(after="2026"),  # type: ignore[arg-type]
             Keep(versions=1, schema=""),
         ):
-            await refused("input", any_.compact(keep))
-        stats = (await kept.stats()).schemas
+            await expect_error("input", any_.compact(keep))
+        stats = (await one_record.stats()).schemas
         assert [(schema.name, schema.indexes, schema.index_version) for schema in stats] == [("note", (), 0)]
-        assert await found(kept) == ["kept"]
+        assert await find_ids(one_record) == ["kept"]
 
-    async def _declined(self, store: Backend, **fields: Any) -> None:
-        await refused("schema", store.declare(Declaration("note", **fields)))
+    async def _expect_refusal(self, store: Backend, **fields: Any) -> None:
+        await expect_error("schema", store.declare(Declaration("note", **fields)))
 
-    async def test_the_store_works_on_after_every_refusal(self, kept: Backend) -> None:
-        await refused("input", put(kept, record("a", float("nan"))))
-        await refused("version_conflict", commit(kept, Delete("kept", 9)))
-        await put(kept, record("a", 1))
-        assert await found(kept, until=datetime.now(UTC)) == ["a", "kept"]
+    async def test_the_store_works_on_after_every_refusal(self, one_record: Backend) -> None:
+        await expect_error("input", put(one_record, record("a", float("nan"))))
+        await expect_error("version_conflict", commit(one_record, Delete("kept", 9)))
+        await put(one_record, record("a", 1))
+        assert await find_ids(one_record, until=datetime.now(UTC)) == ["a", "kept"]
 
-    async def test_an_error_in_the_callers_view_harms_nobody_else(self, kept: Backend) -> None:
-        class Broken(StoredView):
+    async def test_an_error_in_the_callers_view_harms_nobody_else(self, one_record: Backend) -> None:
+        class RaisingView(StoredView):
             lazy = False
 
             def version(self, schema: str) -> int | None:
@@ -207,11 +207,11 @@ class ErrorContract(Contract):
 
         query = Query(where={"n": 1})
         guard = Guard(0, queries=(query,))
-        before = await everything(kept, ["kept", "a"])
+        before = await everything(one_record, ["kept", "a"])
         with pytest.raises(RuntimeError):
-            await kept.query(query, Broken())
+            await one_record.query(query, RaisingView())
         with pytest.raises(RuntimeError):
-            await commit(kept, Put(record("a")), guard=guard, view=Broken())
-        assert await everything(kept, ["kept", "a"]) == before
-        await put(kept, record("a"))
-        assert await found(kept) == ["a", "kept"]
+            await commit(one_record, Put(record("a")), guard=guard, view=RaisingView())
+        assert await everything(one_record, ["kept", "a"]) == before
+        await put(one_record, record("a"))
+        assert await find_ids(one_record) == ["a", "kept"]

@@ -6,7 +6,17 @@ import asyncio
 import time
 
 from dgent.store.backend import Backend, Check, Declaration, Delete, Put
-from dgent.testing.contract import Contract, Factory, commit, delete, opened, put, record, refused, typed
+from dgent.testing.contract import (
+    Contract,
+    Factory,
+    commit,
+    delete,
+    expect_error,
+    open_handle,
+    put,
+    record,
+    typed_record,
+)
 
 
 class FeedContract(Contract):
@@ -34,7 +44,7 @@ class FeedContract(Contract):
         assert times == sorted(times)
 
     async def test_an_item_tells_its_schema(self, store: Backend) -> None:
-        await put(store, typed("a", 1), typed("b", 1, schema="other"), record("c"))
+        await put(store, typed_record("a", 1), typed_record("b", 1, schema="other"), record("c"))
         await delete(store, "a", "b", "c")
         for change in await store.changes(0, 10):
             assert [item.schema for item in change.items] == ["note", "other", None]
@@ -58,17 +68,17 @@ class FeedContract(Contract):
         await delete(store, "never")
         await commit(store, Check("a"))
         await commit(store, Check("a"), key="looked")
-        await refused("version_conflict", commit(store, Put(record("a", 2), expect=9)))
+        await expect_error("version_conflict", commit(store, Put(record("a", 2), expect=9)))
         await store.declare(Declaration("note", 1, indexes=("n",)))
         assert [change.seq for change in await store.changes(0, 10)] == [first.seq]
 
     async def test_quiet_schemas_stay_off_the_feed(self, store: Backend) -> None:
         await store.declare(Declaration("beat", 1, feed=False))
         for n in range(30):
-            await put(store, typed("heart", n, schema="beat"))
-        both = await put(store, typed("heart", 99, schema="beat"), record("a", 1))
+            await put(store, typed_record("heart", n, schema="beat"))
+        both = await put(store, typed_record("heart", 99, schema="beat"), record("a", 1))
         for n in range(30):
-            await put(store, typed("heart", n, schema="beat"))
+            await put(store, typed_record("heart", n, schema="beat"))
         await delete(store, "heart")
         last = await put(store, record("b", 1))
         for limit in (1, 2, 100):
@@ -114,7 +124,7 @@ class FeedContract(Contract):
     async def test_another_handle_sees_the_same_feed(self, store: Backend, backend: Factory) -> None:
         if not self.persistent:
             return
-        async with opened(backend) as other:
+        async with open_handle(backend) as other:
             waiting = asyncio.create_task(other.wait(0, 10))
             first = await put(store, record("a", 1))
             assert await asyncio.wait_for(waiting, 5) == first.seq

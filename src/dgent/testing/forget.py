@@ -6,7 +6,7 @@ from typing import Any
 
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Commit, Declaration, Delete, Put
-from dgent.testing.contract import STORED, Contract, commit, delete, found, put, refused, typed
+from dgent.testing.contract import STORED, Contract, commit, delete, expect_error, find_ids, put, typed_record
 
 QUERIES = [
     Query(),
@@ -22,7 +22,9 @@ QUERIES = [
 
 
 def _full(id: str, n: int) -> Any:
-    return typed(id, n, tags=frozenset({"t"}), author="ann", source="s", parent_id="p", content=b"secret")
+    return typed_record(
+        id, n, tags=frozenset({"t"}), author="ann", source="s", parent_id="p", content=b"secret"
+    )
 
 
 class ForgetContract(Contract):
@@ -42,8 +44,10 @@ class ForgetContract(Contract):
             assert gone is None
             assert other is not None
             for query in QUERIES:
-                assert "a" not in await found(store, query, as_of=as_of), query
-                assert await store.count(query, STORED, as_of) == len(await found(store, query, as_of=as_of))
+                assert "a" not in await find_ids(store, query, as_of=as_of), query
+                assert await store.count(query, STORED, as_of) == len(
+                    await find_ids(store, query, as_of=as_of)
+                )
         assert await store.history("a", None) == []
         assert (await store.stats()).records == 1
 
@@ -63,7 +67,7 @@ class ForgetContract(Contract):
 
     async def test_a_note_goes_even_when_the_version_went_before(self, store: Backend) -> None:
         await store.declare(Declaration("note", 1, history="none"))
-        await put(store, _full("a", 1), typed("b", 1), note="the secret note")
+        await put(store, _full("a", 1), typed_record("b", 1), note="the secret note")
         await put(store, _full("a", 2))
         await store.forget(["a"], "tester", None)
         assert [change.note for change in await store.changes(0, 10)] == [None, None]
@@ -83,7 +87,7 @@ class ForgetContract(Contract):
         done = await store.forget(["a", "b", "c", "never"], "tester", None, only_deleted=True)
         assert (done.records, done.versions) == (1, 1)
         assert await store.history("a", None) == []
-        assert set(await found(store)) == {"b", "c"}
+        assert set(await find_ids(store)) == {"b", "c"}
         assert (await store.history("b", None))[0].rev == 3
         again = await store.forget(["a", "b", "c"], "tester", None, only_deleted=True)
         assert (again.records, again.seq) == (0, done.seq)
@@ -107,7 +111,7 @@ class ForgetContract(Contract):
         await put(store, _full("a", 4))
         for as_of in (first.seq, first.seq + 1, first.seq + 2):
             assert await store.get("a", as_of) is None
-            assert await found(store, as_of=as_of) == ["b"]
+            assert await find_ids(store, as_of=as_of) == ["b"]
         stored = await store.get("a", again.seq)
         assert stored is not None
         assert stored.data == {"n": 3}
@@ -116,7 +120,7 @@ class ForgetContract(Contract):
         work = Commit([Put(_full("a", 1))], key="k")
         await store.commit(work, STORED)
         await store.forget(["a"], "tester", None)
-        await refused("key_reused", store.commit(work, STORED))
+        await expect_error("key_reused", store.commit(work, STORED))
         assert await store.get("a") is None
         assert await store.outcome("k") is not None
 
@@ -126,10 +130,10 @@ class ForgetContract(Contract):
         await store.forget([f"a{n}" for n in range(0, 30, 2)], "tester", None)
         left = {f"a{n}" for n in range(1, 30, 2)}
         for query in (*QUERIES[:7], QUERIES[8]):
-            assert set(await found(store, query)) == left, query
+            assert set(await find_ids(store, query)) == left, query
         await put(store, _full("a0", 2))
         for query in QUERIES:
-            assert "a0" in await found(store, query), query
+            assert "a0" in await find_ids(store, query), query
 
     async def test_it_works_while_an_index_is_being_replaced(self, store: Backend) -> None:
         await store.declare(Declaration("note", 1, indexes=("n",)))
@@ -137,23 +141,23 @@ class ForgetContract(Contract):
         await store.declare(Declaration("note", 2, indexes=("n",)))
         await store.forget(["a1"], "tester", None)
         for query in QUERIES:
-            assert await found(store, query) == ["a2"], query
+            assert await find_ids(store, query) == ["a2"], query
 
     async def test_an_owned_record_is_forgotten_only_by_its_room(self, store: Backend) -> None:
         await store.declare(Declaration("note", 1, owner="room"))
         await commit(store, Put(_full("a", 1)), room="room")
-        await commit(store, Put(typed("b", schema="free")))
-        await refused("denied", store.forget(["b", "a"], "tester", None))
-        await refused("denied", store.forget(["a"], "tester", "other"))
-        assert await found(store) == ["b", "a"]
+        await commit(store, Put(typed_record("b", schema="free")))
+        await expect_error("denied", store.forget(["b", "a"], "tester", None))
+        await expect_error("denied", store.forget(["a"], "tester", "other"))
+        assert await find_ids(store) == ["b", "a"]
         assert (await store.forget(["a", "b"], "tester", "room")).records == 2
 
     async def test_the_last_record_of_a_schema_can_go_and_come_back(self, store: Backend) -> None:
         await put(store, _full("a", 1))
         await store.forget(["a"], "tester", None)
-        assert await found(store) == []
+        assert await find_ids(store) == []
         await commit(store, Put(_full("a", 2)), Put(_full("b", 2)))
         for query in QUERIES[:6]:
-            assert await found(store, query) == ["b", "a"], query
+            assert await find_ids(store, query) == ["b", "a"], query
         await commit(store, Delete("a"), Delete("b"))
-        assert await found(store) == []
+        assert await find_ids(store) == []

@@ -13,12 +13,12 @@ from dgent.testing.contract import (
     Contract,
     commit,
     delete,
-    expected,
-    found,
+    expect_error,
+    expected_ids,
+    find_ids,
     put,
     record,
-    refused,
-    typed,
+    typed_record,
 )
 
 TAGS = [frozenset[str](), frozenset({"x"}), frozenset({"x", "y"})]
@@ -94,7 +94,7 @@ class HistoryContract(Contract):
                     ops.append(Delete(id))
                     del now[id]
                 else:
-                    new = typed(id, rng.randrange(6), day=rng.randrange(5), tags=rng.choice(TAGS))
+                    new = typed_record(id, rng.randrange(6), day=rng.randrange(5), tags=rng.choice(TAGS))
                     new = new.replace(schema=rng.choice(["note", "other"]))
                     ops.append(Put(new))
                     order.setdefault(id, step * 100 + len(ops))
@@ -106,14 +106,14 @@ class HistoryContract(Contract):
         for seq, state in states.items():
             records = [state[id] for id in sorted(state, key=lambda id: order[id])]
             for query in queries:
-                assert await found(store, query, as_of=seq) == expected(records, query), (seq, query)
-                assert await store.count(query, STORED, seq) == len(expected(records, query))
+                assert await find_ids(store, query, as_of=seq) == expected_ids(records, query), (seq, query)
+                assert await store.count(query, STORED, seq) == len(expected_ids(records, query))
             ids = [f"r{n}" for n in range(12)]
             answers = await store.get_many(ids, seq)
             assert [a and (a.data, a.created_at) for a in answers] == [
                 (state[id].data, state[id].created_at) if id in state else None for id in ids
             ]
-        assert await found(store, as_of=10**9) == await found(store)
+        assert await find_ids(store, as_of=10**9) == await find_ids(store)
 
     async def test_a_time_becomes_the_seq_committed_by_then(self, store: Backend) -> None:
         assert await store.seq_at(datetime.now(UTC)) == 0
@@ -133,29 +133,29 @@ class HistoryContract(Contract):
             store, Put(record("a", 2)), Delete("b"), Put(record("c", 1)), Put(record("same", 1))
         )
         await put(store, record("c", 2))
-        found = {r.id: r for r in await store.reverted(answer.seq)}
-        assert set(found) == {"a", "b", "c"}
-        assert [(found[id].rev, found[id].now_rev, found[id].live) for id in "abc"] == [
+        records = {r.id: r for r in await store.states_before(answer.seq)}
+        assert set(records) == {"a", "b", "c"}
+        assert [(records[id].rev, records[id].now_rev, records[id].live) for id in "abc"] == [
             (2, 2, True),
             (2, 2, False),
             (1, 2, True),
         ]
-        before = [found[id].before for id in "abc"]
+        before = [records[id].before for id in "abc"]
         assert [datum and datum.data for datum in before] == [{"n": 1}, {"n": 1}, None]
 
     async def test_taking_back_what_is_not_there(self, store: Backend) -> None:
-        await refused("not_found", store.reverted(0))
-        await refused("not_found", store.reverted(5))
+        await expect_error("not_found", store.states_before(0))
+        await expect_error("not_found", store.states_before(5))
         first = await put(store, record("a", 1))
         second = await put(store, record("a", 2))
         forgotten = await store.forget(["a"], "tester", None)
-        await refused("history_gone", store.reverted(second.seq))
-        await refused("history_gone", store.reverted(first.seq))
-        await refused("unsupported", store.reverted(forgotten.seq))
+        await expect_error("history_gone", store.states_before(second.seq))
+        await expect_error("history_gone", store.states_before(first.seq))
+        await expect_error("unsupported", store.states_before(forgotten.seq))
 
     async def test_taking_back_the_first_version_after_a_forget(self, store: Backend) -> None:
         await put(store, record("a", 1))
         await store.forget(["a"], "tester", None)
         again = await put(store, record("a", 2))
-        (reverted,) = await store.reverted(again.seq)
+        (reverted,) = await store.states_before(again.seq)
         assert (reverted.rev, reverted.before) == (2, None)

@@ -14,12 +14,12 @@ from dgent.testing.contract import (
     Contract,
     Factory,
     everything,
-    found,
-    opened,
+    expect_error,
+    find_ids,
+    open_handle,
     put,
     record,
-    refused,
-    typed,
+    typed_record,
 )
 
 CALLS: dict[str, Callable[[Backend], Awaitable[object]]] = {
@@ -35,7 +35,7 @@ CALLS: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "history": lambda store: store.history("a", None),
     "changes": lambda store: store.changes(0, 10),
     "wait": lambda store: store.wait(0, 1),
-    "reverted": lambda store: store.reverted(1),
+    "states_before": lambda store: store.states_before(1),
     "validate": lambda store: store.validate(Guard(0), STORED),
     "last_seq": lambda store: store.last_seq(),
     "seq_at": lambda store: store.seq_at(datetime.now(UTC)),
@@ -63,7 +63,7 @@ class LifecycleContract(Contract):
     async def test_a_new_store_is_empty(self, store: Backend) -> None:
         assert await store.last_seq() == 0
         assert await store.get("a") is None
-        assert await found(store) == []
+        assert await find_ids(store) == []
         assert await store.count(Query(), STORED) == 0
         assert await store.changes(0, 10) == []
         stats = await store.stats()
@@ -72,13 +72,13 @@ class LifecycleContract(Contract):
     async def test_every_call_before_open_and_after_close_says_closed(self, backend: Factory) -> None:
         store = await backend()
         for name, call in CALLS.items():
-            error = await refused("closed", call(store))
+            error = await expect_error("closed", call(store))
             assert error.hint, name
         await store.open()
         await put(store, record("a"))
         await store.close()
         for call in CALLS.values():
-            await refused("closed", call(store))
+            await expect_error("closed", call(store))
 
     async def test_close_may_be_called_twice_or_first(self, backend: Factory) -> None:
         store = await backend()
@@ -92,10 +92,10 @@ class LifecycleContract(Contract):
         store = await backend()
         await store.open()
         await put(store, record("a"))
-        await refused("closed", store.open())
+        await expect_error("closed", store.open())
         assert await store.get("a") is not None
         await store.close()
-        await refused("closed", store.get("a"))
+        await expect_error("closed", store.get("a"))
 
     async def test_a_place_that_can_be_opened_is_available(self, backend: Factory) -> None:
         store = await backend()
@@ -107,19 +107,21 @@ class LifecycleContract(Contract):
     async def test_what_was_stored_is_there_after_reopening(self, store: Backend, backend: Factory) -> None:
         await store.declare(Declaration("note", 1, indexes=("n",), owner="room", feed=True))
         fields = {"note": "why", "author": "ann", "room": "room", "key": "k"}
-        first = await put(store, typed("a", 1, content=b"c", tags=frozenset({"t"})), record("b"), **fields)
+        first = await put(
+            store, typed_record("a", 1, content=b"c", tags=frozenset({"t"})), record("b"), **fields
+        )
         await put(store, record("b", 2), record("c"))
         await store.forget(["c"], "tester", None)
         before = await everything(store, "abc")
         stats = await store.stats()
         await store.close()
-        async with opened(backend) as again:
+        async with open_handle(backend) as again:
             if not self.persistent:
                 assert await again.last_seq() == 0
                 return
             assert await everything(again, "abc") == before
             assert (await again.stats()).schemas == stats.schemas
-            assert await found(again, schema="note", where={"n": 1}) == ["a"]
+            assert await find_ids(again, schema="note", where={"n": 1}) == ["a"]
             outcome = await again.outcome("k")
             assert outcome is not None
             assert outcome.seq == first.seq
@@ -128,7 +130,7 @@ class LifecycleContract(Contract):
     async def test_closing_one_handle_leaves_the_others_open(self, store: Backend, backend: Factory) -> None:
         if not self.persistent:
             return
-        async with opened(backend) as other:
+        async with open_handle(backend) as other:
             await put(other, record("a", 1))
         await put(store, record("a", 2))
         stored = await store.get("a")
@@ -144,8 +146,8 @@ class LifecycleContract(Contract):
         answers = await asyncio.gather(*tasks)
         assert {answer.written[0].rev for answer in answers} == {1}
         if self.persistent:
-            async with opened(backend) as again:
-                assert len(await found(again)) == 20
+            async with open_handle(backend) as again:
+                assert len(await find_ids(again)) == 20
 
     async def test_close_ends_a_wait(self, backend: Factory) -> None:
         store = await backend()
@@ -160,7 +162,7 @@ class LifecycleContract(Contract):
 
     async def test_opened_and_closed_many_times(self, backend: Factory) -> None:
         for n in range(15):
-            async with opened(backend) as store:
+            async with open_handle(backend) as store:
                 await put(store, record("a", n))
                 stored = await store.get("a")
                 assert stored is not None

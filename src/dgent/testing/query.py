@@ -18,12 +18,12 @@ from dgent.testing.contract import (
     Contract,
     check_queries,
     delete,
-    expected,
-    found,
+    expect_error,
+    expected_ids,
+    find_ids,
     put,
     record,
-    refused,
-    typed,
+    typed_record,
 )
 
 LONG = "shared beginning " * 8  # longer than any index key
@@ -32,7 +32,7 @@ VALUES += ["", "a", "ab", "b", LONG, LONG + "a", LONG + "b", "\U0010ffff", "100%
 
 
 def library(size: int = 400) -> list[Datum]:
-    """Records that differ in everything a query can ask for; more than a planner would simply read."""
+    """Return records that differ in all that a query can ask for; too many for a planner to just read."""
     records = []
     for i in range(size):
         data: dict[str, Any] = {"k": i % 5, "deep": {"list": [i % 3, i]}}
@@ -47,7 +47,7 @@ def library(size: int = 400) -> list[Datum]:
             "parent_id": "p" * 300 + str(i % 6) if i % 6 else None,
         }
         id = f"{'ab_%'[i % 4]}/{i:04}"
-        records.append(typed(id, **fields) if i % 10 else record(id, **fields))
+        records.append(typed_record(id, **fields) if i % 10 else record(id, **fields))
     return records
 
 
@@ -119,11 +119,11 @@ WHERE: list[Query] = [
 
 
 class QueryContract(Contract):
-    """Finding records by everything a query can say."""
+    """Find records by everything a query can express."""
 
     @pytest.fixture(params=["plain", "indexed"])
-    async def filled(self, store: Backend, request: pytest.FixtureRequest) -> Backend:
-        """A store with the library, its fields declared or not."""
+    async def library_store(self, store: Backend, request: pytest.FixtureRequest) -> Backend:
+        """Return a store with the library, its fields declared or not."""
         if request.param == "indexed":
             await store.declare(Declaration("note", 1, indexes=("n", "k", "deep.list.1")))
         for start in range(0, len(RECORDS), 200):
@@ -131,35 +131,35 @@ class QueryContract(Contract):
         return store
 
     async def test_the_queries_of_this_contract_find_something(self) -> None:
-        sizes = [len(expected(RECORDS, query)) for query in (*ENVELOPE, *WHERE)]
+        sizes = [len(expected_ids(RECORDS, query)) for query in (*ENVELOPE, *WHERE)]
         assert sum(size > 0 for size in sizes) > 0.7 * len(sizes)
         assert sum(size == 0 for size in sizes) > 5
 
-    async def test_by_envelope(self, filled: Backend) -> None:
-        await check_queries(filled, RECORDS, ENVELOPE)
+    async def test_by_envelope(self, library_store: Backend) -> None:
+        await check_queries(library_store, RECORDS, ENVELOPE)
 
-    async def test_by_data(self, filled: Backend) -> None:
-        await check_queries(filled, RECORDS, WHERE)
+    async def test_by_data(self, library_store: Backend) -> None:
+        await check_queries(library_store, RECORDS, WHERE)
 
-    async def test_changed_and_deleted_records_are_found_as_they_are(self, filled: Backend) -> None:
+    async def test_changed_and_deleted_records_are_found_as_they_are(self, library_store: Backend) -> None:
         records = list(RECORDS)
         for place in range(0, 400, 3):
             changed = records[place].replace(data={"n": place, "k": "text"}, tags=frozenset({"t1"}))
             records[place] = changed.replace(author="author 9")
-        await put(filled, *records)
+        await put(library_store, *records)
         gone = [records[place].id for place in range(1, 400, 3)]
-        await delete(filled, *gone)
+        await delete(library_store, *gone)
         left = [datum for datum in records if datum.id not in set(gone)]
         queries = [Query(author="author 9"), *_where({"k": "text"}, {"n": {"$gte": 300}})]
-        await check_queries(filled, left, [*ENVELOPE[::2], *WHERE[::3], *queries])
+        await check_queries(library_store, left, [*ENVELOPE[::2], *WHERE[::3], *queries])
 
-    async def test_a_page_tells_how_it_was_found(self, filled: Backend) -> None:
-        page = await filled.query(Query(schema="note", limit=1), STORED)
+    async def test_a_page_tells_how_it_was_found(self, library_store: Backend) -> None:
+        page = await library_store.query(Query(schema="note", limit=1), STORED)
         assert page.explain
 
     async def test_content_is_left_out_on_request(self, store: Backend) -> None:
-        first = await put(store, *(typed(f"a{n}", n, content=b"body", tags=T0) for n in range(3)))
-        await put(store, typed("a1", 5, content=b"later", tags=T0))
+        first = await put(store, *(typed_record(f"a{n}", n, content=b"body", tags=T0) for n in range(3)))
+        await put(store, typed_record("a1", 5, content=b"later", tags=T0))
         data = Query(where={"n": {"$lt": 9}}), Query(order_by="n")
         for query in (Query(), Query(prefix="a"), Query(tags=T0), *data):
             for as_of in (None, first.seq):
@@ -176,45 +176,45 @@ class QueryContract(Contract):
         await delete(store, "b")
         for prefix in {*ids, "a\\%", "\U0010ffff" * 3, "['"}:
             wanted = [id for id in ids if id.startswith(prefix) and id != "b"]
-            assert sorted(await found(store, prefix=prefix)) == sorted(wanted), ascii(prefix)
+            assert sorted(await find_ids(store, prefix=prefix)) == sorted(wanted), ascii(prefix)
             assert await store.count(Query(prefix=prefix), STORED) == len(wanted)
 
     async def test_names_are_never_taken_for_something_else(self, store: Backend) -> None:
         odd = ["'; DROP TABLE datum; --", "%", "_", '"', "@author", ".n", "a\x01b", "0", "é", "null"]
         for place, name in enumerate(odd):
             names: dict[str, Any] = {"schema": name, "author": name, "source": name, "parent_id": name}
-            await put(store, typed(f"r{place}", tags=frozenset({name}), **names))
+            await put(store, typed_record(f"r{place}", tags=frozenset({name}), **names))
         for place, name in enumerate(odd):
             queries = [Query(schema=name), Query(author=name), Query(source=name), Query(parent=name)]
             queries += [Query(tags=frozenset({name})), Query(schema=name, any_tags=frozenset({name, "x"}))]
             for query in queries:
-                assert await found(store, query) == [f"r{place}"], query
+                assert await find_ids(store, query) == [f"r{place}"], query
 
     async def test_a_field_may_be_called_anything(self, store: Backend) -> None:
         odd = ["a.b", "$x", "'", '"; --', "é", "@author", "\U0010ffff", "a\\", "0", "\x01"]
         await store.declare(Declaration("note", 1, indexes=tuple(path.text((name,)) for name in odd)))
-        await put(store, *(typed(f"r{place}", data={name: place}) for place, name in enumerate(odd)))
+        await put(store, *(typed_record(f"r{place}", data={name: place}) for place, name in enumerate(odd)))
         for place, name in enumerate(odd):
             for condition in (place, {"$exists": True}):
-                assert await found(store, schema="note", where={(name,): condition}) == [f"r{place}"], name
+                assert await find_ids(store, schema="note", where={(name,): condition}) == [f"r{place}"], name
 
     async def test_referrers_are_the_records_whose_refs_hold_an_id(self, store: Backend) -> None:
         long = "x" * 400
         await store.declare(Declaration("link", 1, refs=("to", "also")))
         await put(
             store,
-            typed("a", schema="link", data={"to": "x", "also": ["y", "x", 5]}, day=1),
-            typed("b", schema="link", data={"to": "y"}, day=2),
-            typed("c", schema="link", data={"to": long + "1", "also": "x"}, day=3),
-            typed("d", schema="link", data={"to": long + "2"}, day=4),
-            typed("e", schema="other", data={"to": "x"}, day=5),
+            typed_record("a", schema="link", data={"to": "x", "also": ["y", "x", 5]}, day=1),
+            typed_record("b", schema="link", data={"to": "y"}, day=2),
+            typed_record("c", schema="link", data={"to": long + "1", "also": "x"}, day=3),
+            typed_record("d", schema="link", data={"to": long + "2"}, day=4),
+            typed_record("e", schema="other", data={"to": "x"}, day=5),
         )
         wanted = {"x": ["c", "a"], "y": ["b", "a"], long + "1": ["c"], long + "2": ["d"], long: [], "5": []}
         for id, referrers in wanted.items():
             assert [datum.id for datum in await store.referrers(id, None)] == referrers
         assert [datum.id for datum in await store.referrers("x", 1)] == ["c"]
         await delete(store, "c")
-        await put(store, typed("a", schema="link", data={"to": "z"}))
+        await put(store, typed_record("a", schema="link", data={"to": "z"}))
         assert await store.referrers("x", None) == []
 
     async def test_a_where_that_is_not_understood_is_refused(self, store: Backend) -> None:
@@ -222,4 +222,4 @@ class QueryContract(Contract):
         for where in odd:
             with pytest.raises(ValueError, match="where"):
                 Query(where=where)
-        await refused("cursor", store.query(Query(cursor="x"), STORED))
+        await expect_error("cursor", store.query(Query(cursor="x"), STORED))

@@ -1,4 +1,4 @@
-"""Retention: old versions go when a rule says so, and asking for them says that they went."""
+"""Retention: a rule removes old versions, and asking for them says that they were removed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dgent.testing.contract import (
     Factory,
     commit,
     delete,
-    found,
-    opened,
+    expect_error,
+    find_ids,
+    open_handle,
     put,
     record,
-    refused,
-    typed,
+    typed_record,
 )
 
 
@@ -28,13 +28,13 @@ async def _revs(store: Backend, id: str) -> list[int]:
     return [version.rev for version in await store.history(id, None)]
 
 
-async def _told(store: Backend, id: str) -> list[tuple[str | None, str | None]]:
-    """Who made each version of a record, and why."""
+async def _list_authors(store: Backend, id: str) -> list[tuple[str | None, str | None]]:
+    """Return the author and the note of each version of a record."""
     return [(version.author, version.note) for version in await store.history(id, None)]
 
 
 async def _series(store: Backend, id: str, schema: str, count: int) -> list[int]:
-    records = [typed(id, n, schema=schema, content=bytes([n]) * 900) for n in range(count)]
+    records = [typed_record(id, n, schema=schema, content=bytes([n]) * 900) for n in range(count)]
     return [(await put(store, datum)).seq for datum in records]
 
 
@@ -45,7 +45,7 @@ class RetentionContract(Contract):
         await store.declare(Declaration("tick", 1, history="none"))
         seqs = await _series(store, "a", "tick", 5)
         assert await _revs(store, "a") == [5]
-        error = await refused("history_gone", store.get("a", seqs[2]))
+        error = await expect_error("history_gone", store.get("a", seqs[2]))
         assert error.details["first_seq"] == seqs[4]
         await delete(store, "a")
         assert await _revs(store, "a") == [6]
@@ -57,29 +57,29 @@ class RetentionContract(Contract):
         stored = await store.get("a", seqs[16])
         assert stored is not None
         assert (stored.rev, stored.content) == (17, bytes([16]) * 900)
-        await refused("history_gone", store.get("a", seqs[15]))
+        await expect_error("history_gone", store.get("a", seqs[15]))
 
     async def test_turning_history_off_and_on_again(self, store: Backend) -> None:
         await _series(store, "a", "tick", 4)
         await store.declare(Declaration("tick", 1, history="none"))
-        await put(store, typed("a", "now", schema="tick", content=b"c" * 900))
+        await put(store, typed_record("a", "now", schema="tick", content=b"c" * 900))
         assert await _revs(store, "a") == [5]
         await store.declare(Declaration("tick", 1, history="all"))
-        await put(store, typed("a", "later", schema="tick", content=b"d" * 900))
+        await put(store, typed_record("a", "later", schema="tick", content=b"d" * 900))
         history = await store.history("a", None)
         assert [version.datum and version.datum.data["n"] for version in history] == ["later", "now"]
 
     async def test_ticking_records_do_not_hide_the_past_of_others(self, store: Backend) -> None:
         await store.declare(Declaration("tick", 1, history="none"))
-        first = await put(store, typed("a", 1), typed("beat", 0, schema="tick"))
-        await put(store, typed("a", 2))
+        first = await put(store, typed_record("a", 1), typed_record("beat", 0, schema="tick"))
+        await put(store, typed_record("a", 2))
         for n in range(3):
-            await put(store, typed("beat", n + 1, schema="tick"))
+            await put(store, typed_record("beat", n + 1, schema="tick"))
         query = Query(schema="note", where={"n": 1})
-        assert await found(store, query, as_of=first.seq) == ["a"]
+        assert await find_ids(store, query, as_of=first.seq) == ["a"]
         assert await store.count(query, STORED, first.seq) == 1
-        await refused("history_gone", store.query(Query(schema="tick"), STORED, first.seq))
-        await refused("history_gone", store.query(Query(), STORED, first.seq))
+        await expect_error("history_gone", store.query(Query(schema="tick"), STORED, first.seq))
+        await expect_error("history_gone", store.query(Query(), STORED, first.seq))
 
     async def test_a_view_may_part_what_is_kept_from_what_went(self, store: Backend) -> None:
         await store.declare(Declaration("tick", 1, history="none"))
@@ -87,18 +87,18 @@ class RetentionContract(Contract):
         names = ("beat", "still", "went")
         first = await put(
             store,
-            typed("a", 0),
-            *(typed(name, 0, schema="tick") for name in names),
-            *(typed(name, 0, schema="few") for name in ("f", "g")),
+            typed_record("a", 0),
+            *(typed_record(name, 0, schema="tick") for name in names),
+            *(typed_record(name, 0, schema="few") for name in ("f", "g")),
         )
-        await put(store, typed("a", 1), typed("born", 1))
+        await put(store, typed_record("a", 1), typed_record("born", 1))
         for n in range(1, 4):
-            await put(store, typed("beat", n, schema="tick"), typed("f", n, schema="few"))
+            await put(store, typed_record("beat", n, schema="tick"), typed_record("f", n, schema="few"))
         await delete(store, "went", "g")
-        await put(store, typed("g", 9, schema="few"))
-        await refused("history_gone", store.query(Query(), STORED, first.seq))
+        await put(store, typed_record("g", 9, schema="few"))
+        await expect_error("history_gone", store.query(Query(), STORED, first.seq))
 
-        async def seen(gone: bool, **fields: Any) -> list[tuple[str, int]]:
+        async def read_all(gone: bool, **fields: Any) -> list[tuple[str, int]]:
             view, query = PartView(STORED, gone), Query(limit=2, descending=False, **fields)
             page = await store.query(query, view, first.seq)
             items = list(page.items)
@@ -109,12 +109,12 @@ class RetentionContract(Contract):
             return sorted((datum.id, datum.data["n"]) for datum in items)
 
         went = [("beat", 3), ("f", 2), ("g", 9)]
-        assert await seen(False) == [("a", 0), ("still", 0)]
-        assert await seen(True) == went
-        assert await seen(True, schema="few") == went[1:]
-        assert await seen(False, schema="tick") == [("still", 0)]
-        assert await seen(True, schema="few", where={"n": 9}) == [("g", 9)]
-        assert await seen(True, schema="note") == []
+        assert await read_all(False) == [("a", 0), ("still", 0)]
+        assert await read_all(True) == went
+        assert await read_all(True, schema="few") == went[1:]
+        assert await read_all(False, schema="tick") == [("still", 0)]
+        assert await read_all(True, schema="few", where={"n": 9}) == [("g", 9)]
+        assert await read_all(True, schema="note") == []
 
     async def test_compact_by_number(self, store: Backend) -> None:
         await _series(store, "a", "note", 6)
@@ -159,35 +159,35 @@ class RetentionContract(Contract):
             store.query(Query(), STORED, seqs[3]),
             store.count(Query(), STORED, seqs[3]),
             store.changes(0, 10),
-            store.reverted(seqs[2]),
-            store.reverted(done.first_seq - 1),
+            store.states_before(seqs[2]),
+            store.states_before(done.first_seq - 1),
         ):
-            error = await refused("history_gone", call)
+            error = await expect_error("history_gone", call)
             assert isinstance(error, HistoryGone)
         for first in (done.first_seq, error.details.get("first_seq", done.first_seq)):
-            assert await found(store, as_of=first) == ["a"]
+            assert await find_ids(store, as_of=first) == ["a"]
             assert await store.changes(first, 10) == []
         assert await store.last_seq() == seqs[-1]
 
     async def test_compacting_one_schema_leaves_the_others_whole(self, store: Backend) -> None:
-        first = await put(store, typed("a", 0), typed("b", 0, schema="log"))
+        first = await put(store, typed_record("a", 0), typed_record("b", 0, schema="log"))
         await _series(store, "a", "note", 4)
         await _series(store, "b", "log", 4)
         assert (await store.compact(Keep(versions=0, schema="log"))).versions == 4
         assert (await _revs(store, "a"), await _revs(store, "b")) == ([5, 4, 3, 2, 1], [5])
-        assert await found(store, schema="note", where={"n": 0}, as_of=first.seq) == ["a"]
+        assert await find_ids(store, schema="note", where={"n": 0}, as_of=first.seq) == ["a"]
         assert (await store.changes(0, 100))[0].seq == first.seq
-        await refused("history_gone", store.query(Query(schema="log"), STORED, first.seq))
-        await refused("history_gone", store.get("b", first.seq))
+        await expect_error("history_gone", store.query(Query(schema="log"), STORED, first.seq))
+        await expect_error("history_gone", store.get("b", first.seq))
 
     async def test_a_time_before_what_is_kept_says_that_it_went(self, store: Backend) -> None:
         await _series(store, "a", "note", 4)
         times = [version.at for version in await store.history("a", None)]
         await store.compact(Keep(versions=0))
         gone = await store.seq_at(times[-1] - timedelta(seconds=1))
-        await refused("history_gone", store.query(Query(), STORED, gone))
-        await refused("history_gone", store.get("a", gone))
-        assert await found(store, as_of=await store.seq_at(times[0])) == ["a"]
+        await expect_error("history_gone", store.query(Query(), STORED, gone))
+        await expect_error("history_gone", store.get("a", gone))
+        assert await find_ids(store, as_of=await store.seq_at(times[0])) == ["a"]
 
     async def test_a_time_after_a_compaction_is_the_seq_by_then(self, store: Backend) -> None:
         """Also when older commits were left in the log, for their keys."""
@@ -198,32 +198,32 @@ class RetentionContract(Contract):
         by_then = (await store.history("a", 1))[0].at
         await store.compact(Keep(versions=0))
         assert await store.seq_at(by_then) == seqs[-1]
-        assert await found(store, as_of=seqs[-1]) == ["a", "k"]
+        assert await find_ids(store, as_of=seqs[-1]) == ["a", "k"]
 
     async def test_a_store_with_no_commits_left_goes_on(self, store: Backend) -> None:
         seqs = await _series(store, "a", "note", 5)
         await store.compact(Keep(after=datetime.now(UTC) + timedelta(days=1)))
         assert await store.last_seq() == seqs[-1]
-        assert await found(store) == ["a"]
+        assert await find_ids(store) == ["a"]
         answer = await put(store, record("b"))
         assert answer.seq == seqs[-1] + 1
         assert [change.seq for change in await store.changes(seqs[-1], 10)] == [answer.seq]
 
     async def test_who_committed_goes_with_the_commit(self, store: Backend) -> None:
-        """Whom the record names is a claim, and never stands in for who committed; the time stays."""
+        """The author that a record names is a claim, and never replaces the committer; the time stays."""
         await commit(store, Put(record("a", 1)), author="ann", note="first")
         await commit(store, Put(record("a", 2, author="bob")), author="ann", note="second")
         before = await store.history("a", 1)
         await commit(store, Put(record("b")), author="cat", note="third")
         await commit(store, Delete("b"), author="dan", note="fourth")
-        assert await _told(store, "a") == [("ann", "second"), ("ann", "first")]
+        assert await _list_authors(store, "a") == [("ann", "second"), ("ann", "first")]
         await store.compact(Keep(versions=0))
-        assert await _told(store, "a") == [(None, None)]
+        assert await _list_authors(store, "a") == [(None, None)]
         kept = (await store.history("a", None))[0].datum
         assert kept is not None
         assert kept.author == "bob"
         assert [version.at for version in await store.history("a", None)] == [before[0].at]
-        assert await _told(store, "b") == [(None, None)], "who deleted it was the commit's to say"
+        assert await _list_authors(store, "b") == [(None, None)], "who deleted it was the commit's to say"
 
     async def test_nothing_is_told_of_commits_that_only_happen_to_be_left(
         self, store: Backend, backend: Factory
@@ -231,26 +231,26 @@ class RetentionContract(Contract):
         """The newest commit stays to say where the log stands, and those with a key for their retries."""
         await commit(store, Put(record("k")), author="ann", note="with a key", key="k")
         newest = await commit(store, Put(record("a")), author="ann", note="the newest")
-        async with opened(backend) as other:
+        async with open_handle(backend) as other:
             stores = [store, other] if self.persistent else [store]
             for each in stores:
-                assert await _told(each, "a") == [("ann", "the newest")]
-                assert len(await each.reverted(newest.seq)) == 1
+                assert await _list_authors(each, "a") == [("ann", "the newest")]
+                assert len(await each.states_before(newest.seq)) == 1
             done = await store.compact(Keep(after=datetime.now(UTC) + timedelta(days=1)))
             assert done.first_seq == newest.seq + 1
             for each in stores:
-                assert await _told(each, "a") == await _told(each, "k") == [(None, None)]
-                await refused("history_gone", each.reverted(newest.seq))
-                await refused("history_gone", each.reverted(newest.seq - 1))
+                assert await _list_authors(each, "a") == await _list_authors(each, "k") == [(None, None)]
+                await expect_error("history_gone", each.states_before(newest.seq))
+                await expect_error("history_gone", each.states_before(newest.seq - 1))
         later = await commit(store, Put(record("a", 2)), author="bob", note="later")
-        assert await _told(store, "a") == [("bob", "later"), (None, None)]
+        assert await _list_authors(store, "a") == [("bob", "later"), (None, None)]
         assert (await commit(store, Put(record("k")), author="ann", note="with a key", key="k")).repeated
-        assert [each.id for each in await store.reverted(later.seq)] == ["a"]
+        assert [each.id for each in await store.states_before(later.seq)] == ["a"]
 
     async def test_a_rule_that_says_nothing_removes_nothing(self, store: Backend) -> None:
         await _series(store, "a", "note", 3)
-        await refused("input", store.compact(Keep()))
-        await refused("input", store.compact(Keep(schema="note")))
+        await expect_error("input", store.compact(Keep()))
+        await expect_error("input", store.compact(Keep(schema="note")))
         assert await _revs(store, "a") == [3, 2, 1]
 
     async def test_many_records_are_compacted(self, store: Backend) -> None:

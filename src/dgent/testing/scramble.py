@@ -1,6 +1,6 @@
 """A wrapper between the store and its engine that changes every stored byte, and changes it back.
 
-Whatever looks at stored bodies anywhere but in the one place that decodes them breaks behind it:
+Code that looks at stored bodies anywhere but in the one place that decodes them breaks behind it:
 
     MemoryBackend(wrap=scramble)
     SQLiteBackend("store.db", wrap=scramble)
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from dgent.store.engine.kernel import Scan, Writing
+from dgent.store.engine.kernel import IndexScan, Writing
 from dgent.store.engine.row import Brief, Row
 
 R = TypeVar("R", Row, Brief)
@@ -21,17 +21,17 @@ _TABLE = bytes(byte ^ 0x5A for byte in range(256))
 
 
 def scramble(kernel: Writing) -> ScrambledKernel:
-    """The kernel behind a wrapper that changes what it stores."""
+    """Return the kernel behind a wrapper that changes what it stores."""
     return ScrambledKernel(kernel)
 
 
-def scrambled(plain: bytes | None) -> bytes | None:
-    """Bytes as the engine gets them."""
+def scramble_bytes(plain: bytes | None) -> bytes | None:
+    """Return bytes as the engine gets them."""
     return None if plain is None else _MARK + plain.translate(_TABLE)
 
 
-def unscrambled(stored: bytes | None) -> bytes | None:
-    """Bytes as they were before `scrambled`."""
+def unscramble_bytes(stored: bytes | None) -> bytes | None:
+    """Return bytes as they were before `scrambled`."""
     if stored is None:
         return None
     assert stored[:1] == _MARK, "these bytes did not come through the wrapper"
@@ -39,7 +39,7 @@ def unscrambled(stored: bytes | None) -> bytes | None:
 
 
 class ScrambledKernel:
-    """A kernel whose stored bytes are changed; what carries no row goes through as it is.
+    """A kernel whose stored bytes are changed; calls without a row go through as they are.
 
     Engines wrap their reading connections too; the methods that write are simply not called there.
     """
@@ -53,61 +53,61 @@ class ScrambledKernel:
     # -- rows out -------------------------------------------------------------------------
 
     def head(self, id: str) -> Row | None:
-        """The newest version of a record, plain again."""
+        """Return the newest version of a record, plain again."""
         row = self._kernel.head(id)
         return None if row is None else _out(row)
 
     def row(self, dk: int) -> Row | None:
-        """The newest version of a record by its key, plain again."""
+        """Return the newest version of a record by its key, plain again."""
         row = self._kernel.row(dk)
         return None if row is None else _out(row)
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        """The live rows of a scan, plain again."""
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        """Yield the live rows of a scan, plain again."""
         return ((key, _out(row)) for key, row in self._kernel.walk(scan, descending, content))
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Brief]:
-        """The first rows of a scan, plain again."""
+    def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[Brief]:
+        """Return the first rows of a scan, plain again."""
         return [_out(Brief._make(row)) for row in self._kernel.fetch(scan, descending, content, limit)]
 
     def fetch_id(self, id: str) -> list[Brief]:
-        """The live version of a record, plain again."""
+        """Return the live version of a record, plain again."""
         return [_out(Brief._make(row)) for row in self._kernel.fetch_id(id)]
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
-        """The live rows whose id starts with a prefix, plain again."""
+        """Yield the live rows whose id starts with a prefix, plain again."""
         return (_out(row) for row in self._kernel.walk_ids(prefix, content))
 
-    def lagging(self, schema: int) -> list[Row]:
-        """Live rows that stand in no field stream, plain again."""
-        return [_out(row) for row in self._kernel.lagging(schema)]
+    def unindexed_rows(self, schema: int) -> list[Row]:
+        """Return live rows that are in no field index, plain again."""
+        return [_out(row) for row in self._kernel.unindexed_rows(schema)]
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
-        """The kept older versions, as they were buried."""
+        """Return the kept older versions, as they were archived."""
         return [_out(row) for row in self._kernel.past(dk, rev)]
 
     # -- rows in --------------------------------------------------------------------------
 
     def insert(self, rows: Sequence[Row]) -> None:
-        """Rows of new records, changed."""
+        """Write rows of new records, changed."""
         self._kernel.insert([_into(row) for row in rows])
 
     def replace(self, row: Row) -> None:
-        """Another newest version, changed."""
+        """Write another newest version, changed."""
         self._kernel.replace(_into(row))
 
-    def bury(self, row: Row) -> None:
-        """A replaced version, changed."""
-        self._kernel.bury(_into(row))
+    def archive(self, row: Row) -> None:
+        """Write a replaced version, changed."""
+        self._kernel.archive(_into(row))
 
 
-def _mapped(row: R, change: Callable[[bytes | None], bytes | None]) -> R:
+def _map_row(row: R, change: Callable[[bytes | None], bytes | None]) -> R:
     return row._replace(x=change(row.x), data=change(row.data), content=change(row.content))
 
 
 def _into(row: R) -> R:
-    return _mapped(row, scrambled)
+    return _map_row(row, scramble_bytes)
 
 
 def _out(row: R) -> R:
-    return _mapped(row, unscrambled)
+    return _map_row(row, unscramble_bytes)

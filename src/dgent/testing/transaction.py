@@ -27,29 +27,29 @@ from dgent.testing.contract import (
     commit,
     delete,
     everything,
-    opened,
+    expect_error,
+    open_handle,
     put,
     record,
-    refused,
-    typed,
+    typed_record,
 )
 
 IDS = [f"r{n}" for n in range(6)]
 
 
 class TransactionContract(Contract):
-    """What a commit promises."""
+    """The guarantees of a commit."""
 
     async def test_a_guard_without_ops_is_checked(self, backend: Factory, store: Backend) -> None:
         """Also when this handle has heard nothing of the commit that touched what was read."""
         since = (await put(store, record("a", 1))).seq
         assert since is not None
         if self.persistent:
-            async with opened(backend) as other:
+            async with open_handle(backend) as other:
                 await put(other, record("a", 2))
         else:
             await put(store, record("a", 2))
-        await refused("transaction_conflict", commit(store, guard=Guard(since, frozenset({"a"}))))
+        await expect_error("transaction_conflict", commit(store, guard=Guard(since, frozenset({"a"}))))
 
     @pytest.mark.parametrize(
         ("bad", "code"),
@@ -59,22 +59,22 @@ class TransactionContract(Contract):
             (Check("r5"), "version_conflict"),
             (Put(record("r5", float("nan"))), "input"),
             (Put(record("r5", content="text")), "input"),
-            (Put(typed("r5", schema="owned")), "denied"),
-            (Put(typed("r0", version=1)), "newer_record"),
+            (Put(typed_record("r5", schema="owned")), "denied"),
+            (Put(typed_record("r0", version=1)), "newer_record"),
             (Put(record("r1", 9)), "input"),
         ],
         ids=["expect", "live", "check", "value", "content", "owner", "newer", "twice"],
     )
     async def test_one_bad_op_refuses_the_whole_commit(self, store: Backend, bad: Op, code: str) -> None:
         await store.declare(Declaration("owned", 1, owner="room"))
-        await put(store, typed("r0", 1, version=2), record("r1", 1), record("r2", 1))
+        await put(store, typed_record("r0", 1, version=2), record("r1", 1), record("r2", 1))
         before = await everything(store, IDS)
         good: list[Op] = [Put(record("r1", 2)), Delete("r2"), Put(record("r3", 1, tags=frozenset({"t"})))]
         for place in range(4):
             ops: list[Op] = [*good]
             ops.insert(place, bad)
-            await refused(code, commit(store, *ops))
-            await refused(code, commit(store, *ops, key="k"))
+            await expect_error(code, commit(store, *ops))
+            await expect_error(code, commit(store, *ops, key="k"))
         assert await everything(store, IDS) == before
         assert await store.outcome("k") is None
         await commit(store, *good, key="k")
@@ -87,7 +87,7 @@ class TransactionContract(Contract):
             (Delete("a"), Delete("a")),
         ]
         for pair in pairs:
-            error = await refused("input", commit(store, *pair))
+            error = await expect_error("input", commit(store, *pair))
             assert error.details["field"] == "id"
         assert await store.get("a") is None
 
@@ -138,11 +138,11 @@ class TransactionContract(Contract):
             [Check("a")],
         ]
         for ops in others:
-            await refused("key_reused", commit(store, *ops, key="k"))
+            await expect_error("key_reused", commit(store, *ops, key="k"))
         assert await everything(store, ["a", "b"]) == before
 
     async def test_a_refused_commit_does_not_use_up_its_key(self, store: Backend) -> None:
-        await refused("version_conflict", commit(store, Put(record("a", 1), expect=5), key="k"))
+        await expect_error("version_conflict", commit(store, Put(record("a", 1), expect=5), key="k"))
         assert await store.outcome("k") is None
         answer = await commit(store, Put(record("a", 2)), key="k")
         assert not answer.repeated
@@ -177,7 +177,7 @@ class TransactionContract(Contract):
         if not self.persistent:
             return
         await commit(store, Delete("never"), key="k")
-        async with opened(backend) as other:
+        async with open_handle(backend) as other:
             newest = await put(other, record("a", 1))
             answer = await store.commit(Commit([], kind="undo", of_seq=1), STORED)
             assert answer.seq == newest.seq == await store.last_seq()
@@ -202,9 +202,9 @@ class TransactionContract(Contract):
 
     # -- guards ---------------------------------------------------------------------------
 
-    async def _guarded(self, store: Backend, guard: Guard) -> None:
+    async def _expect_conflict(self, store: Backend, guard: Guard) -> None:
         for check in (commit(store, Put(record("mine")), guard=guard), store.validate(guard, STORED)):
-            error = await refused("transaction_conflict", check)
+            error = await expect_error("transaction_conflict", check)
             assert error.retryable
         assert await store.get("mine") is None
 
@@ -216,23 +216,23 @@ class TransactionContract(Contract):
         for change in (put(store, record("a", 2)), delete(store, "a"), put(store, record("never"))):
             at = await store.last_seq()
             await change
-            await self._guarded(store, Guard(at, ids))
+            await self._expect_conflict(store, Guard(at, ids))
         await commit(store, Put(record("mine")), guard=Guard(await store.last_seq(), ids))
 
     async def test_a_new_record_that_a_guarded_query_would_find_is_a_conflict(self, store: Backend) -> None:
-        since = (await put(store, typed("a", 1))).seq
+        since = (await put(store, typed_record("a", 1))).seq
         guard = Guard(since, frozenset({"a"}), (Query(schema="note", where={"n": {"$lt": 5}}, limit=1),))
-        await put(store, typed("b", 7), typed("c", 1, schema="other"))
+        await put(store, typed_record("b", 7), typed_record("c", 1, schema="other"))
         await commit(store, Put(record("fine")), guard=guard)
-        await put(store, typed("b", 2))
-        await self._guarded(store, guard)
+        await put(store, typed_record("b", 2))
+        await self._expect_conflict(store, guard)
 
     async def test_write_skew_is_prevented(self, store: Backend) -> None:
         """Two read both records, each changes one: together they would break what both checked."""
         since = (await put(store, record("a", "on"), record("b", "on"))).seq
         guard = Guard(since, frozenset({"a", "b"}))
         await commit(store, Put(record("a", "off")), guard=guard)
-        await refused("transaction_conflict", commit(store, Put(record("b", "off")), guard=guard))
+        await expect_error("transaction_conflict", commit(store, Put(record("b", "off")), guard=guard))
 
     async def test_a_guard_is_not_hurt_by_what_changed_nothing(self, store: Backend) -> None:
         since = (await put(store, record("a", 1), record("b", 1))).seq
@@ -246,11 +246,11 @@ class TransactionContract(Contract):
     async def test_a_guard_sees_what_was_forgotten_or_compacted(self, store: Backend) -> None:
         since = (await put(store, record("a", 1), record("b", 1))).seq
         await store.forget(["a"], "tester", None)
-        await self._guarded(store, Guard(since, frozenset({"a"})))
+        await self._expect_conflict(store, Guard(since, frozenset({"a"})))
         for n in range(5):
             await put(store, record("b", n + 2))
         await store.compact(Keep(versions=0))
-        await self._guarded(store, Guard(since, frozenset({"c"})))
+        await self._expect_conflict(store, Guard(since, frozenset({"c"})))
 
     async def test_a_commit_of_a_kind_carries_note_author_and_what_it_is_about(self, store: Backend) -> None:
         first = await put(store, record("a", 1))

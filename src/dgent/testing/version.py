@@ -8,7 +8,7 @@ import pytest
 
 from dgent.errors import VersionConflict
 from dgent.store.backend import LIVE, NEW, Backend, Check, Delete, Expect, Op, Put
-from dgent.testing.contract import DAY, Contract, commit, delete, everything, put, record, refused
+from dgent.testing.contract import DAY, Contract, commit, delete, everything, expect_error, put, record
 
 CASES: list[tuple[str, Expect, bool]] = [
     ("never there", None, True),
@@ -65,7 +65,7 @@ class VersionContract(Contract):
             if passes:
                 await commit(store, ops[kind])
             else:
-                await refused("version_conflict", commit(store, ops[kind]))
+                await expect_error("version_conflict", commit(store, ops[kind]))
                 assert await everything(store, [id]) == before
 
     async def test_a_conflict_says_what_is_there(self, store: Backend) -> None:
@@ -97,15 +97,15 @@ class VersionContract(Contract):
         await store.forget(["a"], "tester", None)
         await put(store, record("a", 1))
         for stale in (1, 2, 3):
-            await refused("version_conflict", commit(store, Delete("a", stale)))
+            await expect_error("version_conflict", commit(store, Delete("a", stale)))
         await commit(store, Delete("a", 4))
 
     async def test_one_wrong_expectation_stops_the_whole_commit(self, store: Backend) -> None:
         await put(store, record("a", 1), record("b", 1))
         before = await everything(store, ["a", "b", "c"])
         ops: list[Op] = [Put(record("c", 1)), Put(record("a", 2)), Delete("b", expect=5)]
-        await refused("version_conflict", commit(store, *ops))
-        await refused("version_conflict", commit(store, *ops[:2], Check("nowhere")))
+        await expect_error("version_conflict", commit(store, *ops))
+        await expect_error("version_conflict", commit(store, *ops[:2], Check("nowhere")))
         assert await everything(store, ["a", "b", "c"]) == before
 
     async def test_created_at_is_kept_until_the_record_is_deleted(self, store: Backend) -> None:
@@ -124,7 +124,7 @@ class VersionContract(Contract):
         first = await put(store, record("a", 1))
         answer = await commit(store, Put(record("a", 1), expect=1))
         assert (answer.seq, answer.written[0].rev) == (first.seq, 1)
-        await refused("version_conflict", commit(store, Put(record("a", 1), expect=2)))
+        await expect_error("version_conflict", commit(store, Put(record("a", 1), expect=2)))
 
     async def test_seq_rises_with_every_change_and_only_then(self, store: Backend) -> None:
         seqs = [await store.last_seq()]

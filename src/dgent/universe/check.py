@@ -1,4 +1,4 @@
-"""Checking what callers of a universe hand in, before anything is asked of the store."""
+"""Check the arguments of a universe's calls before the store is asked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_query(query: Query) -> Query:
 
 
 def query_of(query: Query | None, filters: dict[str, Any]) -> Query:
-    """The query itself, or the one that the filters make; both at once narrow the first."""
+    """Return the query, or the one that the filters make; both at once narrow the query."""
     if query is not None:
         check_query(query)
     try:
@@ -42,7 +42,7 @@ def check_since(since: int) -> int:
 
 
 async def seq_of(backend: Backend, as_of: AsOf) -> int | None:
-    """The seq to read at; None is now."""
+    """Return the seq to read at; None is now."""
     if as_of is None:
         return None
     if isinstance(as_of, datetime):

@@ -33,7 +33,7 @@ class Collection(Generic[T]):
         return await self._universe.remember(value, **fields)
 
     async def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
-        """One record; None when there is none, or it is of another schema."""
+        """Return one record; None when there is none, or it is of another schema."""
         found = await self._universe.get(id, as_of=as_of, partial=partial)
         mine = isinstance(found, Crystal) and found.schema_name == self.schema.name
         return found if mine else None
@@ -41,23 +41,23 @@ class Collection(Generic[T]):
     async def query(
         self, query: Query | None = None, *, partial: bool = False, **filters: Any
     ) -> Recalled[T]:
-        """Records that match, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
+        """Return matching records, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
         return await self._universe.recall(self._query(query, filters), partial=partial)
 
     async def count(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> int:
-        """How many records match."""
+        """Return how many records match."""
         return await self._universe.count(self._query(query, filters), partial=partial)
 
     def iterate(
         self, query: Query | None = None, *, partial: bool = False, **filters: Any
     ) -> AsyncIterator[Any]:
-        """All records that match, however many, as of now."""
+        """Yield all records that match, however many, as of now."""
         return self._universe.iterate(self._query(query, filters), partial=partial)
 
     def watch(
         self, since: int | None = None, query: Query | None = None, **filters: Any
     ) -> AsyncIterator[Change]:
-        """Changes of records of this contract."""
+        """Yield changes of records of this contract."""
         return self._universe.watch(since, query=self._query(query, filters))
 
     def _query(self, query: Query | None, filters: dict[str, Any]) -> Query:

@@ -1,4 +1,4 @@
-"""From places to a backend, and what a universe needs to be open."""
+"""From places to a backend, and the open state of a universe."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dgent.store.registry import backend_for
 Degrade = bool | Literal["optimistic"] | None
 
 
-class Life:
-    """Whether a universe is open, shared with the views that rooms have of it."""
+class OpenState:
+    """The open state of a universe, shared with the views that rooms have of it."""
 
     __slots__ = ("closed", "loop", "others")
 
@@ -28,7 +28,7 @@ class Life:
 
 
 async def open_store(backend: Backend, others: Sequence[str]) -> None:
-    """Open a backend; what cannot be opened is named, and with it the places that were not tried."""
+    """Open a backend; on failure the error names it, and the places that were not tried."""
     try:
         if not await backend.is_available():
             raise NoBackendAvailable(
@@ -47,7 +47,7 @@ async def open_store(backend: Backend, others: Sequence[str]) -> None:
 def backend_at(
     url: str | Sequence[str] | None, degrade: Degrade, outbox: str | None, **options: str | None
 ) -> tuple[Backend, tuple[str, ...]]:
-    """The backend for the places a caller named, and those of them that it does not stand for."""
+    """Return the backend for the named places, and the places that this backend does not stand for."""
     if degrade not in (None, False, True, "optimistic"):
         raise InputError(f"degrade is {degrade!r}; it is True, False or 'optimistic'", field="degrade")
     if url is None:
@@ -59,10 +59,10 @@ def backend_at(
     else:
         urls = list(url)
     if not urls:
-        raise InputError("there is no place in the list", field="url")
+        raise InputError("the list of places is empty", field="url")
     if not degrade:
         if outbox is not None:
-            raise InputError("an outbox is for a store that may be away", hint="pass degrade=True")
+            raise InputError("an outbox needs a store that may be unavailable", hint="pass degrade=True")
         return backend_for(urls[0], **options), tuple(mask(each) for each in urls[1:])
     return _degradable(urls, degrade, outbox, options), ()
 
@@ -83,9 +83,9 @@ def _degradable(
         return Place(lambda: backend_for(url, **wanted), mask(url), identity)
 
     if outbox is None:
-        from dgent.config import settings
+        from dgent.config.places import outbox_file
 
-        outbox = settings.outbox_file(urls[0])
+        outbox = outbox_file(urls[0])
     path = outbox.removeprefix("sqlite:///")
     if not path or ":" in path.partition("/")[0]:
         raise InputError("an outbox is a SQLite file", hint="give its path", field="outbox")
@@ -94,7 +94,7 @@ def _degradable(
 
 
 def warn_of_dispute(schema: Schema[Any]) -> None:
-    """Say that two programs have different contracts under one version."""
+    """Warn that two programs have different contracts under one version."""
     warnings.warn(
         f"{schema.name} version {schema.version} was declared with another contract before; two programs"
         " disagree, and each may find the other's records unreadable. A changed contract needs a higher"

@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 
 class Recalled(list[Crystal[T]]):
-    """Crystals that match a query; `problems` are the records that match and cannot be read as values.
+    """Crystals that match a query; `problems` are the matching records that cannot be read as values.
 
-    Each of those is a raw datum with its `problem`. Records of schemas that are not registered are neither.
+    Each problem is a raw datum with its `problem`. Records of unregistered schemas are in neither.
     """
 
     problems: list[Datum]
 
 
 class Contracts:
-    """Registered schemas by name and by type; the caller's view of stored records."""
+    """Registered schemas by name and by type, and the caller's view of stored records."""
 
     lazy = True  # values are made from the stored bytes; a page needs no dicts for that
 
@@ -47,7 +47,7 @@ class Contracts:
         self._warned: set[tuple[str | None, int | None]] = set()
 
     def add(self, schema: Schema[Any]) -> bool:
-        """Register a schema; False when this very one is registered already."""
+        """Register a schema; False when this very schema is registered already."""
         if not isinstance(schema, Schema):
             raise SchemaError(f"register takes a Schema, not {type(schema).__name__}")
         known = self._by_name.get(schema.name)
@@ -63,7 +63,7 @@ class Contracts:
         if owner is not None and owner.name != schema.name:
             raise SchemaError(
                 f"{schema.contract.__name__} is the contract of {owner.name!r} already",
-                hint="give each schema a contract class of its own",
+                hint="give each schema its own contract class",
             )
         if known is not None:
             self._by_type.pop(made_by(known.contract), None)
@@ -71,12 +71,12 @@ class Contracts:
         self._by_type[made] = schema
         return True
 
-    def named(self, name: str | None) -> Schema[Any] | None:
-        """The schema of a name, if it is registered."""
+    def by_name(self, name: str | None) -> Schema[Any] | None:
+        """Return the schema of a name, if it is registered."""
         return None if name is None else self._by_name.get(name)
 
     def of_type(self, kind: type[T]) -> Schema[T]:
-        """The schema of a contract type."""
+        """Return the schema of a contract type."""
         known = self._by_type.get(kind) if type(kind) is type else None
         if known is not None:
             return known
@@ -91,36 +91,36 @@ class Contracts:
         return schema
 
     def is_foreign(self, datum: Datum, room: str | None) -> bool:
-        """Whether a record has an id that is a room's by itself, and is not of the room that asks."""
+        """Return whether a record has an id that is a room's by itself, and is not of the asking room."""
         if room is None or not reserved.may_be_of_room(datum.id):
             return False
-        schema = self.named(datum.schema)
+        schema = self.by_name(datum.schema)
         return (reserved.OWNERS.get(datum.schema or "") if schema is None else schema.owner) != room
 
     def all(self) -> list[Schema[Any]]:
-        """Every registered schema."""
+        """Return every registered schema."""
         return list(self._by_name.values())
 
     # -- the view that engines match with -------------------------------------------------
 
     def version(self, schema: str) -> int | None:
-        """The version of a schema that this program knows."""
+        """Return the version of a schema that this program knows."""
         known = self._by_name.get(schema)
         return None if known is None else known.version
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
-        """The data to match: in this program's version if it can be had, else as stored."""
-        schema = self.named(datum.schema)
+        """Return the data to match: in this program's version if possible, else as stored."""
+        schema = self.by_name(datum.schema)
         if schema is None or datum.problem is not None:
             return datum.data
         if datum.schema_version in (None, schema.version):
             return schema.shape.lookup.see(datum.data)
-        found = self.upgraded(datum)
+        found = self.upgrade(datum)
         return datum.data if found is None else schema.shape.lookup.see(found)
 
-    def upgraded(self, datum: Datum) -> dict[str, Any] | None:
-        """The data of another version in this program's; None when it cannot be had."""
-        schema = self.named(datum.schema)
+    def upgrade(self, datum: Datum) -> dict[str, Any] | None:
+        """Return data of another version in this program's; None when no steps lead there."""
+        schema = self.by_name(datum.schema)
         if schema is None or datum.problem is not None:
             return None
         try:
@@ -129,30 +129,30 @@ class Contracts:
             return None
 
     def lookup(self, schema: str) -> Lookup | None:
-        """How this program's contract of a schema reads data."""
+        """Return this program's contract of a schema, as queries use it."""
         known = self._by_name.get(schema)
         return None if known is None else known.shape.lookup
 
     def check(self, query: Query) -> Query:
-        """The query; QueryError when it asks for what the contract of its schema does not have."""
-        schema = self.named(query.schema)
+        """Return the query; QueryError when it asks for anything that its schema's contract does not have."""
+        schema = self.by_name(query.schema)
         if schema is not None and (query.where is not None or query.order_path is not None):
             schema.shape.lookup.check(query.filter.parts, query.order_path)
         return query
 
-    def indexed(self, datum: Datum) -> Shaped | None:
-        """The data in this program's version, for an old record that is stored as it is."""
-        schema = self.named(datum.schema)
+    def index_shape(self, datum: Datum) -> Shaped | None:
+        """Return the data in this program's version, for an old record that is stored as it is."""
+        schema = self.by_name(datum.schema)
         if schema is None or not (schema.indexes or schema.ref_paths):
             return None
-        found = self.upgraded(datum)
+        found = self.upgrade(datum)
         return None if found is None else Shaped(schema.version, found)
 
     # -- from records to values -----------------------------------------------------------
 
     def crystal(self, datum: Datum) -> Crystal[Any] | Datum:
-        """The typed value, or the datum itself when its schema is unknown or newer; may raise Unreadable."""
-        schema = self.named(datum.schema)
+        """Return the typed value, or the datum when its schema is unknown or newer; may raise Unreadable."""
+        schema = self.by_name(datum.schema)
         if schema is None or datum.problem is not None:
             return whole(datum)
         try:
@@ -163,7 +163,7 @@ class Contracts:
             return whole(datum)
 
     def lenient(self, datum: Datum) -> Crystal[Any] | Datum:
-        """Like `crystal`, but a record that cannot be read comes back raw with the reason."""
+        """Return the crystal like `crystal`; a record that cannot be read comes back raw with the reason."""
         try:
             return self.crystal(datum)
         except Unreadable as error:
@@ -172,10 +172,10 @@ class Contracts:
             return datum.replace(data={}, problem=error.message)
 
     def lenient_all(self, page: Page) -> list[Any]:
-        """`lenient` of each; records in this program's version are decoded straight from their rows."""
+        """Apply `lenient` to each; records in this program's version are decoded straight from their rows."""
         if page.rows is None:
             return [self.lenient(datum) for datum in page.items]
-        schema, make = self.named(page.rows.schema), page.rows.datum
+        schema, make = self.by_name(page.rows.schema), page.rows.datum
         quick = None if schema is None else schema.shape.quick
         if schema is None or quick is None:
             return [self.lenient(make(row)) for row in page.rows.rows]
@@ -187,12 +187,12 @@ class Contracts:
                     out.append(Crystal(row, quick(row[DATA]), name, version, make))
                     continue
                 except Exception:
-                    pass  # what is wrong with it is told below
+                    pass  # the problem is reported below
             out.append(self.lenient(make(row)))
         return out
 
-    def recalled(self, found: Iterable[Any]) -> Recalled[Any]:
-        """The crystals among some records; warns of the first of each version that is left out."""
+    def pick_crystals(self, found: Iterable[Any]) -> Recalled[Any]:
+        """Return the crystals among some records; warns of the first of each version that is left out."""
         out: Recalled[Any] = Recalled()
         out.problems = []
         for each in found:
@@ -214,7 +214,7 @@ class Contracts:
 
 
 def whole(datum: Datum) -> Datum:
-    """The datum with its data decoded, or Corrupt naming it."""
+    """Return the datum with its data decoded; raises Corrupt naming it."""
     try:
         datum.data  # noqa: B018 - decoded on first use
     except Corrupt as error:
@@ -223,7 +223,7 @@ def whole(datum: Datum) -> Datum:
 
 
 def raw_of(datum: Datum) -> Datum:
-    """The datum with its data decoded; a damaged one with its problem."""
+    """Return the datum with its data decoded; a damaged one with its problem."""
     try:
         return whole(datum)
     except Corrupt as error:
@@ -231,12 +231,12 @@ def raw_of(datum: Datum) -> Datum:
 
 
 def made_by(contract: Any) -> Any:
-    """The class of a contract's values: the values of Box[int] are plain Boxes."""
+    """Return the class of a contract's values: the values of Box[int] are plain Boxes."""
     return get_origin(contract) or contract
 
 
 def declaration(schema: Schema[Any]) -> Declaration:
-    """What a store must know of a schema."""
+    """Return the declaration of a schema that a store needs."""
     return Declaration(
         schema.name,
         schema.version,

@@ -22,7 +22,7 @@ def set_universe(universe: Universe | None) -> Universe | None:
 
 
 def get_universe() -> Universe:
-    """The universe of this process; NoUniverse if none is set."""
+    """Return the universe of this process; raises NoUniverse if none is set."""
     if _current is None:
         raise NoUniverse("no universe is set for this process")
     return _current

@@ -24,7 +24,7 @@ WAIT_S = 5.0
 
 
 async def changes(backend: Backend, since: int, limit: int | None, until: int | None) -> list[Change]:
-    """Commits after a seq and up to another one, in order; CursorInvalid when the store has no such seq."""
+    """Return commits after a seq and up to another, in order; CursorInvalid if the store has no such seq."""
     found = await _changes(backend, since, limit, until)
     if not found and getattr(backend, "degradation", None) is None:
         _check_position(since, await backend.last_seq())
@@ -32,7 +32,7 @@ async def changes(backend: Backend, since: int, limit: int | None, until: int | 
 
 
 def _check_position(since: int, newest: int) -> None:
-    """Refuse to follow a store from a commit that it does not have: until it does, nothing would be heard."""
+    """Refuse to follow a store from a commit that it does not have: until then nothing would arrive."""
     if since > newest:
         raise CursorInvalid(
             f"the store has no commit {since}, its newest is {newest}: it was restored, or is another one",
@@ -51,13 +51,13 @@ async def _changes(backend: Backend, since: int, limit: int | None, until: int |
 
 
 Admit: TypeAlias = Callable[[Change], Awaitable[Change | None]]
-"""What a gate leaves of a commit; None when there is nothing to see."""
+"""Reduces a commit to what the principal may see; None when nothing is left."""
 
 
 async def watch(
     backend: Backend, contracts: Contracts, since: int | None, query: Query | None
 ) -> AsyncGenerator[Change, None]:
-    """Changes after a seq, as they happen; with a query, only the records that match it.
+    """Yield changes after a seq, as they happen; with a query, only the records that match it.
 
     A deletion matches when the record did before it was deleted. A put that no longer matches is shown
     with `left=True` when the version before it matched. Where that version is not kept (a schema with
@@ -84,7 +84,7 @@ async def watch(
         for change in changes:
             assert change.seq is not None, "a commit in the log has a number"
             since = change.seq
-            shown = await _shown(backend, contracts, change, query, admit)
+            shown = await _filter_change(backend, contracts, change, query, admit)
             if shown is not None and shown.items:
                 yield shown
         if not changes:
@@ -100,12 +100,12 @@ async def _watch_degradable(
     query: Query | None,
     admit: Admit | None,
 ) -> AsyncGenerator[Change, None]:
-    """The same of a store that may be away: then what only this program knows of, marked as that."""
+    """Yield the same for a store that may be unavailable: then local changes only, marked as such."""
     listener = backend.notices.listener()
     while True:
-        for told in listener.take():
-            shown = await _shown(backend, contracts, told, query, admit)
-            if shown is not None and (shown.items or not told.items):
+        for change in listener.take():
+            shown = await _filter_change(backend, contracts, change, query, admit)
+            if shown is not None and (shown.items or not change.items):
                 yield shown
         if backend.degradation is not None:
             await listener.wait(WAIT_S)
@@ -121,7 +121,7 @@ async def _watch_degradable(
             continue
         for change in changes:
             since = change.seq or since
-            shown = await _shown(backend, contracts, change, query, admit)
+            shown = await _filter_change(backend, contracts, change, query, admit)
             if shown is not None and shown.items:
                 yield shown
         if not changes:
@@ -130,7 +130,7 @@ async def _watch_degradable(
 
 
 async def _either(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when one of them is over; the others are ended."""
+    """Return when one of the awaitables is done; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -140,7 +140,7 @@ async def _either(*waits: Coroutine[Any, Any, Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _shown(
+async def _filter_change(
     backend: Backend, contracts: Contracts, change: Change, query: Query | None, admit: Admit | None
 ) -> Change | None:
     admitted = change if admit is None else await admit(change)
@@ -162,7 +162,7 @@ async def _shown(
 async def _matched_before(
     backend: Backend, contracts: Contracts, change: Change, item: Item, query: Query
 ) -> bool:
-    """Check the version that a put replaced; True when it is no longer kept and may have matched."""
+    """Check the version that a put replaced; True when it was pruned and may have matched."""
     if item.op != "put" or item.datum is None or item.rev == 1 or item.id is None or change.seq is None:
         return False
     if not item.id.startswith(query.prefix or ""):

@@ -22,7 +22,7 @@ ATTEMPTS = 16
 
 
 class Focus(Generic[A]):
-    """What a lens shows of a record: of a crystal's value, or of a raw datum's data."""
+    """The part of a record that a lens shows: of a crystal's value, or of a raw datum's data."""
 
     def __init__(self, universe: Universe, id: str, lens: Lens[Any, A]) -> None:
         self._universe = universe
@@ -32,7 +32,7 @@ class Focus(Generic[A]):
         self.lens = lens
 
     async def get(self) -> A:
-        """The part as it is now."""
+        """Return the part as it is now."""
         found = await self._load()
         return self.lens.get(_whole(found))
 
@@ -41,7 +41,7 @@ class Focus(Generic[A]):
         return await self.modify(lambda _: part)
 
     async def modify(self, change: Callable[[A], A | Awaitable[A]]) -> Any:
-        """Change the part by a function of what it is, plain or async; tried again like `set`."""
+        """Change the part by a function of its value, plain or async; tried again like `set`."""
         # Those of this program wait for each other; only other programs can be faster then.
         async with self._universe.names.alone(f"focus on {self.id}"):
             for attempt in range(ATTEMPTS):
@@ -63,7 +63,7 @@ class Focus(Generic[A]):
         if found is None and partial:
             return await self._load()
         if found is None:
-            raise NotFound(f"there is no record {self.id!r} to focus on", id=self.id)
+            raise NotFound(f"no record {self.id!r} to focus on", id=self.id)
         return found
 
 

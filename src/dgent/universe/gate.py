@@ -1,6 +1,6 @@
-"""The gate: what a handle that acts for somebody reads and writes, whichever way it asks.
+"""Permission checks of a handle that acts for a principal, for every way of reading and writing.
 
-It stands between a universe and its backend, so nothing that is asked of the store goes around it. A handle
+The gate stands between a universe and its backend, so no request to the store goes around it. A handle
 that acts for nobody in particular has none, and pays nothing.
 """
 
@@ -53,10 +53,10 @@ BATCH = 1000  # commits that are read at once
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Whom a handle acts for, and how far that one is trusted.
+    """The agent or person a handle acts for, and how far it is trusted.
 
     A partner reads and writes everything, a friend everything but other agents' things and what cannot be
-    undone, a conversant reads and adds records, and who is untrusted does neither.
+    undone, a conversant reads and adds records, and an untrusted one does neither.
     """
 
     name: str
@@ -66,30 +66,32 @@ class Principal(msgspec.Struct, frozen=True):
         ids_.check_name(self.name, "principal")
         if self.trust not in TRUSTS:
             known = ", ".join(TRUSTS)
-            raise InputError(f"{self.trust!r} is not a trust", hint=f"use one of {known}", field="trust")
+            raise InputError(
+                f"{self.trust!r} is not a valid trust", hint=f"use one of {known}", field="trust"
+            )
 
 
 class Scope(Protocol):
-    """What a principal may see of a room's records."""
+    """The records of a room that a principal may see."""
 
     def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
-        """Judge one version of a record; `datum` is None where it is no longer kept."""
+        """Return whether one version of a record may be seen; `datum` is None when it was pruned."""
         ...
 
 
 class Rule(Protocol):
-    """What a room says of who may read the schemas that it owns."""
+    """A room's rule for who may read the schemas that it owns."""
 
     schemas: frozenset[str]
-    """Those that not everyone may read."""
+    """The schemas that not everyone may read."""
 
     async def scope(self, universe: Universe, principal: Principal) -> Scope:
-        """What a principal may see now; the universe is the room's own and shows everything."""
+        """Return what a principal may see now; the universe is the room's own and shows everything."""
         ...
 
 
 class _Nothing:
-    """The scope of who may see nothing, and of a room whose rule is not known here."""
+    """The scope of a principal who may see nothing, and of a room whose rule is not known here."""
 
     def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
         return False
@@ -112,7 +114,7 @@ class _Scopes:
         self._by_schema = by_schema
 
     def sees(self, id: str | None, schema: str | None, datum: Datum | None) -> bool:
-        """Judge one version of a record."""
+        """Return whether one version of a record may be seen."""
         schema = schema if datum is None else datum.schema
         scope = self._by_schema.get(schema or "")
         if scope is None or id is None:
@@ -123,13 +125,13 @@ class _Scopes:
             return False  # whose it is cannot be read
 
     def allow(self, datum: Datum) -> bool:
-        """Judge a record, as a query asks."""
+        """Return whether a record may be seen, as a query asks."""
         return self.sees(datum.id, datum.schema, datum)
 
-    def shown(self, change: Change) -> Change | None:
-        """A commit without what is hidden; None when there is nothing left of it.
+    def filter_change(self, change: Change) -> Change | None:
+        """Return a commit without what is hidden; None when nothing is left of it.
 
-        Its note speaks of all that it changed, so it is only for who sees all of that.
+        Its note speaks of everything that it changed, so it is shown only if all of that may be seen.
         """
         items = tuple(item for item in change.items if self._shows(item))
         if len(items) == len(change.items):
@@ -154,12 +156,12 @@ class Gate:
         self._kept: tuple[int, _Scopes] | None = None
 
     def in_room(self, room: str) -> Gate:
-        """The gate for the work of a room: to what belongs to other rooms it is as closed as before."""
+        """Return the gate for the work of a room: other rooms' records stay as closed as before."""
         return Gate(self._universe, self.principal, room)
 
     @property
     def at_hand(self) -> Gate:
-        """The same gate before what is at hand while the store is unavailable."""
+        """Return the same gate over the local copy that answers while the store is unavailable."""
         twin = Gate(self._universe, self.principal, self.room)
         twin.inner = getattr(self.inner, "at_hand", self.inner)
         return twin
@@ -167,7 +169,7 @@ class Gate:
     # -- what the principal may see -------------------------------------------------------
 
     def _rules(self) -> dict[str, Rule]:
-        """The rules by room, without that of the room whose work this is."""
+        """Return the rules by room, without that of the room whose work this is."""
         rules: dict[str, Rule] = {
             room: _Closed(schemas) for room, schemas in reserved.PRIVATE.items() if room != self.room
         }
@@ -177,7 +179,7 @@ class Gate:
         return not any(schema in rule.schemas for rule in self._rules().values())
 
     async def _scopes(self) -> _Scopes:
-        """What may be seen now; worked out again when anything was committed since."""
+        """Return the scopes of now; worked out again when anything was committed since."""
         self._check_reads()
         seq = None if self.degradation is not None else await self.inner.last_seq()
         if self._kept is not None and self._kept[0] == seq:
@@ -191,9 +193,9 @@ class Gate:
         return made
 
     async def _only_seen(self, datums: Iterable[Datum | None]) -> list[Datum | None]:
-        """The records that may be seen, None in place of the others.
+        """Return the records that may be seen, None in place of the others.
 
-        Judged after they were read: what was taken back from the principal before that is not shown.
+        Checked after they were read, so permission that was revoked before that hides them.
         """
         self._check_reads()
         found = list(datums)
@@ -213,21 +215,21 @@ class Gate:
     # -- reads ----------------------------------------------------------------------------
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version, or the one at a seq, if it may be seen."""
+        """Return the live version, or the one at a seq, if it may be seen."""
         found = await self.inner.get(id, as_of, lazy)
         return (await self._only_seen([found]))[0]
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
-        """One answer for each id; None also for what may not be seen."""
+        """Return one answer for each id; None also for what may not be seen."""
         return await self._only_seen(await self.inner.get_many(ids, as_of))
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of those matching records that may be seen."""
+        """Return a page of those matching records that may be seen."""
         self._check_reads()
         if query.schema is not None and self._is_open(query.schema):
             return await self.inner.query(query, view, as_of)
         scopes = await self._scopes()
-        page = await self.inner.query(_narrowed(query, scopes), view, as_of)
+        page = await self.inner.query(_narrow(query, scopes), view, as_of)
         now = await self._scopes()
         if now is scopes:
             return page
@@ -235,24 +237,24 @@ class Gate:
         return msgspec.structs.replace(page, made=made, rows=None)
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
-        """How many of the matching records may be seen."""
+        """Return how many of the matching records may be seen."""
         self._check_reads()
         if query.schema is not None and self._is_open(query.schema):
             return await self.inner.count(query, view, as_of)
-        return await self.inner.count(_narrowed(query, await self._scopes()), view, as_of)
+        return await self.inner.count(_narrow(query, await self._scopes()), view, as_of)
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
-        """Records that may be seen whose declared refs hold this id, newest first."""
+        """Return the visible records whose declared refs hold this id, newest first."""
         found = await self._only_seen(await self.inner.referrers(id, None, view))
         return [datum for datum in found if datum is not None][:limit]
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it, up to the first that may not be seen."""
+        """Return a record and what caused it, up to the first that may not be seen."""
         found = await self._only_seen(await self.inner.ancestors(id, limit))
         return [datum for datum in itertools.takewhile(lambda each: each is not None, found) if datum]
 
     async def history(self, id: str, limit: int | None) -> list[Version]:
-        """The kept versions of a record that may be seen, newest first."""
+        """Return the kept versions of a record that may be seen, newest first."""
         versions = await self.inner.history(id, limit)
         scopes = await self._scopes()
         shown: list[Version] = []
@@ -266,19 +268,19 @@ class Gate:
             else:
                 seen = scopes.allow(datum)
             if seen:
-                open_ = commit is not None and scopes.shown(commit) is commit
+                open_ = commit is not None and scopes.filter_change(commit) is commit
                 shown.append(version if open_ else msgspec.structs.replace(version, note=None))
         return shown
 
     def _items(self, scopes: _Scopes, change: Change) -> tuple[Item, ...]:
-        shown = scopes.shown(change)
+        shown = scopes.filter_change(change)
         return () if shown is None else shown.items
 
     async def _commit_of(self, version: Version) -> Change | None:
         return await self._change_at(version.seq)
 
     async def _change_at(self, seq: int) -> Change | None:
-        """One commit; None when it is no longer kept, or has nothing for the feed."""
+        """Return one commit; None when it was pruned, or has nothing for the feed."""
         try:
             found = await self.inner.changes(seq - 1, 1)
         except HistoryGone:
@@ -286,7 +288,7 @@ class Gate:
         return found[0] if found and found[0].seq == seq else None
 
     async def changes(self, since: int, limit: int, until: int | None = None) -> list[Change]:
-        """Commits after a seq that changed something that may be seen, in order."""
+        """Return commits after a seq that changed something that may be seen, in order."""
         found: list[Change] = []
         while len(found) < limit:
             wanted = min(limit - len(found), BATCH)
@@ -296,35 +298,37 @@ class Gate:
                 since = change.seq or since
                 if until is not None and since > until:
                     return found
-                shown = scopes.shown(change)
+                shown = scopes.filter_change(change)
                 found += [] if shown is None else [shown]
             if len(batch) < wanted:
                 break
         return found
 
     async def admit(self, change: Change) -> Change | None:
-        """A commit from the feed as the principal may see it; None when there is nothing to see."""
-        return (await self._scopes()).shown(change)
+        """Return a commit from the feed as the principal may see it; None when there is nothing to see."""
+        return (await self._scopes()).filter_change(change)
 
-    async def reverted(self, seq: int) -> list[Reverted]:
-        """What the records of a commit were before it; refused unless all of them may be seen."""
-        records = await self.inner.reverted(seq)
+    async def states_before(self, seq: int) -> list[Reverted]:
+        """Return the state before a commit of each of its records; refused unless all may be seen."""
+        records = await self.inner.states_before(seq)
         now = await self.inner.get_many([record.id for record in records])
         scopes = await self._scopes()
         kept = [datum for datum in (*now, *(record.before for record in records)) if datum is not None]
         change = await self._change_at(seq)
-        if not all(map(scopes.allow, kept)) or (change is not None and scopes.shown(change) is not change):
+        if not all(map(scopes.allow, kept)) or (
+            change is not None and scopes.filter_change(change) is not change
+        ):
             self._refuse(f"undo commit {seq}: not all that it changed is theirs to see")
         return records
 
     # -- writes ---------------------------------------------------------------------------
 
     async def commit(self, commit: Commit, view: View) -> Committed:
-        """Do all ops or none, if the principal may; a room that has a rule judges what it owns."""
+        """Do all ops or none, if the principal may; a room that has a rule judges the records it owns."""
         if self.principal.trust == "untrusted":
             self._refuse("write")
         if self.room is None or self.room != commit.room:
-            ops = [self._judged(op) for op in commit.ops]
+            ops = [self._check_op(op) for op in commit.ops]
             commit = msgspec.structs.replace(commit, ops=ops)
         elif self.room not in self._universe.rules and self.principal.trust == "conversant":
             for op in commit.ops:
@@ -332,12 +336,12 @@ class Gate:
         return await self.inner.commit(commit, view)
 
     def _check_adds(self, op: Op) -> None:
-        """Refuse what does more than add a record to a room; the marks of a room are none."""
+        """Refuse anything but adding a record to a room; marks of a room do not count."""
         adds = isinstance(op, Put) and op.expect in (0, NEW)
         if not (adds or isinstance(op, Check) or op.id in reserved.MARKS):
             self._refuse(f"change {op.id!r}")
 
-    def _judged(self, op: Op) -> Op:
+    def _check_op(self, op: Op) -> Op:
         if isinstance(op, Check):
             return op
         if reserved.is_own(op.id, op.datum.schema if isinstance(op, Put) else None):
@@ -357,34 +361,34 @@ class Gate:
         only_deleted: bool = False,
         at_us: int | None = None,
     ) -> Forgotten:
-        """Erase records for good, which only a room may whose work this is."""
+        """Erase records for good, which is allowed only in the work of a room."""
         if self.room is None or self.room != room:
             self._refuse("forget")
         return await self.inner.forget(ids, author, room, only_deleted, at_us)
 
     async def compact(self, keep: Keep) -> Compacted:
-        """Refused: what is compacted cannot be had back."""
+        """Refuse: compacted history cannot be restored."""
         self._refuse("compact")
 
     async def drop_index(self, schema: str, path: str) -> None:
-        """Refused: it is for who looks after the store."""
+        """Refuse: dropping indexes is for those who maintain the store."""
         self._refuse("drop an index")
 
     # -- what is the same for everyone ----------------------------------------------------
 
     @property
     def epoch(self) -> bytes:
-        """Which life of the store cursors belong to."""
+        """The life of the store that cursors belong to."""
         return getattr(self.inner, "epoch", b"")
 
     @property
     def degradation(self) -> Any:
-        """Since when and why the store is unavailable, if it is."""
+        """The time and reason since the store is unavailable; None while it is available."""
         return getattr(self.inner, "degradation", None)
 
     @property
     def upkeep(self) -> Any:
-        """What looks after the store; AttributeError where the engine has nothing to look after."""
+        """The upkeep of the store; AttributeError where the engine has none."""
         return self.inner.upkeep  # type: ignore[attr-defined]
 
     async def open(self) -> None:
@@ -396,7 +400,7 @@ class Gate:
         await self.inner.close()
 
     async def is_available(self) -> bool:
-        """Whether the place can be opened now."""
+        """Return whether the place can be opened now."""
         return await self.inner.is_available()
 
     async def wait(self, since: int, timeout_s: float) -> int:
@@ -404,19 +408,19 @@ class Gate:
         return await self.inner.wait(since, timeout_s)
 
     async def validate(self, guard: Guard, view: View) -> int:
-        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
         return await self.inner.validate(guard, view)
 
     async def last_seq(self) -> int:
-        """The newest seq."""
+        """Return the newest seq."""
         return await self.inner.last_seq()
 
     async def seq_at(self, moment: datetime) -> int:
-        """The newest seq committed at or before a time."""
+        """Return the newest seq committed at or before a time."""
         return await self.inner.seq_at(moment)
 
     async def outcome(self, key: str) -> Committed | None:
-        """What a keyed commit came to, or None if it never happened."""
+        """Return the answer to a keyed commit, or None if it never happened."""
         return await self.inner.outcome(key)
 
     async def declare(self, declaration: Declaration) -> Declared:
@@ -428,19 +432,19 @@ class Gate:
         return await self.inner.fill(schema, view)
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
-        """The rank of each record in the order of time."""
+        """Return the rank of each record in the order of time."""
         return await self.inner.ranks(ids)
 
     async def versions(self, schema: str) -> dict[int, int]:
-        """How many live records there are of each stored version."""
+        """Return how many live records there are of each stored version."""
         return await self.inner.versions(schema)
 
     async def stats(self) -> BackendStats:
-        """What the store holds, and how it is."""
+        """Return the contents and the condition of the store."""
         return await self.inner.stats()
 
 
-def _narrowed(query: Query, scopes: _Scopes) -> Query:
+def _narrow(query: Query, scopes: _Scopes) -> Query:
     before = query.allow
     if before is None:
         return query.replace(allow=scopes.allow)

@@ -1,4 +1,4 @@
-"""Going back: undoing a commit, and the rule by which old history is let go."""
+"""Undo a commit, and read the rule by which old history is pruned."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ATTEMPTS = 8
 
 
 class Keeper(Protocol):
-    """A room that sees to it that undoing its commits leaves its rules whole."""
+    """A room that keeps its rules intact when its commits are undone."""
 
     async def prepare(self) -> None:
-        """Have the room's schemas known here, if the store has anything of it."""
+        """Register the room's schemas here, if the store holds anything of the room."""
         ...
 
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
-        """Put records back, and what follows from them; refused where the rules do not allow it."""
+        """Put records back, with everything that depends on them; refused where the rules forbid it."""
         ...
 
 
@@ -35,7 +35,7 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
         raise InputError(f"only must be a collection of ids, not {type(only).__name__}", field="only")
     wanted = None if only is None else {ids.check_id(id, "only") for id in only}
     for attempt in range(ATTEMPTS):
-        picked = await _picked(universe, seq, wanted)
+        picked = await _pick_records(universe, seq, wanted)
         keeper = await _keeper(universe, picked)
         if keeper is not None:
             done = await keeper.undo(seq, picked, force, False)
@@ -54,8 +54,8 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
 
 
 async def revertible(universe: Universe, seq: int, wanted: set[str] | None, force: bool) -> list[Reverted]:
-    """The records that undoing a commit would put back; refused where undo would refuse."""
-    records = await _picked(universe, seq, wanted)
+    """Return the records that undoing a commit would put back; refused where undo would refuse."""
+    records = await _pick_records(universe, seq, wanted)
     keeper = await _keeper(universe, records)
     if keeper is not None:
         await keeper.undo(seq, records, force, True)
@@ -71,7 +71,7 @@ def _revertible(seq: int, records: list[Reverted], force: bool) -> list[Reverted
 
 
 async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
-    """The room whose records these are, if all are of one room and it is in use here."""
+    """Return the room whose records these are, if all are of one room and it is in use here."""
     for keeper in universe.keepers.values():
         await keeper.prepare()
     if not universe.keepers:
@@ -83,15 +83,15 @@ async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
 
 
 def _owner(universe: Universe, schema: str) -> str:
-    """The room of a schema; one that was not used here yet is known by the name of its schemas."""
-    known = universe.contracts.named(schema)
+    """Return the room of a schema; one that was not used here yet is known by the name of its schemas."""
+    known = universe.contracts.by_name(schema)
     return schema.partition(".")[0] if known is None else known.owner or ""
 
 
-async def _picked(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:
+async def _pick_records(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:
     if type(seq) is not int or seq < 1:
         raise InputError(f"seq is the number of a commit, not {seq!r}", field="seq")
-    records = await universe.backend.reverted(seq)
+    records = await universe.backend.states_before(seq)
     if wanted is None:
         return records
     if missing := sorted(wanted - {record.id for record in records}):
@@ -111,7 +111,7 @@ def _ops(universe: Universe, records: Iterable[Reverted]) -> list[Op]:
 
 
 def refusal(seq: int, changed: list[Reverted]) -> UndoConflict:
-    """What says that records of a commit are no longer as it left them."""
+    """Return the error that records of a commit have changed since."""
     names = ", ".join(f"{r.id!r} (rev {r.now_rev}, commit {r.now_seq})" for r in changed[:10])
     return UndoConflict(
         f"{len(changed)} records of commit {seq} changed since: {names}",
@@ -120,7 +120,7 @@ def refusal(seq: int, changed: list[Reverted]) -> UndoConflict:
 
 
 def rule(keep: int | timedelta | datetime | Keep) -> Keep:
-    """The retention rule a caller means; one that says nothing would remove everything."""
+    """Return the retention rule that the arguments mean; one that names nothing would remove everything."""
     if isinstance(keep, timedelta):
         if keep < timedelta(0):
             raise InputError(f"keep reaches into the future: {keep}", field="keep")
@@ -135,7 +135,7 @@ def rule(keep: int | timedelta | datetime | Keep) -> Keep:
             f"keep is a number of versions, a timedelta, a datetime or a Keep, not {keep!r}", field="keep"
         )
     if keep.versions is None and keep.after is None:
-        raise InputError("keep says neither how many versions nor how old", field="keep")
+        raise InputError("keep must name a number of versions or an age", field="keep")
     if keep.versions is not None and (type(keep.versions) is not int or keep.versions < 0):
         raise InputError(f"keep must be 0 versions or more, not {keep.versions!r}", field="keep")
     if keep.after is not None:

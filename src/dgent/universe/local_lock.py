@@ -1,4 +1,4 @@
-"""Names that one task of this program holds at a time, so that others wait instead of conflicting."""
+"""Named locks within one program: one task holds a name, others wait instead of conflicting."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _held: ContextVar[frozenset[str]] = ContextVar("dgent_held", default=frozenset()
 
 
 class Names:
-    """The names of one universe; a lock lives while it is held or waited for, and no longer."""
+    """The named locks of one universe; a lock lives only while it is held or waited for."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[None]:
-        """Hold a name; the same task may not ask for it again, because it would wait for itself."""
+        """Hold a name; asking for it again in the same task would deadlock."""
         held = _held.get()
         if name in held:
             raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")

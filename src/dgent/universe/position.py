@@ -1,6 +1,6 @@
-"""How far somebody has read a store, in a form that tells whether the store still has that past.
+"""Positions in a store's log that stay valid or are recognised as gone after a restore.
 
-A number alone does not: after a store was restored from an older backup, commit 70 is another one. So a
+A number alone is not enough: after a store was restored from an older backup, commit 70 is another one. So a
 position also names the epoch of the store, which a restore changes, and the time of the commit.
 """
 
@@ -12,7 +12,7 @@ from dgent.store.backend import Backend
 
 
 async def position_of(backend: Backend) -> str:
-    """Where a store stands now, as text; "" when its engine has no epoch."""
+    """Return the present position of a store, as text; "" when its engine has no epoch."""
     epoch: bytes = getattr(backend, "epoch", b"")
     if not epoch:
         return ""
@@ -21,7 +21,7 @@ async def position_of(backend: Backend) -> str:
 
 
 async def is_in_past(backend: Backend, position: str) -> bool:
-    """Whether a store has gone on from a position; False when it was restored since, or that is not known."""
+    """Return whether a position is in the past of a store; False after a restore, or if it is unknown."""
     epoch, _, rest = position.partition(":")
     number, _, time = rest.partition(":")
     if not epoch or getattr(backend, "epoch", b"").hex() != epoch or not number.isdigit():
@@ -34,7 +34,7 @@ async def is_in_past(backend: Backend, position: str) -> bool:
 
 
 async def time_of(backend: Backend, seq: int) -> str:
-    """The time of a commit; "" when the log does not show it."""
+    """Return the time of a commit; "" when the log does not show it."""
     try:
         found = await backend.changes(seq - 1, 1) if seq > 0 else []
     except HistoryGone:

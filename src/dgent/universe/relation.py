@@ -1,4 +1,4 @@
-"""How records hang together: what caused them, what they refer to, what they are associated with."""
+"""Relations between records: causes, references and associations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Association:
     weight: float = 1.0
 
     def other(self, id: str) -> str:
-        """The end of the link that is not this id."""
+        """Return the end of the link that is not this id."""
         return self.b if id == self.a else self.a
 
 
@@ -41,14 +41,14 @@ ASSOCIATION = Schema("dgent.association", contract=Association, indexes=("a", "b
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """What a record's refs lead to: by path, and the ones that lead nowhere."""
+    """The records that a record's refs lead to, by path, and the refs that lead nowhere."""
 
     found: dict[str, Any]
     dangling: dict[str, str]
 
 
 async def causal_chain(universe: Universe, source: Backend, id: str, limit: int | None) -> list[Any]:
-    """The record and what caused it, oldest first; with a limit, the nearest causes."""
+    """Return the record and its causes, oldest first; with a limit, the nearest causes."""
     check_limit(limit)
     most = MAX_CHAIN if limit is None else min(limit, MAX_CHAIN)
     nearest_first = await source.ancestors(ids.check_id(id), most)
@@ -59,7 +59,7 @@ async def resolve(universe: Universe, crystal: Crystal[Any]) -> Resolved:
     """Load everything a crystal refers to in one batch."""
     if not isinstance(crystal, Crystal):
         raise InputError(f"resolve takes a Crystal, not {type(crystal).__name__}")
-    schema = universe.contracts.named(crystal.schema_name)
+    schema = universe.contracts.by_name(crystal.schema_name)
     if schema is None:
         raise InputError(f"the schema {crystal.schema_name!r} is not registered here")
     refs = schema.refs(schema.encode(crystal.value))
@@ -76,7 +76,7 @@ async def resolve(universe: Universe, crystal: Crystal[Any]) -> Resolved:
 
 
 def association_id(a: Any, b: Any, kind: str) -> str:
-    """One link of a kind from one record to another has one id, whoever makes it."""
+    """Return the id of the link of a kind from one record to another; the same for every writer."""
     ends = ids.check_id(write.id_of(a), "a"), ids.check_id(write.id_of(b), "b")
     text = "\0".join((*ends, ids.check_name(kind, "kind")))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -95,12 +95,12 @@ async def associate(universe: Universe, a: Any, b: Any, kind: str, weight: float
         done = await universe.commit([*checks, Put(datum, None, None, True)])
     except VersionConflict as error:
         raise NotFound(f"{error.details['id']!r} does not exist, so it cannot be linked") from None
-    (datum,) = await write.stored(universe.backend, (datum,), done.written[-1:], done.repeated)
+    (datum,) = await write.apply_written(universe.backend, (datum,), done.written[-1:], done.repeated)
     return Crystal(datum, value, ASSOCIATION.name, ASSOCIATION.version)
 
 
-async def associated(universe: Universe, id: Any, kind: str | None) -> list[Crystal[Association]]:
-    """The links of a record, heaviest first, whichever end it is."""
+async def list_associations(universe: Universe, id: Any, kind: str | None) -> list[Crystal[Association]]:
+    """Return the links of a record at either end, heaviest first."""
     wanted = ids.check_id(write.id_of(id))
     universe.register(ASSOCIATION)
     links: dict[str, Crystal[Association]] = {}

@@ -1,7 +1,7 @@
 """Transactions: read, decide, and write everything or nothing.
 
-A transaction holds no lock and no connection while user code runs. It notes what it read; if a
-commit of someone else touched any of that before it is done, it fails and changes nothing.
+A transaction holds no lock and no connection while user code runs. It records what it read; if another
+commit touched any of that before it is done, it fails and changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NEW = 2**62  # comes after every stored record
 
 
 async def own_datums(puts: Sequence[Put], ranks: Ranks) -> list[Datum]:
-    """The datums of own puts as they will be stored: a live record keeps the time of its first version."""
+    """Return the datums of own puts as they will be stored: a live record keeps its creation time."""
     # What the datum says of its time is not asked: the caller may have it from before, or from elsewhere.
     unsure = [op.id for op in puts if op.expect != 0]
     stored = await ranks(unsure) if unsure else {}
@@ -50,7 +50,7 @@ async def own_datums(puts: Sequence[Put], ranks: Ranks) -> list[Datum]:
 async def overlay(
     query: Query, found: Sequence[Datum], ops: Mapping[str, Op], shape: Shape, ranks: Ranks
 ) -> list[Datum]:
-    """All that match, in the query's order; ties stand in the order of first commit."""
+    """Return all matching records, in the query's order; ties stand in the order of first commit."""
     own = await own_datums([op for op in ops.values() if isinstance(op, Put)], ranks)
     own = [datum for datum in own if query.matches(datum, shape(datum))]
     written = {op.id for op in ops.values() if not isinstance(op, Check)}
@@ -80,7 +80,7 @@ R = TypeVar("R")
 
 
 class Transaction:
-    """Several changes that happen together, on a state nobody else changed meanwhile."""
+    """Several changes that happen together, if nobody else changed meanwhile what they rely on."""
 
     def __init__(self, universe: Universe, note: str | None = None) -> None:
         self.committed: Committed | None = None
@@ -114,7 +114,9 @@ class Transaction:
     async def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
         """Store a new typed value when the transaction commits."""
         if "key" in fields:
-            raise InputError("a part of a transaction has no idempotency key", hint="use u.commit with a key")
+            raise InputError(
+                "an op inside a transaction cannot have an idempotency key", hint="use u.commit with a key"
+            )
         datum, settled = write.new_datum(self._contracts, value, **fields)
         datum = self._buffer_put(Put(datum, 0, None, True))
         return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
@@ -140,9 +142,9 @@ class Transaction:
         self._buffer(Check(ids.check_id(id), expect))
 
     def _buffer_put(self, op: Put) -> Datum:
-        """Keep a put in storable form, so that what is wrong with it shows now."""
-        op = write.authored(op, self._universe.author)
-        datum = op.datum.checked(op.plain)
+        """Buffer a put in storable form, so that anything wrong with it is reported now."""
+        op = write.add_author(op, self._universe.author)
+        datum = op.datum.check(op.plain)
         self._buffer(Put(datum, op.expect, op.indexed, True))
         return datum
 
@@ -150,7 +152,7 @@ class Transaction:
         self._check_open()
         earlier = self._ops.get(op.id)
         if earlier is not None:
-            # What was expected of the stored record still is, whatever replaced it in the buffer.
+            # The expectation of the stored record stays, also when the buffered op is replaced.
             expect = _remaining(earlier, op.expect)
             op = _expecting(earlier if isinstance(op, Check) else op, expect)
         self._ops[op.id] = op
@@ -158,7 +160,7 @@ class Transaction:
     # -- reads, which see this transaction's own writes -------------------------------------
 
     async def get(self, id: str, *, raw: bool = False) -> Any:
-        """A record as this transaction sees it; None when there is none."""
+        """Return a record as this transaction sees it; None when there is none."""
         self._check_open()
         id = ids.check_id(id)
         mine = self._ops.get(id)
@@ -179,7 +181,7 @@ class Transaction:
         return self._contracts.is_foreign(datum, self._universe._room)
 
     async def get_many(self, ids_: Sequence[str], *, raw: bool = False) -> list[Any]:
-        """One answer for each id, as this transaction sees them; unreadable records come back raw."""
+        """Return one answer for each id, as this transaction sees them; unreadable records come back raw."""
         self._check_open()
         wanted = [ids.check_id(id) for id in ids_]
         stored = [id for id in wanted if not isinstance(self._ops.get(id), Put | Delete)]
@@ -197,26 +199,28 @@ class Transaction:
         ]
 
     async def exists(self, id: str) -> bool:
-        """Whether a record is there, as this transaction sees it."""
+        """Return whether a record is there, as this transaction sees it."""
         return await self.get(id, raw=True) is not None
 
     async def query(self, query: Query) -> list[Any]:
-        """Matching records, with this transaction's own writes among them."""
+        """Return matching records, with this transaction's own writes among them."""
         return [self._contracts.lenient(datum) for datum in await self._select(query)]
 
     async def recall(self, query: Query) -> Recalled[Any]:
-        """Matching records that are typed values; what is left out as unreadable is in `.problems`."""
-        return self._contracts.recalled(await self.query(query))
+        """Return matching records that are typed values; unreadable ones are in `.problems`."""
+        return self._contracts.pick_crystals(await self.query(query))
 
     async def count(self, query: Query) -> int:
-        """How many records match, as this transaction sees it."""
+        """Return how many records match, as this transaction sees it."""
         everything = query.replace(limit=None, offset=0, cursor=None)
         return len(await self._select(everything))
 
     async def _select(self, query: Query) -> list[Datum]:
         self._check_open()
         if query.cursor is not None:
-            raise QueryError("a transaction reads no cursors", hint="use a larger limit", field="cursor")
+            raise QueryError(
+                "a query in a transaction cannot have a cursor", hint="use a larger limit", field="cursor"
+            )
         self._contracts.check(query)
         await self._advance()
         # Enough rows that the page stays full when this transaction's own ids are taken out, and no
@@ -235,7 +239,7 @@ class Transaction:
         return list(found[query.offset : last])
 
     async def _ranks(self, ids_: Sequence[str]) -> dict[str, Rank | None]:
-        """Where stored records stand in the order of time, as of this transaction."""
+        """Return the ranks of stored records in the order of time, as of this transaction."""
         asked = [id for id in ids_ if id not in self._known_ranks]
         if asked:
             self._known_ranks.update(zip(asked, await self._universe.backend.ranks(asked), strict=True))
@@ -295,7 +299,7 @@ async def transact(
     lock: str | None,
     note: str | None,
 ) -> R:
-    """Run a function in a transaction, again when someone else was faster."""
+    """Run a function in a transaction, again when another commit was faster."""
     if lock is not None:
         async with universe.names.alone(lock):
             return await transact(universe, work, attempts, None, note)
@@ -311,7 +315,7 @@ async def transact(
 
 
 def _remaining(earlier: Op, expect: Expect) -> Expect:
-    """What is expected of the stored record in the end, after an earlier op of this transaction."""
+    """Return the expectation that still applies to the stored record, after an earlier op on it."""
     if not isinstance(earlier, Check) and expect in (0, LIVE):
         if isinstance(earlier, Put) == (expect == LIVE):
             return earlier.expect
@@ -323,7 +327,7 @@ def _remaining(earlier: Op, expect: Expect) -> Expect:
 
 
 def _expecting(op: Op, expect: Expect) -> Op:
-    """The op with another expectation of the stored record."""
+    """Return the op with another expectation of the stored record."""
     if isinstance(op, Put):
         return Put(op.datum, expect, op.indexed, op.plain)
     return type(op)(op.id, expect)

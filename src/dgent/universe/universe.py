@@ -1,4 +1,4 @@
-"""The universe: typed data in, typed data out, on whichever engine holds it."""
+"""The universe: typed data in, typed data out, on any engine."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
 
 
 class Universe:
-    """One store, the schemas this program knows, and everything that can be done with both.
+    """One store and the schemas this program knows, with everything that can be done with both.
 
     Use it as `async with dgent.open(...) as u`. It belongs to the event loop that opened it.
     """
@@ -73,7 +73,7 @@ class Universe:
         self.contracts = Contracts()
         self._room = room
         self._partial = False  # whether every read takes what is at hand
-        self._life = connect.Life()
+        self._life = connect.OpenState()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
         self.names = Names()
@@ -85,7 +85,7 @@ class Universe:
     # -- lifecycle ------------------------------------------------------------------------
 
     async def open(self) -> Universe:
-        """Open the store; raises when that very store cannot be opened, and never takes another."""
+        """Open the store; raises when it cannot be opened, and never opens another instead."""
         async with self._declaring:  # one at a time: two opens of one backend would need two closes
             if self._life.closed:
                 raise Closed("this universe was closed", hint="call dgent.open again")
@@ -95,7 +95,7 @@ class Universe:
         return self
 
     async def close(self) -> None:
-        """Finish what is under way and close the store; twice is fine."""
+        """Finish pending work and close the store; a second call does nothing."""
         async with self._declaring:
             if self._life.closed:
                 return
@@ -125,12 +125,12 @@ class Universe:
         return f"<Universe {self.backend.name} {state}>"
 
     def for_room(self, name: str, *, partial: bool = False) -> Universe:
-        """This universe for a room, which may write what it owns; with `partial` all its reads may be so."""
+        """Return this universe for a room, which may write what it owns; with `partial` for all its reads."""
         backend = self.backend.in_room(name) if isinstance(self.backend, Gate) else self.backend
         return self._twin(_room=name, backend=backend, _partial=partial)
 
     def acting(self, principal: Principal) -> Universe:
-        """This universe as a principal may use it, who is the author of its commits.
+        """Return this universe as a principal may use it, who is the author of its commits.
 
         It reads only what the rooms' rules let the principal see, and writes only what its trust covers.
         """
@@ -139,7 +139,7 @@ class Universe:
         if principal.trust == "partner":
             return self._twin(author=principal.name)
         gate: Backend = Gate(self, principal)
-        # Rooms of its own: those of the handle it came from would undo in that one's name.
+        # Separate rooms: those of the handle it came from would undo in that one's name.
         return self._twin(author=principal.name, backend=gate, keepers={})
 
     def _twin(self, **changed: Any) -> Universe:
@@ -158,40 +158,40 @@ class Universe:
     # -- schemas --------------------------------------------------------------------------
 
     def register(self, *schemas: Schema[Any]) -> None:
-        """Make schemas known; a contract or step that is wrong is an error here, before any data."""
+        """Register schemas; a contract or step that is wrong raises here, before any data."""
         for schema in schemas:
             if self.contracts.add(schema):
                 self._undeclared.append(schema)
 
     def schema_for(self, kind: type[T] | str) -> Schema[Any]:
-        """The registered schema of a contract type or a name."""
+        """Return the registered schema of a contract type or a name."""
         if isinstance(kind, str):
-            schema = self.contracts.named(kind)
+            schema = self.contracts.by_name(kind)
             if schema is None:
                 raise NotFound(f"no schema {kind!r} is registered here")
             return schema
         return self.contracts.of_type(kind)
 
     async def schemas(self, *, partial: bool = False) -> builtins.list[SchemaStats]:
-        """What the store holds of each schema."""
+        """Return what the store holds of each schema."""
         found = await self.stats()
         if found.details.get("degraded") and not (partial or self._partial):
             raise Unavailable(
                 f"the schemas are known only in {found.place}, which cannot be reached",
-                hint="pass partial=True for what is at hand, or try again when it is back",
+                hint="pass partial=True to read the local copy, or try again when it is back",
                 degraded=True,
             )
         return list(found.schemas)
 
     async def versions(self, schema: str | type) -> dict[int, int]:
-        """How many live records there are of each stored version of a schema."""
+        """Return how many live records there are of each stored version of a schema."""
         await self._ready()
         return await self.backend.versions(
             schema if isinstance(schema, str) else self.schema_for(schema).name
         )
 
     async def _ready(self) -> None:
-        """Every use comes through here: the handle is checked, and new schemas are declared."""
+        """Check the handle and declare new schemas; every use comes through here."""
         self._check()
         if not self._undeclared:
             return
@@ -211,7 +211,7 @@ class Universe:
         task.add_done_callback(lambda task: self._end_fill(schema, task))
 
     def _end_fill(self, schema: str, task: asyncio.Task[None]) -> None:
-        """Remember a failure for whoever waits for the index; nobody else misses it."""
+        """Record a failure for those who wait for the index; nobody else needs it."""
         self._fills.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._unfilled.add(schema)
@@ -227,13 +227,13 @@ class Universe:
         while self._unfilled:
             self._start_fill(self._unfilled.pop())
         if self._fills:
-            # Not `gather`: whoever stops waiting must not stop the work.
+            # Not `gather`: a caller that stops waiting must not stop the work.
             done, _ = await asyncio.wait(self._fills)
             for task in done:
                 task.result()
 
     async def drop_index(self, schema: str, path: str) -> None:
-        """Give up a declared index."""
+        """Drop a declared index."""
         await self._ready()
         await self.backend.drop_index(schema, path)
         self._start_fill(schema)
@@ -251,7 +251,7 @@ class Universe:
         kind: Kind = "data",
         of_seq: int | None = None,
     ) -> Committed:
-        """Do all ops or none: the one way anything is changed."""
+        """Do all ops or none: the one way to change anything."""
         self._check()
         if self._undeclared:
             await self._ready()
@@ -307,12 +307,12 @@ class Universe:
         return await self._put(write.put_op(self.contracts, datum, expect), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
-        op = write.authored(op, self.author)
+        op = write.add_author(op, self.author)
         done = await self.commit((op,), key=key, note=note)
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
             return op.datum.replace(rev=1, seq=written.seq)
-        return (await write.stored(self.backend, (op.datum,), done.written, done.repeated))[0]
+        return (await write.apply_written(self.backend, (op.datum,), done.written, done.repeated))[0]
 
     async def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
@@ -320,11 +320,11 @@ class Universe:
         """Store many datums in one commit: all or none."""
         if not isinstance(datums, Iterable):
             raise InputError(f"put_many takes datums, not {type(datums).__name__}", field="datums")
-        ops = [write.authored(write.put_op(self.contracts, d, None), self.author) for d in datums]
+        ops = [write.add_author(write.put_op(self.contracts, d, None), self.author) for d in datums]
         if not ops:
             return []
         done = await self.commit(ops, key=key, note=note)
-        return await write.stored(self.backend, [op.datum for op in ops], done.written, done.repeated)
+        return await write.apply_written(self.backend, [op.datum for op in ops], done.written, done.repeated)
 
     async def delete(
         self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
@@ -334,12 +334,12 @@ class Universe:
         return bool(done.written) and done.written[0].changed
 
     async def outcome(self, key: str) -> Committed | None:
-        """What a write with an idempotency key came to; None if it never happened."""
+        """Return the answer to a write with an idempotency key; None if it never happened."""
         await self._ready()
         return await self.backend.outcome(ids.check_id(key, "key"))
 
     def transaction(self, *, note: str | None = None) -> Transaction:
-        """Several reads and changes, all or none: `async with u.transaction() as tx`."""
+        """Return a transaction for reads and changes, all or none: `async with u.transaction() as tx`."""
         self._check()
         return Transaction(self, note)
 
@@ -351,7 +351,7 @@ class Universe:
         lock: str | None = None,
         note: str | None = None,
     ) -> R:
-        """Run a function in a transaction, again when someone else was faster.
+        """Run a function in a transaction, again when another commit was faster.
 
         Calls of this process that name the same `lock` queue up instead of conflicting.
         """
@@ -360,17 +360,17 @@ class Universe:
     # -- reading --------------------------------------------------------------------------
 
     def _source(self, partial: bool) -> Backend:
-        """What answers a read: the store, or for a partial answer what is at hand without it."""
+        """Return the backend of a read: the store, or for a partial answer the local copy."""
         take = partial or self._partial
         found: Backend = getattr(self.backend, "at_hand", self.backend) if take else self.backend
         return found
 
     async def get(self, id: str, *, as_of: AsOf = None, raw: bool = False, partial: bool = False) -> Any:
-        """A record as a crystal; raw when its schema is unknown here; None when there is none.
+        """Return a record as a crystal; raw when its schema is unknown here; None when there is none.
 
         Raises UpgradeFailed or DecodeFailed when the record cannot become a value; `raw=True` always works.
-        This and every other read raises Unavailable while the store is; with `partial=True` what is at hand
-        answers, which may lack records.
+        This and every other read raises Unavailable while the store is unavailable; with `partial=True` the
+        local copy answers, which may lack records.
         """
         self._check()
         ids.check_id(id)
@@ -383,7 +383,7 @@ class Universe:
     async def get_many(
         self, ids_: Sequence[str], *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> builtins.list[Any]:
-        """One answer for each id, all of one moment; unreadable records come back raw."""
+        """Return one answer for each id, all of one moment; unreadable records come back raw."""
         self._check()
         if isinstance(ids_, str) or not isinstance(ids_, Iterable):
             raise InputError(f"get_many takes ids, not {type(ids_).__name__}", field="ids")
@@ -394,7 +394,7 @@ class Universe:
         return [None if d is None or is_foreign(d, self._room) else lenient(d) for d in found]
 
     async def exists(self, id: str, *, partial: bool = False) -> bool:
-        """Whether a live record has this id."""
+        """Return whether a live record has this id."""
         self._check()
         return await self._source(partial).get(ids.check_id(id)) is not None
 
@@ -407,7 +407,7 @@ class Universe:
         partial: bool = False,
         **filters: Any,
     ) -> builtins.list[Any]:
-        """Matching records: `u.query(Query(schema="note"))`, or `u.query(schema="note")` for short.
+        """Return matching records: `u.query(Query(schema="note"))`, or `u.query(schema="note")` for short.
 
         A record that cannot become a value comes back raw with the reason.
         """
@@ -416,7 +416,7 @@ class Universe:
     async def page(
         self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> Page:
-        """Matching records with a cursor for the next page; a `partial` one says so."""
+        """Return matching records with a cursor for the next page; a `partial` one says so."""
         page = await self._page(check_query(query), as_of, partial)
         made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page)
         return Page(made, page.explain, page.further, partial=page.partial)
@@ -424,9 +424,9 @@ class Universe:
     async def recall(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> Recalled[Any]:
-        """Matching records that are typed values here; what is left out as unreadable is in `.problems`."""
+        """Return matching records that are typed values here; unreadable ones are in `.problems`."""
         page = await self._page(query_of(query, filters), as_of, partial)
-        return self.contracts.recalled(self.contracts.lenient_all(page))
+        return self.contracts.pick_crystals(self.contracts.lenient_all(page))
 
     async def _page(self, query: Query, as_of: AsOf, partial: bool) -> Page:
         self._check()
@@ -438,7 +438,7 @@ class Universe:
     async def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> int:
-        """How many records match; all of them without a query."""
+        """Return how many records match; all of them without a query."""
         await self._ready()
         wanted = self.contracts.check(query_of(query, filters))
         return await self._source(partial).count(wanted, self.contracts, await seq_of(self.backend, as_of))
@@ -452,7 +452,7 @@ class Universe:
         limit: int | None = 100,
         partial: bool = False,
     ) -> builtins.list[Datum]:
-        """Raw records, newest first, whose id has a prefix and that were created after a time."""
+        """Return raw records, newest first, whose id has a prefix and that were created after a time."""
         if after is not None:
             if not isinstance(after, datetime):
                 raise InputError(f"after must be a datetime, not {type(after).__name__}", field="after")
@@ -465,7 +465,7 @@ class Universe:
     async def iterate(
         self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> AsyncIterator[Any]:
-        """Every matching record as of one moment, however many, a page at a time."""
+        """Yield every matching record as of one moment, however many, a page at a time."""
         await self._ready()
         # What is at hand of an unavailable store is of no one moment.
         partial = partial or self._partial
@@ -485,14 +485,14 @@ class Universe:
             )
 
     async def seq(self) -> int:
-        """The newest commit's number."""
+        """Return the newest commit's number."""
         self._check()
         return await self.backend.last_seq()
 
     # -- history and the feed -------------------------------------------------------------
 
     async def history(self, id: str, *, limit: int | None = None) -> builtins.list[Version]:
-        """The kept versions of a record, newest first, deletions among them."""
+        """Return the kept versions of a record, newest first, deletions among them."""
         self._check()
         return await self.backend.history(ids.check_id(id), check_limit(limit))
 
@@ -507,12 +507,12 @@ class Universe:
     async def changes(
         self, since: int = 0, *, limit: int | None = 1000, until: int | None = None
     ) -> builtins.list[Change]:
-        """Commits after a seq, in order; HistoryGone names the first one that is still there."""
+        """Return commits after a seq, in order; HistoryGone names the first one that is still there."""
         await self._ready()
         return await feed.changes(self.backend, check_since(since), check_limit(limit), until)
 
     async def watch(self, since: int | None = None, *, query: Query | None = None) -> AsyncIterator[Change]:
-        """Every commit after a seq (from now on without one), in order, also of other processes."""
+        """Yield every commit after a seq (default: from now on), in order, also of other processes."""
         await self._ready()
         start = None if since is None else check_since(since)
         if query is not None:
@@ -527,7 +527,7 @@ class Universe:
     async def causal_chain(
         self, id: str, *, limit: int | None = 10_000, partial: bool = False
     ) -> builtins.list[Any]:
-        """A record and what caused it, of one moment, oldest first; empty when there is no such record.
+        """Return a record and its causes, of one moment, oldest first; empty if the record does not exist.
 
         With more causes than `limit`, the nearest ones; `None` means 100,000.
         """
@@ -537,24 +537,24 @@ class Universe:
     # -- relations ------------------------------------------------------------------------
 
     def collection(self, contract: type[T]) -> Collection[T]:
-        """A typed handle on the records of one contract."""
+        """Return a typed handle on the records of one contract."""
         return Collection(self, contract)
 
     def focus(self, id: str, lens: Lens[Any, T]) -> Focus[T]:
-        """A part of a record, to get, set and modify through a lens."""
+        """Return a part of a record, to get, set and modify through a lens."""
         from dgent.universe.focus import Focus  # optics load when they are used
 
         return Focus(self, id, lens)
 
     async def resolve(self, crystal: Crystal[Any]) -> relation.Resolved:
-        """Load everything a crystal refers to, in one batch; what leads nowhere is reported."""
+        """Load all records that a crystal refers to, in one batch; refs that lead nowhere are reported."""
         self._check()
         return await relation.resolve(self, crystal)
 
     async def referrers(
         self, id: str, *, limit: int | None = 100, partial: bool = False
     ) -> builtins.list[Any]:
-        """The records that refer to an id, newest first."""
+        """Return the records that refer to an id, newest first."""
         await self._ready()
         found = await self._source(partial).referrers(ids.check_id(id), check_limit(limit), self.contracts)
         return [self.contracts.lenient(datum) for datum in found]
@@ -568,8 +568,8 @@ class Universe:
     async def associated(
         self, id: Any, kind: str | None = None
     ) -> builtins.list[Crystal[relation.Association]]:
-        """The links of a record, heaviest first, whichever end it is."""
-        return await relation.associated(self, id, kind)
+        """Return the links of a record at either end, heaviest first."""
+        return await relation.list_associations(self, id, kind)
 
     async def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
         """Remove the link from one record to another; False when there was none."""
@@ -587,7 +587,7 @@ class Universe:
         return await self.backend.forget(wanted, self.author, self._room, only_deleted)
 
     async def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
-        """Let go of old history: keep so many old versions of each record, or what is younger."""
+        """Prune old history: keep so many old versions of each record, or those younger than an age."""
         await self._ready()
         return await self.backend.compact(history.rule(keep))
 
@@ -603,12 +603,12 @@ class Universe:
 
     @property
     def degraded(self) -> Degradation | None:
-        """Since when and why the store is away, and what waits for it; None while it is there."""
+        """Return since when and why the store is unavailable, and the pending writes; None if available."""
         found: Degradation | None = getattr(self.backend, "degradation", None)
         return found
 
     async def stats(self) -> BackendStats:
-        """What the store holds, and how it is."""
+        """Return the contents and the condition of the store."""
         await self._ready()
         return await self.backend.stats()
 
@@ -623,13 +623,13 @@ def open(
     read_url: str | None = None,
     backend: Backend | None = None,
 ) -> Universe:
-    """A universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
+    """Return a universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
 
     Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder` and
     `postgresql://user@host/database`; without one it is the user's default place. `durability` is
     `"full"` (the default) or `"relaxed"`. `read_url` is a replica of a Postgres that answers reads.
 
-    Of a list, the first place is opened and no other. Only `degrade=True` lets it be away: then writes
+    Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
     `"optimistic"` also keeps writes that expect a version, and checks them when it is back.
     """

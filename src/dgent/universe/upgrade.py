@@ -1,4 +1,4 @@
-"""Rewriting old records in the newest version of their schema."""
+"""Rewrite old records in the newest version of their schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 500
 
 
 class Upgraded(msgspec.Struct):
-    """What `upgrade_all` did, or would do in a dry run."""
+    """The result of `upgrade_all`, or of its dry run."""
 
     schema: str
     version: int
@@ -40,8 +40,8 @@ async def upgrade_all(
     dry_run: bool,
     progress: Callable[[int, int], Awaitable[None] | None] | None,
 ) -> Upgraded:
-    """Rewrite every older record of a schema; stopped at any point, the next run goes on from there."""
-    await universe.seq()  # of a store that is away, what is at hand is not all there is
+    """Rewrite every older record of a schema; a run that was stopped is continued by the next."""
+    await universe.seq()  # while the store is unavailable, the local copy is not complete
     report = Upgraded(schema.name, schema.version)
     # Not `iterate`: a rewritten record keeps its place in time, so a plain cursor meets each one once,
     # and reading as of the start would look at everything rewritten so far on every page.
@@ -50,18 +50,18 @@ async def upgrade_all(
     while query is not None:
         page = await universe.page(query, raw=True)
         report.seen += len(page.items)
-        ops = [_upgraded(schema, datum, report) for datum in page.items]
+        ops = [_upgrade_op(schema, datum, report) for datum in page.items]
         await _flush(universe, [op for op in ops if op is not None], report, dry_run)
         if progress is not None:
-            told = progress(report.seen, max(total, report.seen))
-            if inspect.isawaitable(told):
-                await told
+            answer = progress(report.seen, max(total, report.seen))
+            if inspect.isawaitable(answer):
+                await answer
         await asyncio.sleep(0)  # an engine that never waits would keep the loop until the end
         query = None if page.cursor is None else query.replace(cursor=page.cursor)
     return report
 
 
-def _upgraded(schema: Schema[object], datum: Datum, report: Upgraded) -> Put | None:
+def _upgrade_op(schema: Schema[object], datum: Datum, report: Upgraded) -> Put | None:
     if datum.problem is not None:
         report.failed[datum.id] = datum.problem
         return None

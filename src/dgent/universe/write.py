@@ -1,4 +1,4 @@
-"""Turning what callers hand in (values, crystals, datums) into ops."""
+"""Turn the values, crystals and datums of callers into ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from dgent import clock, ids
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum, tagged
+from dgent.model.datum import Datum, make_tags
 from dgent.store.backend import Backend, Expect, Put, Written
 from dgent.universe.contract import Contracts
 
@@ -30,7 +30,7 @@ def new_datum(
     created_at: datetime | None = None,
     key: str | None = None,
 ) -> tuple[Datum, Any]:
-    """The datum of a new typed value, and the value as everyone will read it."""
+    """Return the datum of a new typed value, and the value as everyone will read it."""
     if isinstance(value, _STORED):
         raise InputError("remember takes a value", hint="use store for crystals and put for datums")
     schema = contracts.of_type(type(value))
@@ -44,7 +44,7 @@ def new_datum(
         clock.now() if created_at is None else created_at,
         data,
         content,
-        tagged(tags),
+        make_tags(tags),
         author,
         source,
         None if parent is None else id_of(parent),
@@ -55,18 +55,18 @@ def new_datum(
 
 
 def keyed_id(schema: str, key: str) -> str:
-    """The id of a record remembered under an idempotency key: a retry must name the same record."""
+    """Return the id of a record remembered under an idempotency key: the same for a retry."""
     return hashlib.blake2b(f"{schema}\0{key}".encode(), digest_size=16).hexdigest()
 
 
 def id_of(thing: Any) -> str | None:
-    """The id of a crystal, datum or ref, or the id itself."""
+    """Return the id of a crystal, datum or ref; an id comes back as it is."""
     found: str | None = getattr(thing, "id", thing)
     return found
 
 
 def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = False) -> Put:
-    """The op that stores a datum, with its index shape when it is of an older version."""
+    """Return the op that stores a datum, with its index shape when it is of an older version."""
     if not isinstance(datum, Datum):
         raise InputError(f"put takes a Datum, not {type(datum).__name__}", hint="use remember for values")
     if datum.problem is not None:
@@ -75,21 +75,21 @@ def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = Fal
         datum = datum.replace(id=ids.check_id(datum.id))
     version = contracts.version(datum.schema) if isinstance(datum.schema, str) else None
     if version is not None and datum.schema_version != version and isinstance(datum.data, dict):
-        return Put(datum, expect, contracts.indexed(datum), plain)
+        return Put(datum, expect, contracts.index_shape(datum), plain)
     return Put(datum, expect, None, plain)
 
 
-def authored(op: Put, author: str) -> Put:
-    """The op with an author where its datum names none."""
+def add_author(op: Put, author: str) -> Put:
+    """Return the op with an author where its datum names none."""
     if op.datum.author is not None:
         return op
     return Put(op.datum.replace(author=author), op.expect, op.indexed, op.plain)
 
 
 def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any]:
-    """The op that stores a crystal or a datum, and the crystal's value as everyone will read it."""
+    """Return the op that stores a crystal or a datum, and the crystal's value as everyone will read it."""
     if isinstance(thing, Crystal):
-        schema = contracts.named(thing.schema_name)
+        schema = contracts.by_name(thing.schema_name)
         if schema is None:
             raise InputError(f"the schema {thing.schema_name!r} is not registered here")
         datum, settled = thing.settle(schema)
@@ -99,16 +99,16 @@ def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any
     raise InputError(f"store takes a Crystal or a Datum, not {type(thing).__name__}", hint="use remember")
 
 
-async def stored(
+async def apply_written(
     backend: Backend, datums: Sequence[Datum], written: Sequence[Written], repeated: bool
 ) -> list[Datum]:
-    """Datums as a commit stored them: with rev and seq, and the time at which each record was made."""
+    """Return datums as a commit stored them: with rev and seq, and the creation time of each record."""
     old = [
         datum.id
         for datum, mine in zip(datums, written, strict=True)
         if datum.rev is None and (repeated or mine.rev > 1 or not mine.changed)
     ]
-    # A record keeps the time of its first version, whatever a later one says.
+    # A record keeps the time of its first version, also if a later one has another.
     at_hand: Backend = getattr(backend, "at_hand", backend)  # the receipt is of what is at hand
     found = await at_hand.get_many(old) if old else []
     made = {datum.id: datum.created_at for datum in found if datum is not None}

@@ -45,7 +45,7 @@ from dgent.model.datum import Datum
 from dgent.store.engine.merge import (
     DELETED,
     MISSING,
-    Merged,
+    MergedRecord,
     Rules,
     Settlement,
     merge_lists,
@@ -98,8 +98,8 @@ class _Start(NamedTuple):
 
 def _settle(settlement: Settlement) -> None:
     """Merge every block whose versions diverged, or that holds versions of two copies beside each other."""
-    diverged = _blocks(settlement.diverged)
-    touched = _blocks(id for schema in _DOCUMENT for id in settlement.touched.get(schema, ())) - diverged
+    diverged = _blocks(settlement.diverged_tips)
+    touched = _blocks(id for schema in _DOCUMENT for id in settlement.touched_ids.get(schema, ())) - diverged
     torn = {block for block in touched if _is_torn(settlement, block)}
     for block in sorted(diverged | torn):
         with suppress(DgentError, ValueError, TypeError, KeyError):  # then the later version counts
@@ -147,7 +147,7 @@ class _Merging:
         )
 
     def _versions_of(self, id: str) -> list[Datum]:
-        tips = self._settlement.diverged.get(id)
+        tips = self._settlement.diverged_tips.get(id)
         versions = [self._settlement.get(id)] if tips is None else [tip.version for tip in tips]
         return [each for each in versions if each is not None]
 
@@ -340,7 +340,7 @@ class _Merging:
         changed = {
             id: version
             for id, version in wanted.items()
-            if id in self._settlement.diverged or not says_the_same(version, self._settlement.get(id))
+            if id in self._settlement.diverged_tips or not says_the_same(version, self._settlement.get(id))
         }
         left_out = {version_id(self._block, entry.version.number) for entry in self._left_out}
         disputed = left_out & changed.keys()
@@ -545,14 +545,14 @@ def _united_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str
 # -- records of one kind --------------------------------------------------------------------------
 
 
-def _merge_seen(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_seen(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge what an agent has seen: the older version, so that nothing new is passed over."""
     if left is None or right is None:
-        return Merged(left or right)
-    return Merged(min(left, right, key=lambda each: each.data.get("version", 0)))
+        return MergedRecord(left or right)
+    return MergedRecord(min(left, right, key=lambda each: each.data.get("version", 0)))
 
 
-def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge what is still to be erased: all of it."""
 
     def resolve(path: str, base: Any, one: Any, other: Any) -> Any:
@@ -561,15 +561,15 @@ def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) 
         return MISSING
 
     if left is None or right is None:
-        return Merged(left or right)
-    return Merged(merge_records(base, left, right, resolve).version)
+        return MergedRecord(left or right)
+    return MergedRecord(merge_records(base, left, right, resolve).version)
 
 
-def _merge_grant(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
+def _merge_grant(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge a permission: what one side took back stays so."""
     if (left is None or right is None) and base is not None:
         kept = left or right
-        return Merged(None, () if kept is None or says_the_same(kept, base) else (DELETED,))
+        return MergedRecord(None, () if kept is None or says_the_same(kept, base) else (DELETED,))
     return merge_records(base, left, right)
 
 

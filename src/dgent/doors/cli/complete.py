@@ -28,6 +28,7 @@ def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
     """What begins so; nothing at all when the store cannot be read: completing must never complain."""
     with suppress(Exception):
         from dgent.config import settings as config
+        from dgent.config.places import constellations
         from dgent.doors.cli.options import said
 
         if kind == "setting":
@@ -36,7 +37,7 @@ def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
             return [name for name in TABLES if name.startswith(incomplete)]
         settings = _settings(ctx)
         if kind == "constellation":
-            return [name for name in config.constellations(settings.places) if name.startswith(incomplete)]
+            return [name for name in constellations(settings.places) if name.startswith(incomplete)]
         return _stored(kind, settings.url, incomplete, said(ctx).agent or settings.author)
     return []
 

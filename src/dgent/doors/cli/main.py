@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dgent.config import settings
+from dgent.config.places import private_files
 from dgent.verbs.index import MODULES, NOUNS, SHORT
 
 OWN = {
@@ -156,5 +156,5 @@ def main(args: list[str] | None = None) -> None:
     from dgent.doors.cli.failure import exit_code
 
     _prepare_streams()
-    with settings.private_files():
+    with private_files():
         sys.exit(exit_code(lambda: root().main(args, prog_name="dgent", standalone_mode=False)))

@@ -18,6 +18,7 @@ import msgspec
 
 from dgent.config import settings as config
 from dgent.config.file import mask
+from dgent.config.places import make_private
 from dgent.doors.cli import render
 from dgent.doors.cli.options import Said, said
 from dgent.doors.cli.style import clean
@@ -282,7 +283,7 @@ class Store:
             hint = f"`dgent {option}remember something` makes it"
             raise NotFound(f"there is nothing in {where} yet", hint=hint, path=str(path))
         if settings.folder is not None:
-            config.make_private(settings.folder)
+            make_private(settings.folder)
         return path
 
 

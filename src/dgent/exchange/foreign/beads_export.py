@@ -20,7 +20,7 @@ from dgent.exchange.foreign.report import WrittenOut
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 
 LAST = 2**62  # where what was made here stands: behind all that came from a file
@@ -47,7 +47,7 @@ async def export_beads(
     if path.exists() and not replace:
         raise Conflict(f"{path} exists already", hint="name a new file, or say that it may be replaced")
     seq = await universe.seq()
-    out = _Out(cupboard, seq, Pace(progress))
+    out = _Out(cupboard, seq, ProgressReporter(progress))
     lines = await out.lines(imported)
     size = await in_thread(lambda _: files.write(path, lines))
     out.pace.end()
@@ -65,7 +65,7 @@ def line_of(issue: dict[str, Any]) -> bytes:
 class _Out:
     """The records of a cupboard as issues."""
 
-    def __init__(self, cupboard: Cupboard, seq: int, pace: Pace) -> None:
+    def __init__(self, cupboard: Cupboard, seq: int, pace: ProgressReporter) -> None:
         self.cupboard, self.seq, self.pace = cupboard, seq, pace
 
     async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:

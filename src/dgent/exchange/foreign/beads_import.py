@@ -38,7 +38,7 @@ from dgent.exchange.foreign.incoming import Incoming, later
 from dgent.exchange.foreign.origin import note_of
 from dgent.exchange.foreign.report import Existing, TakenIn, Tally
 from dgent.model.query import Query
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 
 FILE = "beads"
@@ -64,7 +64,7 @@ async def import_beads(
     `existing` says what happens to issues that are there already with other content: the newer one wins, it
     stays, or the file's takes its place. The same holds for those that were deleted here.
     """
-    pace = Pace(progress, path.stat().st_size if path.is_file() else None)
+    pace = ProgressReporter(progress, path.stat().st_size if path.is_file() else None)
     lines = await in_thread(lambda stopped: files.read(path, pace, stopped))
     plan = _Plan(lines, existing)
     tally, seq = await batch.change(cupboard, plan.run, f"import of {path.name}"[:200], dry_run=dry_run)

@@ -34,7 +34,7 @@ from dgent.exchange.foreign.stash_history import history_extra
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 from dgent.universe.universe import Universe
 
@@ -53,7 +53,7 @@ async def export_folder(
     universe = await cupboard._ready()
     await in_thread(lambda _: _check(path, replace))
     seq = await universe.seq()
-    out = _Out(cupboard, universe, seq, Pace(progress))
+    out = _Out(cupboard, universe, seq, ProgressReporter(progress))
     wanted = {name: [files.line_of(line) for line in lines] async for name, lines in out.lines()}
     kept: dict[str, list[bytes]] = {}
     for found in await out.all(LINE):
@@ -92,7 +92,7 @@ def _write(path: Path, wanted: dict[str, list[bytes]]) -> int:
 class _Out:
     """The records of a cupboard as lines."""
 
-    def __init__(self, cupboard: Cupboard, universe: Universe, seq: int, pace: Pace) -> None:
+    def __init__(self, cupboard: Cupboard, universe: Universe, seq: int, pace: ProgressReporter) -> None:
         self.cupboard, self.universe, self.seq, self.pace = cupboard, universe, seq, pace
         self.names: dict[str, str] = {}  # definitions that are written under other ids
         self.definitions = Definitions({}, {})

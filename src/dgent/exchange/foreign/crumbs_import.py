@@ -33,7 +33,7 @@ from dgent.exchange.foreign.origin import extra_of
 from dgent.exchange.foreign.report import Existing, TakenIn, Tally
 from dgent.exchange.foreign.stash_history import Life, Lived
 from dgent.model.ref import Ref
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import Stopped, in_thread
 
 
@@ -59,7 +59,7 @@ async def import_folder(
     `existing` says what happens to what is there already with other content: the newer one wins, it stays,
     or the folder's takes its place.
     """
-    pace = Pace(progress)
+    pace = ProgressReporter(progress)
     folder = await in_thread(lambda stopped: read_folder(path, pace, stopped))
     plan = _Plan(folder, existing)
     await plan.compare(cupboard)
@@ -78,7 +78,7 @@ async def import_folder(
 # -- reading ------------------------------------------------------------------------------
 
 
-def read_folder(path: Path, pace: Pace, stopped: Stopped) -> Folder:
+def read_folder(path: Path, pace: ProgressReporter, stopped: Stopped) -> Folder:
     """The files of a folder, or only one of them, each line as a row or with what is wrong with it."""
     usable(path, "path")
     with translated(path):

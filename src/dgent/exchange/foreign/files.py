@@ -21,7 +21,7 @@ from dgent import clock, codec
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.exchange import folders
 from dgent.system.files import sync
-from dgent.system.progress import Pace
+from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped
 
 MAX_LINE_BYTES = 48 * 1024 * 1024  # with what is noted about it, it fits into a record
@@ -50,7 +50,7 @@ class Lines(NamedTuple):
     changed_at: datetime
 
 
-def read(path: Path, pace: Pace, stopped: Stopped) -> Lines:
+def read(path: Path, pace: ProgressReporter, stopped: Stopped) -> Lines:
     """The lines of a file that are not empty."""
     with folders.translated(path), _opened(path) as file:
         changed_at = clock.from_us(os.fstat(file.fileno()).st_mtime_ns // 1000)

@@ -16,7 +16,7 @@ from dgent.exchange.fork.origin import ORIGIN, ORIGIN_ID, Origin, Scope, check_s
 from dgent.exchange.fork.selection import Selection
 from dgent.model.query import Query
 from dgent.store.backend import Delete, Op, Put
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.universe import write
 from dgent.universe.position import position_of
 from dgent.universe.universe import Universe
@@ -67,7 +67,7 @@ async def fork(
     target.register(ORIGIN)
     made = Origin(ids.new_id(), whose, seq, scope, clock.now(), name, after, whole=False)
     await target.remember(made, id=ORIGIN_ID, note="fork")
-    selection = Selection(source, target, made, Pace(progress))
+    selection = Selection(source, target, made, ProgressReporter(progress))
     await selection.run()
     done = await _finish(target, replace(made, whole=True), await position_of(source.backend))
     selection.pace.end()

@@ -22,7 +22,7 @@ from dgent.exchange.fork.origin import Origin, check_trust, identity, known_orig
 from dgent.exchange.fork.records import GRANTS, UNREADABLE, Records, Side
 from dgent.exchange.fork.report import ForkMerged, Tally
 from dgent.model.crystal import Crystal
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.universe.position import is_in_past, position_of
 from dgent.universe.universe import Universe
 
@@ -47,7 +47,7 @@ async def merge(
     check_trust(trust, "merge")
     made = await known_origin(fork)
     await check_target(made, target)
-    merging = _Merging(fork, target, made, dry_run, Pace(progress))
+    merging = _Merging(fork, target, made, dry_run, ProgressReporter(progress))
     return await merging.run()
 
 
@@ -66,7 +66,9 @@ async def check_target(made: Origin, target: Universe) -> None:
 class _Merging:
     """One merge under way."""
 
-    def __init__(self, fork: Universe, target: Universe, made: Origin, dry_run: bool, pace: Pace) -> None:
+    def __init__(
+        self, fork: Universe, target: Universe, made: Origin, dry_run: bool, pace: ProgressReporter
+    ) -> None:
         self.fork, self.target, self.made = fork, target, made
         self.dry_run, self.pace = dry_run, pace
         self.tally = Tally()

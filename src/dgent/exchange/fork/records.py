@@ -178,7 +178,7 @@ class Records:
     def _put(self, datum: Datum, id: str, expect: int | None) -> Put:
         plain = datum.replace(id=id, rev=None, seq=None)
         op = write.put_op(self._target.contracts, plain, expect)
-        return write.authored(op, self._target.author)
+        return write.add_author(op, self._target.author)
 
 
 def _say_the_same(one: Datum | None, other: Datum | None) -> bool:

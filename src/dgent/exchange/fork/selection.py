@@ -14,7 +14,7 @@ from dgent.exchange.fork.origin import Origin
 from dgent.exchange.snapshot import Moment
 from dgent.model.datum import Datum
 from dgent.store.backend import EVERY_ROOM, Delete, Op
-from dgent.system.progress import Pace
+from dgent.system.progress import ProgressReporter
 from dgent.universe import write
 from dgent.universe.universe import Universe
 
@@ -27,7 +27,7 @@ _OF_BLOCKS = frozenset((VERSION.name, CHECKPOINT.name, SHARE.name))
 class Selection:
     """Carrying a store or part of it, as of one commit, to one that has nothing else."""
 
-    def __init__(self, source: Universe, target: Universe, made: Origin, pace: Pace) -> None:
+    def __init__(self, source: Universe, target: Universe, made: Origin, pace: ProgressReporter) -> None:
         self.source, self.target, self.made, self.pace = source, target, made, pace
         self.left_out = 0
         self._owners: dict[str, str | None] = {}
@@ -139,7 +139,7 @@ async def carry(target: Universe, datums: Iterable[Datum], note: str) -> None:
     ops: list[Op] = []
     for datum in datums:
         plain = datum.replace(rev=None, seq=None)
-        ops.append(write.authored(write.put_op(target.contracts, plain, None), target.author))
+        ops.append(write.add_author(write.put_op(target.contracts, plain, None), target.author))
     if ops:
         await target.for_room(EVERY_ROOM).commit(ops, note=note)
 

@@ -1,4 +1,4 @@
-"""Compiling a contract's type hints into nodes."""
+"""Compile a contract's type hints into nodes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import msgspec
 from dgent.errors import SchemaError
 from dgent.model import ref
 from dgent.model.contract.node import (
-    Field,
-    Fixed,
-    Leaf,
-    Link,
-    Many,
-    Moment,
-    Node,
-    OneOf,
-    Record,
-    Table,
-    Tagged,
+    ContractNode,
+    KindUnionNode,
+    LeafNode,
+    LinkNode,
+    ListNode,
+    MapNode,
+    MomentNode,
+    RecordField,
+    RecordNode,
+    TaggedUnionNode,
+    TupleNode,
     reach,
     spell,
 )
@@ -36,18 +36,18 @@ _SCALARS = (str, int, float, bool, NoneType, bytes, datetime, date, time, timede
 
 
 class Compiler:
-    """Makes nodes from type hints; each record once, so that a contract may contain itself."""
+    """Makes nodes from type hints; each record type once, so that a contract may contain itself."""
 
     def __init__(self) -> None:
-        self.records: dict[Any, Record] = {}
+        self.records: dict[Any, RecordNode] = {}
         self.hints: dict[Any, dict[str, Any]] = {}
 
-    def root(self, contract: Any) -> Record:
-        """The node of a whole contract."""
+    def root(self, contract: Any) -> RecordNode:
+        """Return the node of a whole contract."""
         made = get_origin(contract) or contract
         if not isinstance(made, type) or not dataclasses.is_dataclass(made):
             raise SchemaError(
-                f"{contract!r} is no frozen dataclass", hint="a contract is a @dataclass(frozen=True)"
+                f"{contract!r} is not a frozen dataclass", hint="a contract is a @dataclass(frozen=True)"
             )
         root = self._record(contract, made.__name__)
         for record in self.records.values():
@@ -55,14 +55,14 @@ class Compiler:
             record.clocked = [
                 (name, field.node)
                 for name, field in record.fields.items()
-                if any(isinstance(node, Moment) for node in reach(field.node))
+                if any(isinstance(node, MomentNode) for node in reach(field.node))
             ]
         return root
 
-    def _record(self, hint: Any, where: str) -> Record:
+    def _record(self, hint: Any, where: str) -> RecordNode:
         if hint in self.records:
             return self.records[hint]
-        record = self.records[hint] = Record(hint)
+        record = self.records[hint] = RecordNode(hint)
         if not record.made.__dataclass_params__.frozen:
             raise SchemaError(
                 f"{where}: {record.made.__name__} is not frozen",
@@ -75,14 +75,14 @@ class Compiler:
                 raise SchemaError(f"{where}.{name} is an InitVar, which cannot be read back", field=name)
         for field in dataclasses.fields(record.made):
             node = self._node(hints[field.name], f"{where}.{field.name}")
-            record.fields[field.name] = Field(node, _default(field))
+            record.fields[field.name] = RecordField(node, _default(field))
         record.below = [field.node for field in record.fields.values()]
         return record
 
     def _hints(self, hint: Any, where: str) -> dict[str, Any]:
         if hint not in self.hints:
             try:
-                self.hints[hint] = _resolved(hint)
+                self.hints[hint] = _resolve_hints(hint)
             except (NameError, TypeError, AttributeError) as error:
                 raise SchemaError(
                     f"{where}: a type hint cannot be resolved: {error}",
@@ -90,17 +90,17 @@ class Compiler:
                 ) from None
         return self.hints[hint]
 
-    def _node(self, hint: Any, where: str) -> Node:
+    def _node(self, hint: Any, where: str) -> ContractNode:
         hint = _unalias(hint)
         origin = get_origin(hint)
         if hint is Any:
-            return Node()
+            return ContractNode()
         if origin is Annotated:
-            return self._annotated(hint, where)
+            return self._compile_annotated(hint, where)
         if origin is Union or origin is UnionType:
             return self._union(hint, where)
         if ref.is_ref(hint):
-            return Link()
+            return LinkNode()
         kind = origin or hint
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return self._record(hint, where)
@@ -108,65 +108,70 @@ class Compiler:
             return self._container(kind, get_args(hint), hint, where)
         return _leaf(hint, where)
 
-    def _annotated(self, hint: Any, where: str) -> Node:
+    def _compile_annotated(self, hint: Any, where: str) -> ContractNode:
         inner, *notes = get_args(hint)
         node = self._node(inner, where)
-        if isinstance(node, Record) or not any(isinstance(note, msgspec.Meta) for note in notes):
+        if isinstance(node, RecordNode) or not any(isinstance(note, msgspec.Meta) for note in notes):
             return node
-        if isinstance(node, Leaf):
+        if isinstance(node, LeafNode):
             return _leaf(hint, where)
         if (reason := _takes(hint)) is not None:
             raise SchemaError(f"{where}: {reason}", hint="put the constraint on its parts", field=where)
         node.rule = hint
         return node
 
-    def _container(self, kind: Any, args: tuple[Any, ...], hint: Any, where: str) -> Node:
+    def _container(self, kind: Any, args: tuple[Any, ...], hint: Any, where: str) -> ContractNode:
         if kind in (dict, Mapping):
             key, item = args or (str, Any)
             if _unalias(key) is not str:
                 raise SchemaError(f"{where}: the keys of {spell(hint)} must be str", field=where)
-            return Table(self._node(item, where))
+            return MapNode(self._node(item, where))
         if kind is tuple and args and args[-1] is not Ellipsis:
-            return Fixed(tuple(self._node(item, f"{where}.{i}") for i, item in enumerate(args)))
+            return TupleNode(tuple(self._node(item, f"{where}.{i}") for i, item in enumerate(args)))
         build = list if kind is Sequence else kind
-        return Many(self._node(args[0], where) if args else Node(), build)
+        return ListNode(self._node(args[0], where) if args else ContractNode(), build)
 
-    def _union(self, hint: Any, where: str) -> Node:
+    def _union(self, hint: Any, where: str) -> ContractNode:
         members = list(dict.fromkeys(_members(hint)))
         if Any in members:
-            return Node()
+            return ContractNode()
         nullable = NoneType in members
         nodes = {member: self._node(member, where) for member in members if member is not NoneType}
-        leaves = [member for member, node in nodes.items() if isinstance(node, Leaf)]
+        leaves = [member for member, node in nodes.items() if isinstance(node, LeafNode)]
         if len(leaves) == len(nodes):
             return _leaf(Union[tuple(members)], where)  # noqa: UP007 - the members are known only now
-        kinds: dict[str, list[Node]] = {"object": [], "array": [], "scalar": []}
-        records = {member: node for member, node in nodes.items() if isinstance(node, Record)}
-        if records:
-            kinds["object"].append(
-                self._tagged(records, where) if len(records) > 1 else next(iter(records.values()))
-            )
+        kinds = self._group_by_kind(nodes, where)
         if leaves:
             kinds["scalar"].append(_leaf(Union[tuple(leaves)], where))  # noqa: UP007
-        for node in nodes.values():
-            if not isinstance(node, Leaf | Record):
-                kinds[_place(node)].append(node)
         if any(len(found) > 1 for found in kinds.values()):
             raise SchemaError(
                 f"{where}: the members of {spell(hint)} look alike when stored",
                 hint="use one of them, or dataclasses with a Literal field that tells them apart",
                 field=where,
             )
-        return OneOf(nullable, {kind: found[0] for kind, found in kinds.items() if found})
+        return KindUnionNode(nullable, {kind: found[0] for kind, found in kinds.items() if found})
 
-    def _tagged(self, records: dict[Any, Record], where: str) -> Tagged:
+    def _group_by_kind(self, nodes: dict[Any, ContractNode], where: str) -> dict[str, list[ContractNode]]:
+        """Return the nodes of a union that are not leaves, by the kind of JSON value of each."""
+        kinds: dict[str, list[ContractNode]] = {"object": [], "array": [], "scalar": []}
+        records = {member: node for member, node in nodes.items() if isinstance(node, RecordNode)}
+        if records:
+            kinds["object"].append(
+                self._compile_tagged(records, where) if len(records) > 1 else next(iter(records.values()))
+            )
+        for node in nodes.values():
+            if not isinstance(node, LeafNode | RecordNode):
+                kinds[_place(node)].append(node)
+        return kinds
+
+    def _compile_tagged(self, records: dict[Any, RecordNode], where: str) -> TaggedUnionNode:
         choices = [_tags(self._hints(member, where)) for member in records]
         for tag in choices[0]:
-            named: dict[str, Record] = {}
+            named: dict[str, RecordNode] = {}
             for record, found in zip(records.values(), choices, strict=True):
                 named |= dict.fromkeys(found.get(tag, ()), record)
             if all(tag in found for found in choices) and len(named) == sum(len(f[tag]) for f in choices):
-                return Tagged(tag, named)
+                return TaggedUnionNode(tag, named)
         names = " | ".join(record.made.__name__ for record in records.values())
         raise SchemaError(
             f"{where}: nothing tells the members of {names} apart",
@@ -175,8 +180,8 @@ class Compiler:
         )
 
 
-def _resolved(hint: Any) -> dict[str, Any]:
-    """The type hints of a dataclass, with the parameters of generic classes filled in."""
+def _resolve_hints(hint: Any) -> dict[str, Any]:
+    """Return the type hints of a dataclass, with the parameters of generic classes filled in."""
     made = get_origin(hint) or hint
     scopes: dict[type, dict[Any, Any]] = {}
     _bind(hint, {}, scopes)
@@ -188,28 +193,28 @@ def _resolved(hint: Any) -> dict[str, Any]:
                 resolved = get_type_hints(base, include_extras=True)
             except NameError:  # a class made inside a function may still name itself
                 resolved = get_type_hints(base, localns={made.__name__: made}, include_extras=True)
-            out |= {name: _filled(resolved[name], scopes.get(base, {})) for name in own}
+            out |= {name: _substitute(resolved[name], scopes.get(base, {})) for name in own}
     return out
 
 
 def _bind(hint: Any, outer: dict[Any, Any], scopes: dict[type, dict[Any, Any]]) -> None:
     made = get_origin(hint) or hint
-    args = [_filled(arg, outer) for arg in get_args(hint)]
+    args = [_substitute(arg, outer) for arg in get_args(hint)]
     scopes[made] = dict(zip(getattr(made, "__parameters__", ()), args, strict=False))
     for base in made.__dict__.get("__orig_bases__", made.__bases__):
         if (get_origin(base) or base) not in (Generic, object):
             _bind(base, scopes[made], scopes)
 
 
-def _filled(hint: Any, scope: dict[Any, Any]) -> Any:
+def _substitute(hint: Any, scope: dict[Any, Any]) -> Any:
     if isinstance(hint, TypeVar):
         return scope.get(hint, hint.__bound__ or Any)
     names = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
-    return hint[tuple(_filled(name, scope) for name in names)] if names else hint
+    return hint[tuple(_substitute(name, scope) for name in names)] if names else hint
 
 
 def _unalias(hint: Any) -> Any:
-    """What a NewType or a `type X = ...` stands for."""
+    """Return the type that a NewType or a `type X = ...` stands for."""
     while True:
         if hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
@@ -220,7 +225,7 @@ def _unalias(hint: Any) -> Any:
 
 
 def _members(hint: Any) -> Iterator[Any]:
-    """The members of a union, unions inside it opened up; any other type is its own only member."""
+    """Yield the members of a union, with nested unions opened; any other type is its own only member."""
     hint = _unalias(hint)
     if get_origin(hint) in (Union, UnionType):
         for member in get_args(hint):
@@ -230,7 +235,7 @@ def _members(hint: Any) -> Iterator[Any]:
 
 
 def _bare(hint: Any) -> Iterator[Any]:
-    """The members of a union without their constraints."""
+    """Yield the members of a union without their constraints."""
     for member in _members(hint):
         if get_origin(member) is Annotated:
             yield from _bare(get_args(member)[0])
@@ -238,7 +243,7 @@ def _bare(hint: Any) -> Iterator[Any]:
             yield member
 
 
-def _leaf(hint: Any, where: str) -> Leaf:
+def _leaf(hint: Any, where: str) -> LeafNode:
     scalars = list(_bare(hint))
     for scalar in scalars:
         known = scalar in _SCALARS or (isinstance(scalar, type) and issubclass(scalar, Enum))
@@ -248,11 +253,11 @@ def _leaf(hint: Any, where: str) -> Leaf:
             raise SchemaError(message, hint=fix, field=where)
     if (reason := _takes(hint)) is not None:
         raise SchemaError(f"{where}: {reason}", field=where)
-    return Moment(hint) if datetime in scalars else Leaf(hint)
+    return MomentNode(hint) if datetime in scalars else LeafNode(hint)
 
 
 def _takes(hint: Any) -> str | None:
-    """None when msgspec can convert to this type, and its reason when it cannot."""
+    """Return None when msgspec can convert to this type, and its reason when it cannot."""
     try:
         msgspec.json.Decoder(hint, dec_hook=ref.decode_hook)
     except Exception as error:
@@ -261,13 +266,13 @@ def _takes(hint: Any) -> str | None:
 
 
 def _tags(hints: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The fields whose hint is a Literal of texts."""
+    """Return the fields whose hint is a Literal of texts."""
     found = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
     return {name: values for name, values in found.items() if all(isinstance(v, str) for v in values)}
 
 
-def _place(node: Node) -> str:
-    return "object" if isinstance(node, Table) else "scalar" if isinstance(node, Link) else "array"
+def _place(node: ContractNode) -> str:
+    return "object" if isinstance(node, MapNode) else "scalar" if isinstance(node, LinkNode) else "array"
 
 
 def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:

@@ -1,7 +1,7 @@
-"""The places of a contract, and what data must look like at each.
+"""The places of a contract, and the data that fits each.
 
-msgspec converts all it can in one call. The nodes stand beside it for what it does not do: unions of
-dataclasses, naming every wrong field at once, finding links, and keeping fields the contract does not know.
+msgspec converts all it can in one call. The nodes do what it does not: unions of dataclasses, naming
+every wrong field at once, finding links, and keeping fields that the contract does not know.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dgent.errors import InputError
 from dgent.model import path, ref
 
 Errors = dict[str, str]
-Parts = Iterable[tuple[str, "Node", Any]]
+Parts = Iterable[tuple[str, "ContractNode", Any]]
 
 _BAD: Any = object()  # what a reader gives after it noted an error
 _ARRAYS = (list, tuple, set, frozenset)  # what msgspec takes for an array
@@ -27,66 +27,66 @@ _MAPS = (dict, Mapping)  # dict first: asking an abstract class takes longer
 convert = msgspec.convert
 
 
-class Node:
-    """One place in a contract; this very class is `Any`, where everything fits and nothing is known."""
+class ContractNode:
+    """One place in a contract; this class itself is `Any`, where everything fits and nothing is known."""
 
-    below: Sequence[Node] = ()
+    below: Sequence[ContractNode] = ()
     rule: Any = None  # a constraint on a whole container, such as its length
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
-        """The value of the data, or _BAD after noting why not."""
+        """Return the value of the data, or _BAD after adding the reason to `errors`."""
         return data
 
     def parts(self, data: Any) -> Parts:
-        """The key, node and data of each place below; none for data that does not fit."""
+        """Return the key, node and data of each place below; none for data that does not fit."""
         return ()
 
     def refs(self, data: Any, at: path.Path) -> Iterator[tuple[str, str]]:
-        """The path and id of each link in the data."""
+        """Yield the path and id of each link in the data."""
         for key, node, item in self.parts(data):
             yield from node.refs(item, (*at, key))
 
-    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
-        """The paths that an engine indexes for links."""
+    def ref_paths(self, at: path.Path, above: tuple[ContractNode, ...]) -> Iterator[str]:
+        """Yield the paths that an engine indexes for links."""
         return iter(())
 
     def unknown(self, data: Any) -> bool:
-        """Whether the data holds a field that the contract does not know."""
+        """Return whether the data holds a field that the contract does not know."""
         return any(node.unknown(item) for _, node, item in self.parts(data))
 
     def aware(self, data: Any) -> bool:
-        """Whether each datetime in data that msgspec took has a time zone; it does not ask for one."""
+        """Return whether each datetime that msgspec accepted has a time zone; msgspec does not check that."""
         return all(node.aware(item) for _, node, item in self.parts(data))
 
     def carry(self, old: Any, new: Any) -> Any:
-        """The new data plus what only the old data knows."""
+        """Return the new data plus the fields that only the old data has."""
         return new
 
-    def text(self, above: tuple[Node, ...]) -> str:
-        """The type as text, the same in every process."""
+    def text(self, above: tuple[ContractNode, ...]) -> str:
+        """Return the type as text, the same in every process."""
         return "any"
 
-    def _ruled(self, data: Any, value: Any, at: path.Path, errors: Errors) -> Any:
+    def _apply_rule(self, data: Any, value: Any, at: path.Path, errors: Errors) -> Any:
         if value is _BAD or self.rule is None:
             return value
-        return _BAD if _converted(self.rule, data, at, errors) is _BAD else value
+        return _BAD if _convert(self.rule, data, at, errors) is _BAD else value
 
 
-class Leaf(Node):
+class LeafNode(ContractNode):
     """A scalar, or a union of scalars, that msgspec converts."""
 
     def __init__(self, hint: Any) -> None:
         self.hint = hint
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
-        return _converted(self.hint, data, at, errors)
+        return _convert(self.hint, data, at, errors)
 
-    def text(self, above: tuple[Node, ...]) -> str:
+    def text(self, above: tuple[ContractNode, ...]) -> str:
         return spell(self.hint)
 
 
-class Moment(Leaf):
-    """A datetime, possibly in a union with scalars that are no texts."""
+class MomentNode(LeafNode):
+    """A datetime, possibly in a union with scalars that are not texts."""
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
         value = super().read(data, at, errors)
@@ -100,7 +100,7 @@ class Moment(Leaf):
         return any(mark in data[10:] for mark in "z+-")
 
 
-class Link(Node):
+class LinkNode(ContractNode):
     """A Ref."""
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
@@ -113,17 +113,17 @@ class Link(Node):
         if isinstance(data, str):
             yield path.text(at), data
 
-    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+    def ref_paths(self, at: path.Path, above: tuple[ContractNode, ...]) -> Iterator[str]:
         yield path.text(at)
 
-    def text(self, above: tuple[Node, ...]) -> str:
+    def text(self, above: tuple[ContractNode, ...]) -> str:
         return "ref"
 
 
-class Many(Node):
+class ListNode(ContractNode):
     """A tuple, list or frozenset of any length."""
 
-    def __init__(self, item: Node, build: type[Any]) -> None:
+    def __init__(self, item: ContractNode, build: type[Any]) -> None:
         self.item, self.build = item, build
         self.below = (item,)
 
@@ -134,7 +134,7 @@ class Many(Node):
         if any(value is _BAD for value in values):
             return _BAD
         try:
-            return self._ruled(data, self.build(values), at, errors)
+            return self._apply_rule(data, self.build(values), at, errors)
         except TypeError as error:  # a frozenset of something that cannot be hashed
             return _note(errors, at, str(error))
 
@@ -143,7 +143,7 @@ class Many(Node):
             return ()
         return ((str(i), self.item, item) for i, item in enumerate(data))
 
-    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+    def ref_paths(self, at: path.Path, above: tuple[ContractNode, ...]) -> Iterator[str]:
         yield from self.item.ref_paths(at if _is_link(self.item) else (*at, path.EACH), above)
 
     def carry(self, old: Any, new: Any) -> Any:
@@ -157,11 +157,11 @@ class Many(Node):
         return sorted(out, key=codec.canonical) if self.build is frozenset else out
 
     def _pair_equal(self, old: Sequence[Any], new: Sequence[Any]) -> dict[int, int]:
-        """The old place of each new item that the contract sees as equal.
+        """Return the old place of each new item that the contract sees as equal.
 
         Equal items pair up in order; where some of them came or went, those in their old place first.
         """
-        places, wanted = self._grouped(old), self._grouped(new)
+        places, wanted = self._group(old), self._group(new)
         pairs: dict[int, int] = {}
         for known, now in wanted.items():
             was = places.get(known, [])
@@ -172,27 +172,27 @@ class Many(Node):
             pairs |= dict(zip(now, was, strict=False))
         return pairs
 
-    def _grouped(self, items: Sequence[Any]) -> dict[bytes | None, list[int]]:
-        """The places of the items, by what the contract sees of each."""
+    def _group(self, items: Sequence[Any]) -> dict[bytes | None, list[int]]:
+        """Return the places of the items, grouped by what the contract sees of each."""
         places: dict[bytes | None, list[int]] = {}
         for place, item in enumerate(items):
-            places.setdefault(self._known(item), []).append(place)
+            places.setdefault(self._encode_known(item), []).append(place)
         return places
 
-    def _known(self, data: Any) -> bytes | None:
-        """What the contract sees of an item, defaults filled in, as comparable bytes."""
+    def _encode_known(self, data: Any) -> bytes | None:
+        """Return what the contract sees of an item, defaults filled in, as comparable bytes."""
         errors: Errors = {}
         value = self.item.read(data, (), errors)
         return None if errors else codec.canonical(codec.plain([value], enc_hook=ref.encode_hook))
 
-    def text(self, above: tuple[Node, ...]) -> str:
+    def text(self, above: tuple[ContractNode, ...]) -> str:
         return f"{self.build.__name__}[{self.item.text(above)}]{spell(self.rule)}"
 
 
-class Fixed(Node):
+class TupleNode(ContractNode):
     """A tuple with one type per position."""
 
-    def __init__(self, items: tuple[Node, ...]) -> None:
+    def __init__(self, items: tuple[ContractNode, ...]) -> None:
         self.below = items
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
@@ -201,14 +201,14 @@ class Fixed(Node):
         if len(data) != len(self.below):
             return _note(errors, at, f"Expected `array` of length {len(self.below)}, got {len(data)}")
         values = tuple(node.read(item, (*at, key), errors) for key, node, item in self.parts(data))
-        return _BAD if any(value is _BAD for value in values) else self._ruled(data, values, at, errors)
+        return _BAD if any(value is _BAD for value in values) else self._apply_rule(data, values, at, errors)
 
     def parts(self, data: Any) -> Parts:
         if not isinstance(data, _ARRAYS):
             return ()
         return ((str(i), node, item) for i, (node, item) in enumerate(zip(self.below, data, strict=False)))
 
-    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+    def ref_paths(self, at: path.Path, above: tuple[ContractNode, ...]) -> Iterator[str]:
         for node in self.below:
             yield from node.ref_paths(at if _is_link(node) else (*at, path.EACH), above)
 
@@ -217,14 +217,14 @@ class Fixed(Node):
             return new
         return [node.carry(was, now) for node, was, now in zip(self.below, old, new, strict=True)]
 
-    def text(self, above: tuple[Node, ...]) -> str:
+    def text(self, above: tuple[ContractNode, ...]) -> str:
         return f"tuple({','.join(node.text(above) for node in self.below)}){spell(self.rule)}"
 
 
-class Table(Node):
+class MapNode(ContractNode):
     """A dict from texts to values of one type."""
 
-    def __init__(self, item: Node) -> None:
+    def __init__(self, item: ContractNode) -> None:
         self.item = item
         self.below = (item,)
 
@@ -233,12 +233,12 @@ class Table(Node):
             return _BAD
         values = {key: node.read(item, (*at, key), errors) for key, node, item in self.parts(data)}
         bad = any(value is _BAD for value in values.values())
-        return _BAD if bad else self._ruled(data, values, at, errors)
+        return _BAD if bad else self._apply_rule(data, values, at, errors)
 
     def parts(self, data: Any) -> Parts:
         return ((key, self.item, item) for key, item in data.items()) if isinstance(data, _MAPS) else ()
 
-    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+    def ref_paths(self, at: path.Path, above: tuple[ContractNode, ...]) -> Iterator[str]:
         yield from self.item.ref_paths((*at, path.EACH), above)
 
     def carry(self, old: Any, new: Any) -> Any:
@@ -246,15 +246,15 @@ class Table(Node):
             return new
         return {key: self.item.carry(old[key], item) if key in old else item for key, item in new.items()}
 
-    def text(self, above: tuple[Node, ...]) -> str:
+    def text(self, above: tuple[ContractNode, ...]) -> str:
         return f"dict[{self.item.text(above)}]{spell(self.rule)}"
 
 
-class Choice(Node):
-    """A union: the data says which of the nodes below reads it."""
+class UnionNode(ContractNode):
+    """A union: the data decides which of the nodes below reads it."""
 
-    def pick(self, data: Any) -> Node | None:
-        """The node for this data, or None when there is none."""
+    def pick(self, data: Any) -> ContractNode | None:
+        """Return the node for this data, or None when there is none."""
         raise NotImplementedError
 
     def parts(self, data: Any) -> Parts:
@@ -265,7 +265,7 @@ class Choice(Node):
         node = self.pick(data)
         return iter(()) if node is None else node.refs(data, at)
 
-    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+    def ref_paths(self, at: path.Path, above: tuple[ContractNode, ...]) -> Iterator[str]:
         for node in self.below:
             yield from node.ref_paths(at, above)
 
@@ -281,18 +281,18 @@ class Choice(Node):
         node = self.pick(new)
         return new if node is None or node is not self.pick(old) else node.carry(old, new)
 
-    def text(self, above: tuple[Node, ...]) -> str:
+    def text(self, above: tuple[ContractNode, ...]) -> str:
         return "(" + "|".join(sorted(node.text(above) for node in self.below)) + ")"
 
 
-class OneOf(Choice):
-    """A union whose members JSON tells apart: null, scalar, list or map."""
+class KindUnionNode(UnionNode):
+    """A union whose members differ in JSON: null, scalar, list or map."""
 
-    def __init__(self, nullable: bool, members: dict[str, Node]) -> None:
+    def __init__(self, nullable: bool, members: dict[str, ContractNode]) -> None:
         self.nullable, self.members = nullable, members
         self.below = tuple(members.values())
 
-    def pick(self, data: Any) -> Node | None:
+    def pick(self, data: Any) -> ContractNode | None:
         if isinstance(data, _MAPS):
             return self.members.get("object")
         return self.members.get("array" if isinstance(data, _ARRAYS) else "scalar")
@@ -304,20 +304,20 @@ class OneOf(Choice):
         if node is None:
             wanted = " | ".join([*self.members, "null"] if self.nullable else self.members)
             return _note(errors, at, f"Expected `{wanted}`, got `{_kind(data)}`")
-        return self._ruled(data, node.read(data, at, errors), at, errors)
+        return self._apply_rule(data, node.read(data, at, errors), at, errors)
 
-    def text(self, above: tuple[Node, ...]) -> str:
+    def text(self, above: tuple[ContractNode, ...]) -> str:
         return super().text(above) + "?" * self.nullable + spell(self.rule)
 
 
-class Tagged(Choice):
-    """A union of dataclasses told apart by the text in one field."""
+class TaggedUnionNode(UnionNode):
+    """A union of dataclasses that the text in one field distinguishes."""
 
-    def __init__(self, tag: str, records: dict[str, Record]) -> None:
+    def __init__(self, tag: str, records: dict[str, RecordNode]) -> None:
         self.tag, self.records = tag, records
         self.below = tuple(dict.fromkeys(records.values()))
 
-    def pick(self, data: Any) -> Node | None:
+    def pick(self, data: Any) -> ContractNode | None:
         name = data.get(self.tag) if isinstance(data, _MAPS) else None
         return self.records.get(name) if isinstance(name, str) else None
 
@@ -337,22 +337,22 @@ class Tagged(Choice):
         return super().carry(old, new) if same else new
 
 
-class Field(msgspec.Struct, frozen=True):
+class RecordField(msgspec.Struct, frozen=True):
     """One field of a record; `default` makes its default and is None when there is none."""
 
-    node: Node
+    node: ContractNode
     default: Callable[[], Any] | None
 
 
-class Record(Node):
+class RecordNode(ContractNode):
     """A frozen dataclass."""
 
     def __init__(self, hint: Any) -> None:
         self.hint = hint
         self.made: type[Any] = get_origin(hint) or hint
-        self.fields: dict[str, Field] = {}
+        self.fields: dict[str, RecordField] = {}
         self.native = False  # whether msgspec can convert it whole
-        self.clocked: list[tuple[str, Node]] = []  # the fields with datetimes in them
+        self.clocked: list[tuple[str, ContractNode]] = []  # the fields with datetimes in them
         self.after: Callable[[Any], None] | None = getattr(self.made, "__post_init__", None)
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
@@ -368,13 +368,15 @@ class Record(Node):
         values = {name: self._field(name, field, data, at, errors) for name, field in self.fields.items()}
         return _BAD if any(value is _BAD for value in values.values()) else self._build(values, at, errors)
 
-    def _field(self, name: str, field: Field, data: Mapping[str, Any], at: path.Path, errors: Errors) -> Any:
+    def _field(
+        self, name: str, field: RecordField, data: Mapping[str, Any], at: path.Path, errors: Errors
+    ) -> Any:
         if name in data:
             return field.node.read(data[name], (*at, name), errors)
         return _note(errors, (*at, name), "is missing") if field.default is None else field.default()
 
     def _build(self, values: dict[str, Any], at: path.Path, errors: Errors) -> Any:
-        """An instance made as msgspec makes it: attributes first, then __post_init__."""
+        """Return an instance made as msgspec makes it: attributes first, then __post_init__."""
         value = object.__new__(self.made)
         for name, item in values.items():
             object.__setattr__(value, name, item)
@@ -397,7 +399,7 @@ class Record(Node):
                 return False
         return True
 
-    def ref_paths(self, at: path.Path, above: tuple[Node, ...]) -> Iterator[str]:
+    def ref_paths(self, at: path.Path, above: tuple[ContractNode, ...]) -> Iterator[str]:
         if self not in above:  # a contract inside itself has endlessly many paths; the first ones are indexed
             for name, field in self.fields.items():
                 yield from field.node.ref_paths((*at, name), (*above, self))
@@ -416,7 +418,7 @@ class Record(Node):
                 out[key] = self.fields[key].node.carry(item, new[key])
         return out
 
-    def text(self, above: tuple[Node, ...]) -> str:
+    def text(self, above: tuple[ContractNode, ...]) -> str:
         if self in above:
             return f"^{len(above) - above.index(self)}"
         parts = [
@@ -427,7 +429,7 @@ class Record(Node):
 
 
 def _pair_changed(pairs: dict[int, int], old: int, new: int) -> None:
-    """Pair each other item with the unpaired old one that stands as far behind the same neighbour."""
+    """Pair each other item with the unpaired old one at the same distance behind the same neighbour."""
     taken = set(pairs.values())
     here = -1
     for n in range(new):
@@ -437,14 +439,14 @@ def _pair_changed(pairs: dict[int, int], old: int, new: int) -> None:
             taken.add(here)
 
 
-def _is_link(node: Node) -> bool:
-    return isinstance(node, Link) or (
-        isinstance(node, OneOf) and isinstance(node.members.get("scalar"), Link)
+def _is_link(node: ContractNode) -> bool:
+    return isinstance(node, LinkNode) or (
+        isinstance(node, KindUnionNode) and isinstance(node.members.get("scalar"), LinkNode)
     )
 
 
-def reach(node: Node) -> Iterator[Node]:
-    """Every node below this one and itself, each once."""
+def reach(node: ContractNode) -> Iterator[ContractNode]:
+    """Yield every node below this one and itself, each once."""
     seen, todo = {node}, [node]
     while todo:
         here = todo.pop()
@@ -455,7 +457,7 @@ def reach(node: Node) -> Iterator[Node]:
 
 
 def spell(hint: Any) -> str:
-    """A type as text, without module names and memory addresses."""
+    """Return a type as text, without module names and memory addresses."""
     if hint is None:
         return ""
     origin, args = get_origin(hint), get_args(hint)
@@ -474,7 +476,7 @@ def spell(hint: Any) -> str:
     return hint.__name__ if hasattr(hint, "__name__") else repr(hint)
 
 
-def _converted(hint: Any, data: Any, at: path.Path, errors: Errors) -> Any:
+def _convert(hint: Any, data: Any, at: path.Path, errors: Errors) -> Any:
     try:
         return convert(data, hint, dec_hook=ref.decode_hook)
     except Exception as error:

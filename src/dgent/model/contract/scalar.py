@@ -19,10 +19,10 @@ _COMPARED: dict[Kind, tuple[type, ...]] = {
 
 
 def value_of(kind: Kind, stored: Any) -> Any:
-    """The value that stored data stands for; data that is of no such kind comes back as it is.
+    """Return the value that stored data stands for; data of another kind comes back as it is.
 
     A float is the decimal that JSON shows of it, as contracts read it. NaN and times without a zone stay
-    text: nothing compares with the one, and the other's text is in order.
+    text: nothing compares with NaN, and the text of such times sorts in order.
     """
     if type(stored) is str:
         return _PARSERS[kind](stored)
@@ -32,14 +32,14 @@ def value_of(kind: Kind, stored: Any) -> Any:
 
 
 def is_exact(value: Any) -> bool:
-    """Whether a value compares as what it is, and not as the text that it is stored as."""
+    """Return whether a value compares by its meaning, and not by the text that it is stored as."""
     if type(value) is time:
         return value.utcoffset() is not None
     return type(value) in KINDS
 
 
-def aligned(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Two values brought to the kind of the one that has a kind; None when they do not compare."""
+def align(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Return two values converted to the kind of the one that has a kind; None when they do not compare."""
     kind = KINDS.get(type(a)) or KINDS.get(type(b))
     if kind is None:
         return None

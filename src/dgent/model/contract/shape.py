@@ -1,4 +1,4 @@
-"""What a contract looks like, compiled once: data to value, value to data, and where its links are."""
+"""A contract compiled once: data to value, value to data, and the places of its links."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dgent.errors import Corrupt, DecodeFailed, InputError
 from dgent.model import ref
 from dgent.model.contract.compile import Compiler
 from dgent.model.contract.lookup import Lookup
-from dgent.model.contract.node import Errors, Leaf, Link, Node, Record, convert, reach
+from dgent.model.contract.node import ContractNode, Errors, LeafNode, LinkNode, RecordNode, convert, reach
 
 T = TypeVar("T")
 
 
-class Shape(Generic[T]):
+class CompiledContract(Generic[T]):
     """A compiled contract: turns data into values and back, and knows where its links are.
 
     `label` is the contract's name, `fields` maps its fields to their types as text, `defaults` maps
-    those that have one to what makes it, and `digest` is 16 hex letters that differ when the fields do.
+    those that have one to its factory, and `digest` is 16 hex letters that differ when the fields do.
     """
 
     def __init__(self, contract: type[T]) -> None:
@@ -38,10 +38,10 @@ class Shape(Generic[T]):
         self.digest = hashlib.sha256(root.text(()).encode()).hexdigest()[:16]
         self.ref_paths: tuple[str, ...] = tuple(dict.fromkeys(root.ref_paths((), ())))
         self._root = root
-        self._linked = any(isinstance(node, Link) for node in below)
+        self._linked = any(isinstance(node, LinkNode) for node in below)
         self._clocked = bool(root.clocked)
         # msgspec hands out what `Any` holds as it is; a copy keeps a value's owner from changing the datum.
-        self._loose = any(type(node) is Node for node in below)
+        self._loose = any(type(node) is ContractNode for node in below)
         self._native = root.native
         # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
         self._flat = _flat_fields(root)
@@ -50,11 +50,11 @@ class Shape(Generic[T]):
             self.quick = msgspec.json.Decoder(contract, dec_hook=ref.decode_hook).decode  # type: ignore[assignment]
 
     def decode(self, data: dict[str, Any]) -> T:
-        """The value of the data; DecodeFailed lists every wrong field in `details["fields"]`."""
+        """Return the value of the data; DecodeFailed lists every wrong field in `details["fields"]`."""
         return self._decode(_copy(data) if self._loose else data)
 
     def _decode(self, data: dict[str, Any]) -> T:
-        """The value of data that nobody else has, where the contract holds `Any`."""
+        """Return the value of data that nobody else holds, where the contract has `Any`."""
         if self._native:
             try:
                 value: T = convert(data, self.contract, dec_hook=ref.decode_hook)
@@ -70,7 +70,7 @@ class Shape(Generic[T]):
         return value
 
     def decode_json(self, raw: bytes) -> T:
-        """The value of data that is still JSON; quicker than decoding it twice."""
+        """Return the value of data that is still JSON; quicker than decoding it twice."""
         if self.quick is not None:
             try:
                 return self.quick(raw)
@@ -78,17 +78,17 @@ class Shape(Generic[T]):
                 pass  # read again below, to name everything that is wrong
         data = codec.decode(raw)
         if type(data) is not dict:
-            raise Corrupt("the data is no map")
+            raise Corrupt("the data is not a map")
         return self._decode(data)
 
     def encode(self, value: T) -> dict[str, Any]:
-        """The storable data of a value; InputError names every field whose type is wrong."""
+        """Return the storable data of a value; InputError names every field whose type is wrong."""
         return self.settle(value)[0]
 
     def settle(self, value: T) -> tuple[dict[str, Any], T]:
-        """The storable data of a value, and the value as everyone will read it back."""
+        """Return the storable data of a value, and the value as everyone will read it back."""
         if not isinstance(value, self._root.made):
-            raise InputError(f"a {type(value).__name__} is no {self.label}", contract=self.label)
+            raise InputError(f"expected a {self.label}, got a {type(value).__name__}", contract=self.label)
         flat = self._settle_flat(value)
         if flat is not None:
             return flat, value
@@ -102,9 +102,9 @@ class Shape(Generic[T]):
         return (codec.plain(again, enc_hook=ref.encode_hook) if self._clocked else data), again
 
     def _settle_flat(self, value: T) -> dict[str, Any] | None:
-        """The data of a value whose fields hold exactly the scalars that the contract names.
+        """Return the data of a value whose fields hold exactly the scalars that the contract names.
 
-        Such a value is what everyone will read back. None when that is not so, or not so clear.
+        Such a value is read back unchanged. None when that is not so, or not certain.
         """
         if type(value) is not self._root.made or not self._flat:
             return None
@@ -118,17 +118,17 @@ class Shape(Generic[T]):
         return data
 
     def carry(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-        """New data plus what the old data holds that the contract does not know."""
+        """Return new data plus the fields of the old data that the contract does not know."""
         out: dict[str, Any] = self._root.carry(old, new)
         return out
 
     @cached_property
     def lookup(self) -> Lookup:
-        """How queries see data under this contract."""
+        """The contract as queries use it."""
         return Lookup(self._root, self.label)
 
     def refs(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """The path and the id of every link in the data."""
+        """Return the path and the id of every link in the data."""
         return list(self._root.refs(data, ())) if self._linked else []
 
 
@@ -141,14 +141,14 @@ _SAFE: dict[type, Callable[[Any], bool]] = {
 }
 
 
-def _flat_fields(root: Record) -> dict[str, frozenset[type]]:
-    """The scalar types of each field; empty when a field can hold anything else, or values are made anew."""
+def _flat_fields(root: RecordNode) -> dict[str, frozenset[type]]:
+    """Return the scalar types of each field; empty when a field can hold more, or values are made anew."""
     kinds = {name: _scalars(field.node) for name, field in root.fields.items()}
     return kinds if root.native and root.after is None and all(kinds.values()) else {}
 
 
-def _scalars(node: Node) -> frozenset[type]:
-    if type(node) is not Leaf:
+def _scalars(node: ContractNode) -> frozenset[type]:
+    if type(node) is not LeafNode:
         return frozenset()
     hint = node.hint
     kinds = frozenset(get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))
@@ -156,8 +156,8 @@ def _scalars(node: Node) -> frozenset[type]:
 
 
 def describe(contract: type[Any]) -> str:
-    """16 hex letters that differ when a contract's fields, their types or which have defaults differ."""
-    return Shape(contract).digest
+    """Return 16 hex letters that differ when a contract's fields, their types or its defaults differ."""
+    return CompiledContract(contract).digest
 
 
 def _list(errors: Errors) -> str:

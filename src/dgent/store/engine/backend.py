@@ -1,4 +1,4 @@
-"""The backend contract over a kernel: what every engine shares that has one."""
+"""The backend contract over a kernel, shared by every engine that has one."""
 
 from __future__ import annotations
 
@@ -34,42 +34,43 @@ from dgent.store.backend import (
     View,
 )
 from dgent.store.engine import prune, read
-from dgent.store.engine.catalog import REF, T_MIN, StreamName, field_stream, high, known, low
+from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
 from dgent.store.engine.guard import check_guard
-from dgent.store.engine.kernel import FORGET, QUIET, SAME, Reading, Scan
+from dgent.store.engine.kernel import FORGET, QUIET, SAME, IndexScan, LoggedOp, Reading
 from dgent.store.engine.row import Row, datum_of
 
 
-def reverted(reading: Reading, seq: int) -> list[Reverted]:
-    """For each record that a commit changed: what it was before, and where it stands now.
+def find_states_before(reading: Reading, seq: int) -> list[Reverted]:
+    """Return each record that a commit changed: its state before, and its present one.
 
     Records that are neither on the feed nor in the history, such as heartbeats, are left out.
     """
     read.check_floor(reading, max(seq - 1, 0))
-    logged = reading.logged(seq)
+    logged = reading.read_commit(seq)
     if logged is None:
-        raise NotFound(f"there is no commit {seq}", seq=seq)
+        raise NotFound(f"no commit {seq}", seq=seq)
     if any(code & ~QUIET == FORGET for code, _, _ in logged.ops):
         raise Unsupported(f"commit {seq} forgot records for good", hint=f"it is of kind {KINDS[logged.kind]}")
-    found = []
-    for code, dk, rev in logged.ops:
-        if code == SAME:
-            continue
-        head = reading.row(dk)
-        if head is None:
-            raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
-        before = None if rev == 1 else read.version(reading, head, rev - 1)
-        if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
-            if code & QUIET and _keeps_none(reading, head):
-                continue  # a sign of life: what it was is of no use to anybody
-            raise HistoryGone(f"{head.id!r} before commit {seq} is no longer kept", id=head.id, seq=seq)
-        datum = datum_of(before, reading.name) if before is not None and before.live else None
-        if datum is not None and datum.problem is not None:
-            raise Corrupt(datum.problem, id=head.id, seq=seq)
-        found.append(Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum))
-    return found
+    states = (_state_before(reading, seq, op) for op in logged.ops if op[0] != SAME)
+    return [state for state in states if state is not None]
+
+
+def _state_before(reading: Reading, seq: int, op: LoggedOp) -> Reverted | None:
+    code, dk, rev = op
+    head = reading.row(dk)
+    if head is None:
+        raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
+    before = None if rev == 1 else read.version(reading, head, rev - 1)
+    if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
+        if code & QUIET and _keeps_none(reading, head):
+            return None  # a heartbeat: nobody needs its state before
+        raise HistoryGone(f"{head.id!r} before commit {seq} was pruned", id=head.id, seq=seq)
+    datum = datum_of(before, reading.name) if before is not None and before.live else None
+    if datum is not None and datum.problem is not None:
+        raise Corrupt(datum.problem, id=head.id, seq=seq)
+    return Reverted(head.id, rev, head.rev, head.seq, bool(head.live), datum)
 
 
 def _keeps_none(reading: Reading, row: Row) -> bool:
@@ -84,7 +85,7 @@ BATCH = 20_000  # entries removed by one statement
 
 
 class KernelBackend(ABC):
-    """A backend over a kernel; an engine says where reads and writes run."""
+    """A backend over a kernel; an engine decides where reads and writes run."""
 
     name: str
     priority: int
@@ -101,7 +102,7 @@ class KernelBackend(ABC):
 
     @abstractmethod
     async def _write(self, work: Callable[[Ledger], R]) -> R:
-        """Run work in a write transaction of its own."""
+        """Run work in its own write transaction."""
 
     @abstractmethod
     def _commit(self, prepared: Prepared, view: View) -> Awaitable[Committed]:
@@ -114,11 +115,11 @@ class KernelBackend(ABC):
         return await self._commit(prepare(commit), view)
 
     async def outcome(self, key: str) -> Committed | None:
-        """What a keyed commit came to, or None if it never happened."""
+        """Return the answer to a keyed commit, or None if it never happened."""
         ids_.check_id(key, "key")
 
         def work(reading: Reading) -> Committed | None:
-            logged = reading.keyed(key_bytes(key))
+            logged = reading.find_by_key(key_bytes(key))
             return None if logged is None else Ledger(reading).answer(logged)  # type: ignore[arg-type]
 
         return await self._inline(work)
@@ -126,12 +127,12 @@ class KernelBackend(ABC):
     # -- reads ----------------------------------------------------------------------------
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version, or the one at a seq."""
+        """Return the live version, or the one at a seq."""
         check_as_of(as_of)
         return await self._inline(lambda reading: read.get(reading, id, as_of))
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
-        """One answer for each id, read at one moment."""
+        """Return one answer for each id, read at one moment."""
         check_as_of(as_of)
         wanted = check_ids(ids)
 
@@ -141,7 +142,7 @@ class KernelBackend(ABC):
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
-        """The rank of each record in the order of time."""
+        """Return the rank of each record in the order of time."""
         wanted = check_ids(ids)
 
         def work(reading: Reading) -> list[Rank | None]:
@@ -151,7 +152,7 @@ class KernelBackend(ABC):
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of matching records in order."""
+        """Return a page of matching records in order."""
         check_as_of(as_of)
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
 
@@ -162,7 +163,7 @@ class KernelBackend(ABC):
         return page
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
-        """How many records match, ignoring limit, offset and cursor."""
+        """Return how many records match, ignoring limit, offset and cursor."""
         check_as_of(as_of)
 
         def work(reading: Reading) -> int:
@@ -172,7 +173,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
-        """Records whose declared refs hold this id, newest first."""
+        """Return the records whose declared refs hold this id, newest first."""
         ids_.check_id(id)
         check_limit(limit)
 
@@ -183,7 +184,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it, nearest first."""
+        """Return a record and its causes, nearest first."""
         ids_.check_id(id)
         check_limit(limit)
         short = min(limit, INLINE_IDS)
@@ -193,7 +194,7 @@ class KernelBackend(ABC):
         return await self._read(lambda reading: read.ancestors(reading, id, limit))
 
     async def history(self, id: str, limit: int | None) -> list[Version]:
-        """The kept versions of a record, newest first."""
+        """Return the kept versions of a record, newest first."""
         ids_.check_id(id)
         check_limit(limit)
 
@@ -204,7 +205,7 @@ class KernelBackend(ABC):
         return await self._read(work)
 
     async def changes(self, since: int, limit: int) -> list[Change]:
-        """Commits after a seq, in order; HistoryGone if some were compacted away."""
+        """Return commits after a seq, in order; HistoryGone if some were pruned."""
         check_seq(since, "since")
         check_limit(limit)
 
@@ -214,18 +215,18 @@ class KernelBackend(ABC):
 
         return await self._read(work)
 
-    async def reverted(self, seq: int) -> list[Reverted]:
-        """What the records of a commit were before it."""
+    async def states_before(self, seq: int) -> list[Reverted]:
+        """Return the state before a commit of each of its records."""
         check_seq(seq, "seq")
 
         def work(reading: Reading) -> list[Reverted]:
             reading.refresh()
-            return reverted(reading, seq)
+            return find_states_before(reading, seq)
 
         return await self._read(work)
 
     async def validate(self, guard: Guard, view: View) -> int:
-        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
         check_seq(guard.since, "since")
 
         def work(reading: Reading) -> int:
@@ -238,11 +239,11 @@ class KernelBackend(ABC):
         return await self._inline(work)
 
     async def last_seq(self) -> int:
-        """The newest seq."""
+        """Return the newest seq."""
         return await self._inline(lambda reading: reading.newest()[0])
 
     async def seq_at(self, moment: datetime) -> int:
-        """The newest seq committed at or before a time."""
+        """Return the newest seq committed at or before a time."""
         at = check_moment(moment, "moment")
 
         def work(reading: Reading) -> int:
@@ -252,7 +253,7 @@ class KernelBackend(ABC):
         return await self._inline(work)
 
     async def versions(self, schema: str) -> dict[int, int]:
-        """How many live records there are of each stored version."""
+        """Return how many live records there are of each stored version."""
         ids_.check_name(schema, "schema")
 
         def work(reading: Reading) -> dict[int, int]:
@@ -276,7 +277,7 @@ class KernelBackend(ABC):
         return await self._write(lambda ledger: prune.fill_step(ledger, schema, view))
 
     async def drop_index(self, schema: str, path: str) -> None:
-        """Forget a declared index."""
+        """Drop a declared index."""
         ids_.check_name(schema, "schema")
 
         def work(ledger: Ledger) -> None:
@@ -284,13 +285,13 @@ class KernelBackend(ABC):
             if state is None or path not in state.paths:
                 raise NotFound(f"{schema!r} has no index on {path!r}")
             left = tuple(p for p in state.paths if p != path)
-            # Which fields have streams by tag depends on their place, so the rest is built again.
+            # Which fields have indexes by tag depends on their place, so the rest is built again.
             moved = tuple(p for p in left if state.paths.index(p) != left.index(p))
             new = msgspec.structs.replace(state, paths=left, ready=(state.ready - {path}) - set(moved))
             ledger.kernel.set_state(msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None))
             # In the same transaction: declared again in between, the field would lose its new entries.
-            gone = field_stream(state, path).path
-            while ledger.kernel.drop_streams(state.number, lambda name: name.path != gone, BATCH):
+            gone = field_index(state, path).path
+            while ledger.kernel.drop_indexes(state.number, lambda name: name.path != gone, BATCH):
                 pass
 
         await self._write(work)
@@ -335,7 +336,7 @@ class KernelBackend(ABC):
         return Compacted(versions, commits, await self._inline(floor) + 1)
 
     async def stats(self) -> BackendStats:
-        """What the store holds, and how it is."""
+        """Return the contents and the condition of the store."""
 
         def work(reading: Reading) -> BackendStats:
             reading.refresh()
@@ -366,23 +367,23 @@ class KernelBackend(ABC):
 
 def _rows_of(reading: Reading, schema: str) -> Any:
     state = reading.state(schema)
-    base = None if state is None else reading.stream(StreamName(state.number, 0, "", ""))
+    base = None if state is None else reading.index_number(IndexName(state.number, 0, "", ""))
     if base is None:
         return []
-    return (row for _, row in reading.walk(Scan(base, low(b""), high(b"")), False, False))
+    return (row for _, row in reading.walk(IndexScan(base, low(b""), high(b"")), False, False))
 
 
 def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
-    state = known(reading.state(schema))
-    base = reading.stream(StreamName(state.number, 0, "", ""))
-    records = 0 if base is None else reading.size(Scan(base, low(b""), high(b"")), 2**62)
+    state = require_state(reading.state(schema))
+    base = reading.index_number(IndexName(state.number, 0, "", ""))
+    records = 0 if base is None else reading.size(IndexScan(base, low(b""), high(b"")), 2**62)
     return SchemaStats(
         state.name,
         records,
         state.iv,
         state.paths,
         tuple(p for p in state.building if p != REF),
-        len(reading.lagging(state.number)),
+        len(reading.unindexed_rows(state.number)),
         tuple(sorted(state.seen)),
         state.owner,
     )

@@ -1,17 +1,18 @@
-"""What a store knows of its schemas, and which index streams a record stands in.
+"""A store's knowledge of its schemas, and the indexes that a record is in.
 
-A stream is a sorted run of `(key, t, dk)`. Every index of a store is such a stream:
+An index (`ix` in the tables) is a sorted run of `(key, t, dk)`: the key, the time and the number of a
+record. These are all indexes of a store:
 
     (schema)              all records of a schema, by time
     (schema, tag)         the ones with a tag, by time
     (schema, @author)     by author, then time; likewise @source where one is set
-    (@parent)             over all schemas: by what caused it
-    (schema, @ref)        by what its declared refs hold
+    (@parent)             over all schemas: by the record that caused it
+    (schema, @ref)        by the ids that its declared refs hold
     (schema, path)        by a declared field; by each item of a list, for a path that ends with `*`
     (schema, tag, path)   by tag and field, for the first two declared fields
 
-Field streams describe records in the shape of the schema's newest registered version. A field whose
-texts stand for decimals, durations or times is in a stream of its own kind, in the order of those.
+Field indexes describe records in the shape of the schema's newest registered version. A field whose
+texts stand for decimals, durations or times has an index of that kind, in the order of those values.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from dgent.model.contract.scalar import Kind, value_of
 from dgent.store.backend import Declaration
 
 AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
-PRODUCTS = 2  # this many declared fields get a stream for each tag as well
-UNLISTED = order.key(paths.MISSING)  # where a record stands in the stream of items of what is no list
+PRODUCTS = 2  # this many declared fields get an index for each tag as well
+UNLISTED = order.key(paths.MISSING)  # the key of a record in an index of items, where the value is not a list
 KEYS = 1  # before, an older program's records could get keys in the shape of its own version
-EMPTY = b""  # the `fk` of a row that stands in no field stream
+EMPTY = b""  # the `fk` of a row that is in no field index
 
 Position = tuple[bytes, int, int]
 Entry = tuple[int, bytes, int, int]
@@ -41,8 +42,8 @@ T_MIN, T_MAX = -(2**63), 2**63 - 1
 _msgpack_keys = msgspec.msgpack.Decoder(dict[str, list[bytes]])
 
 
-class StreamName(NamedTuple):
-    """Which stream: schema number (0 for all), index version (0 for none), tag, and path or @field."""
+class IndexName(NamedTuple):
+    """The name of an index: schema number (0: all), index version (0: none), tag, and path or @field."""
 
     schema: int
     iv: int
@@ -55,7 +56,7 @@ class SchemaState(msgspec.Struct, frozen=True):
 
     name: str
     number: int
-    iv: int = 0
+    iv: int = 0  # the index version: the schema version whose shape the indexes describe
     paths: tuple[str, ...] = ()
     refs: tuple[str, ...] = ()
     history: str | int = "all"
@@ -65,9 +66,9 @@ class SchemaState(msgspec.Struct, frozen=True):
     ready: frozenset[str] = frozenset()
     seen: frozenset[int] = frozenset()
     fill: tuple[int, int] | None = None  # how far old records are indexed: (t, dk)
-    stale: bool = False  # streams that are no longer declared wait to be removed
+    stale: bool = False  # indexes that are no longer declared wait to be removed
     kinds: dict[str, Kind] = {}  # what the texts at a declared field stand for
-    keys: int = 0  # which way of making keys built the streams
+    keys: int = 0  # which way of making keys built the indexes
 
     @property
     def building(self) -> tuple[str, ...]:
@@ -79,24 +80,24 @@ _states = msgspec.json.Decoder(SchemaState)
 
 
 def state_of(raw: bytes) -> SchemaState:
-    """A schema from its stored declaration."""
+    """Return a schema from its stored declaration."""
     try:
         return _states.decode(raw)
     except (msgspec.DecodeError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"a stored schema declaration is damaged: {error}") from None
 
 
-def known(state: SchemaState | None) -> SchemaState:
-    """The state of a stored row's schema; Corrupt when the store does not know it."""
+def require_state(state: SchemaState | None) -> SchemaState:
+    """Return the state of a stored row's schema; Corrupt when the store does not know it."""
     if state is None:
         raise Corrupt("a stored row is of a schema that the store does not know", hint="restore a backup")
     return state
 
 
 class Catalog:
-    """What is cached of a store's names, streams and schemas.
+    """Cached names, indexes and schemas of a store.
 
-    What is cached must fit the moment that is read, so readers of different moments share none.
+    The cache must fit the moment that is read, so readers of different moments do not share one.
     """
 
     def __init__(self) -> None:
@@ -104,12 +105,12 @@ class Catalog:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what may have changed."""
+        """Drop entries that may have changed."""
         self.generation += 1
         self.version = -1
         self.numbers: dict[str, int] = {}
         self.names: dict[int, str] = {}
-        self.streams: dict[StreamName, int] = {}
+        self.indexes: dict[IndexName, int] = {}
         self.states: dict[str, SchemaState] = {}
         self.floor = 0
         self.floor_at = 0
@@ -117,11 +118,11 @@ class Catalog:
         self.salt = b""
 
     def hash(self, id: str) -> bytes:
-        """What is kept of a forgotten id."""
+        """Return the hash that is kept of a forgotten id."""
         return hashlib.blake2b(id.encode(), key=self.salt, digest_size=20).digest()
 
     def seq_at(self, at: int, newest: int, time_by: Callable[[int], int | None]) -> int:
-        """The newest seq committed at or before a time.
+        """Return the newest seq committed at or before a time.
 
         `time_by` gives the time of the last commit up to a seq, or None when none of them is left.
         """
@@ -138,19 +139,22 @@ class Catalog:
         return first
 
     def copy(self) -> Catalog:
-        """Another one that knows the same, and may learn what this one must not."""
+        """Return another catalog with the same entries, which may learn what this one must not."""
         other = Catalog()
         other.__dict__.update(self.__dict__)
         other.numbers, other.names = dict(self.numbers), dict(self.names)
-        other.streams, other.states = dict(self.streams), dict(self.states)
+        other.indexes, other.states = dict(self.indexes), dict(self.states)
         return other
 
 
-def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
-    """The state after a declaration; the same object when nothing changes.
+_Indexed = tuple[tuple[str, ...], tuple[str, ...], dict[str, Kind], frozenset[str]]
+
+
+def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaState:
+    """Return the state after a declaration; the same object when nothing changes.
 
     Declarations of one version add up. An older version than the newest known changes nothing. An
-    owner stays: whoever declares a schema without knowing its room must not open it to everyone.
+    owner stays: a declaration that does not name the schema's room must not open it to everyone.
     """
     owner = state.owner or reserved.OWNERS.get(state.name)
     if wanted.owner is not None and owner is not None and wanted.owner != owner:
@@ -158,24 +162,17 @@ def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaStat
     if wanted.version < state.iv:
         return state
     if wanted.version > state.iv:
-        fields, refs, kept = wanted.indexes, wanted.refs, frozenset[str]()
-        kinds = wanted.kinds
+        fields, refs, kinds, ready = wanted.indexes, wanted.refs, wanted.kinds, frozenset[str]()
     else:
-        fields = state.paths + tuple(p for p in wanted.indexes if p not in state.paths)
-        refs = state.refs + tuple(p for p in wanted.refs if p not in state.refs)
-        kept = state.ready if refs == state.refs else state.ready - {REF}
-        kinds = {p: kind for p, kind in {**wanted.kinds, **state.kinds}.items() if p in fields}
-        kept -= {p for p in fields if state.kinds.get(p) != kinds.get(p)}
-        if state.keys < KEYS and not state.seen <= {state.iv}:
-            kept = frozenset()
+        fields, refs, kinds, ready = _add_up(state, wanted)
     if empty:
-        kept = frozenset(fields) | ({REF} if refs else frozenset())
+        ready = frozenset(fields) | ({REF} if refs else frozenset())
     new = msgspec.structs.replace(
         state,
         iv=wanted.version,
         paths=fields,
         refs=refs,
-        ready=kept,
+        ready=ready,
         history=wanted.history,
         feed=wanted.feed,
         owner=state.owner if wanted.owner is None else wanted.owner,
@@ -190,39 +187,50 @@ def declared(state: SchemaState, wanted: Declaration, empty: bool) -> SchemaStat
     return new
 
 
+def _add_up(state: SchemaState, wanted: Declaration) -> _Indexed:
+    """Return the indexes of two declarations of one version, and those of them that are complete."""
+    fields = state.paths + tuple(p for p in wanted.indexes if p not in state.paths)
+    refs = state.refs + tuple(p for p in wanted.refs if p not in state.refs)
+    kinds = {p: kind for p, kind in {**wanted.kinds, **state.kinds}.items() if p in fields}
+    if state.keys < KEYS and not state.seen <= {state.iv}:
+        return fields, refs, kinds, frozenset()
+    ready = state.ready if refs == state.refs else state.ready - {REF}
+    return fields, refs, kinds, ready - {p for p in fields if state.kinds.get(p) != kinds.get(p)}
+
+
 def _indexing(state: SchemaState) -> tuple[Any, ...]:
-    """What the entries of a schema's records follow from."""
+    """Return the facts that decide the index entries of a schema's records."""
     return state.paths, state.refs, state.iv, state.kinds, state.keys
 
 
-def field_stream(state: SchemaState, path: str, tag: str = "") -> StreamName:
-    """The stream of a declared field."""
+def field_index(state: SchemaState, path: str, tag: str = "") -> IndexName:
+    """Return the index of a declared field."""
     kind = state.kinds.get(path)
-    return StreamName(state.number, state.iv, tag, f".{path}" if kind is None else f"={kind}.{path}")
+    return IndexName(state.number, state.iv, tag, f".{path}" if kind is None else f"={kind}.{path}")
 
 
-def is_declared(state: SchemaState, name: StreamName) -> bool:
-    """Whether a stream of a schema is one that its declarations have now."""
+def is_declared(state: SchemaState, name: IndexName) -> bool:
+    """Return whether an index of a schema is among its present declarations."""
     if name.iv == 0 or name.path == REF:
         return name.iv in (0, state.iv)
-    return any(name == field_stream(state, path, name.tag) for path in state.paths)
+    return any(name == field_index(state, path, name.tag) for path in state.paths)
 
 
 FieldKeys = dict[str, list[bytes]]
 
 
 def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
-    """The index keys of a record in the shape of the index."""
+    """Return the index keys of a record in the shape of the index."""
     kinds = state.kinds
     keys = {p: _keys(data, p, kinds.get(p)) for p in state.paths}
     if state.refs:
         # Whole, because a row carries them as what its refs hold; an entry takes the beginning.
-        keys[REF] = [order.key(id) for id in referred(state, data)]
+        keys[REF] = [order.key(id) for id in ref_ids(state, data)]
     return keys
 
 
 def _keys(data: Mapping[str, Any], path: str, kind: Kind | None) -> list[bytes]:
-    inside = paths.listed(path)
+    inside = paths.list_path(path)
     if inside is None:
         return [_key(paths.read(data, paths.parse(path)), kind)]
     found = paths.read(data, inside)
@@ -236,8 +244,8 @@ def _key(value: Any, kind: Kind | None) -> bytes:
     return order.index_key(value if kind is None else value_of(kind, value))[0]
 
 
-def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
-    """The ids that a record's declared refs hold."""
+def ref_ids(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
+    """Return the ids that a record's declared refs hold."""
     found: dict[str, None] = {}
     for ref in state.refs:
         for item in paths.every(data, paths.parse(ref)):
@@ -247,32 +255,32 @@ def referred(state: SchemaState, data: Mapping[str, Any]) -> list[str]:
 
 
 def pack_keys(keys: FieldKeys) -> bytes:
-    """Index keys as the row carries them when its own data cannot give them."""
+    """Return index keys as the row carries them when its own data cannot give them."""
     return msgspec.msgpack.encode(keys)
 
 
 def unpack_keys(raw: bytes) -> FieldKeys:
-    """The index keys a row carries."""
+    """Return the index keys a row carries."""
     return _msgpack_keys.decode(raw) if raw else {}
 
 
 def number_key(number: int) -> bytes:
-    """The key of an author or source: exact, whatever its text."""
+    """Return the key of an author or source; always exact."""
     return number.to_bytes(6, "big")
 
 
 def low(key: bytes) -> Position:
-    """The first position that can have a key."""
+    """Return the first position that can have a key."""
     return (key, T_MIN, T_MIN)
 
 
 def high(key: bytes) -> Position:
-    """The position after the last one that has a key."""
+    """Return the position after the last one that has a key."""
     return (key + b"\x00", T_MIN, T_MIN)
 
 
 def after_text(prefix: str) -> str | None:
-    """The smallest text, by code points, above all that start with a prefix; None when there is none."""
+    """Return the smallest text, by code points, above all that start with a prefix; None if there is none."""
     trimmed = prefix.rstrip("\U0010ffff")
     if not trimmed:
         return None
@@ -281,6 +289,6 @@ def after_text(prefix: str) -> str | None:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The smallest key above all that start with a prefix; None when there is none."""
+    """Return the smallest key above all that start with a prefix; None if there is none."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None

@@ -1,4 +1,4 @@
-"""Refusing what makes no sense before an engine sees it, so that every engine refuses alike."""
+"""Check arguments before an engine sees them, so that every engine refuses the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from dgent import clock, codec, ids
 from dgent.errors import InputError, SchemaError
 from dgent.model import path as paths
-from dgent.model.contract import scalar as kind
+from dgent.model.contract import scalar
 from dgent.store.backend import (
     KINDS,
     LIVE,
@@ -34,20 +34,20 @@ _WORDS = (LIVE, NEW)
 
 
 def check_seq(value: object, field: str) -> int:
-    """A seq that some commit could have, or 0."""
+    """Return a seq that a commit could have, or 0."""
     if type(value) is not int or not 0 <= value <= MAX_SEQ:
         raise InputError(f"{field} must be a whole number from 0, not {value!r}", field=field)
     return value
 
 
 def check_as_of(value: object) -> None:
-    """A seq to read at, or None for now."""
+    """Check a seq to read at; None is now."""
     if value is not None:
         check_seq(value, "as_of")
 
 
 def check_limit(value: object) -> None:
-    """How many at most; None is all."""
+    """Check a largest number of results; None is all."""
     if value is not None and (type(value) is not int or not 1 <= value <= MAX_SEQ):
         raise InputError(
             f"limit must be a whole number from 1, not {value!r}", field="limit", hint="None gives all"
@@ -55,14 +55,14 @@ def check_limit(value: object) -> None:
 
 
 def check_ids(values: object) -> list[str]:
-    """Some ids; a bare text is refused because it would become its letters."""
+    """Return some ids; a bare text is refused because it would become its letters."""
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise InputError(f"ids must be a list of texts, not {type(values).__name__}", field="ids")
     return [ids.check_id(value) for value in values]
 
 
 def check_moment(value: object, field: str) -> int:
-    """A time with a zone, in microseconds."""
+    """Return a time with a zone, in microseconds."""
     if not isinstance(value, datetime):
         raise InputError(f"{field} must be a datetime, not {type(value).__name__}", field=field)
     return clock.to_us(value)
@@ -72,7 +72,7 @@ def check_moment(value: object, field: str) -> int:
 
 
 def check_op(op: Op) -> None:
-    """What one op says besides its record."""
+    """Check the fields of an op besides its record."""
     if type(op) not in _OPS:
         raise InputError(f"an op is a Put, a Delete or a Check, not {type(op).__name__}", field="ops")
     expect = op.expect
@@ -89,7 +89,7 @@ def check_op(op: Op) -> None:
 
 
 def check_commit(commit: Commit) -> None:
-    """What a commit says besides its ops."""
+    """Check the fields of a commit besides its ops."""
     ids.check_name(commit.author, "author")
     kind = type(commit.ops)
     listed = kind is tuple or kind is list  # quicker than asking what a sequence is
@@ -106,7 +106,7 @@ def check_commit(commit: Commit) -> None:
 
 
 def check_note(note: object) -> None:
-    """The text that says why a commit was made."""
+    """Check the text that says why a commit was made."""
     if not isinstance(note, str):
         raise InputError(f"note must be text, not {type(note).__name__}", field="note")
     if "\0" in note:
@@ -118,7 +118,7 @@ def check_note(note: object) -> None:
 
 
 def check_guard_since(guard: Guard) -> None:
-    """From where on a guard looks."""
+    """Check the seq that a guard starts at."""
     check_seq(guard.since, "since")
 
 
@@ -126,7 +126,7 @@ def check_guard_since(guard: Guard) -> None:
 
 
 def checked_declaration(wanted: Declaration) -> Declaration:
-    """A declaration with its paths in one spelling, each once."""
+    """Return a declaration with its paths in one spelling, each once."""
     try:
         ids.check_name(wanted.name, "name")
         if wanted.owner is not None:
@@ -142,7 +142,7 @@ def checked_declaration(wanted: Declaration) -> Declaration:
         raise SchemaError(f"history is {history!r}", hint=hint, field="history")
     if type(wanted.feed) is not bool:
         raise SchemaError(f"feed must be True or False, not {wanted.feed!r}", field="feed")
-    if not isinstance(wanted.kinds, dict) or not set(wanted.kinds.values()) <= set(kind.KINDS.values()):
+    if not isinstance(wanted.kinds, dict) or not set(wanted.kinds.values()) <= set(scalar.KINDS.values()):
         raise SchemaError(
             f"kinds map paths to what their texts stand for, not {wanted.kinds!r}", field="kinds"
         )
@@ -157,7 +157,7 @@ def _paths(values: Any, field: str) -> tuple[str, ...]:
 
 
 def check_keep(keep: Keep) -> None:
-    """A retention rule; one that names nothing to keep by would remove everything."""
+    """Check a retention rule; one that names nothing to keep would remove everything."""
     if keep.versions is None and keep.after is None:
         raise InputError(
             "a retention rule says how many versions or from when on", hint="Keep(versions=10) for example"

@@ -46,44 +46,44 @@ from dgent.store.engine.catalog import (
     SOURCE,
     Entry,
     FieldKeys,
+    IndexName,
     SchemaState,
-    StreamName,
-    declared,
+    apply_declaration,
+    field_index,
     field_keys,
-    field_stream,
-    known,
     number_key,
     pack_keys,
+    require_state,
     unpack_keys,
 )
 from dgent.store.engine.check import check_commit, check_op, checked_declaration
 from dgent.store.engine.guard import check_guard
 from dgent.store.engine.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writing
-from dgent.store.engine.row import Draft, Row
+from dgent.store.engine.row import EncodedDatum, Row
 
 MAX_OPS = 1_000_000
 _NEW = (None, 0, NEW)  # what an op may expect that creates a record
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
-    """A commit made ready: encoded and checked as far as that goes without the store."""
+    """A commit ready to run: encoded, and checked as far as that is possible without the store."""
 
     commit: Commit
-    drafts: Sequence[Draft | None]
+    drafts: Sequence[EncodedDatum | None]
     key: bytes | None
     digest: bytes | None
     size: int
 
 
 def prepare(commit: Commit) -> Prepared:
-    """Refuse what is wrong in itself and encode the rest, before the store is asked."""
-    drafts: list[Draft | None] = []
+    """Refuse a commit that is wrong in itself and encode the rest, before the store is asked."""
+    drafts: list[EncodedDatum | None] = []
     size = 0
     check_commit(commit)
     for op in commit.ops:
         check_op(op)
         if type(op) is Put:
-            made = rows.draft(op.datum, commit.author, op.plain)
+            made = rows.encode_datum(op.datum, commit.author, op.plain)
             size += len(made.data) + len(made.content or b"")
             drafts.append(made)
         else:
@@ -108,26 +108,26 @@ def _check_together(ops: Sequence[Op]) -> None:
 
 
 def key_bytes(key: str) -> bytes:
-    """An idempotency key as stored: a hash, so it holds no content."""
+    """Return an idempotency key as stored: a hash, so it holds no content."""
     return hashlib.blake2b(key.encode(), digest_size=20).digest()
 
 
-def _digest(ops: Sequence[Op], drafts: Sequence[Draft | None]) -> bytes:
-    """What a keyed commit is about; the creation time is left out because a retry has another.
+def _digest(ops: Sequence[Op], drafts: Sequence[EncodedDatum | None]) -> bytes:
+    """Return the digest of a keyed commit; without the creation time, which is another in a retry.
 
-    It is the hash of one JSON list, which is never made as a whole: a commit may be large.
+    It is the hash of one JSON list, which is never built as a whole: a commit may be large.
     """
     digest = hashlib.blake2b(b"[", digest_size=16)
     for number, (op, made) in enumerate(zip(ops, drafts, strict=True)):
         if number:
             digest.update(b",")
-        digest.update(codec.encode(_told(op, made)))
+        digest.update(codec.encode(_digest_op(op, made)))
     digest.update(b"]")
     return digest.digest()
 
 
-def _told(op: Op, made: Draft | None) -> list[object]:
-    """What the digest of a commit covers of one op."""
+def _digest_op(op: Op, made: EncodedDatum | None) -> list[object]:
+    """Return the part of one op that the digest of its commit covers."""
     if made is None:
         return [type(op).__name__, op.id, op.expect]
     body = codec.canonical(made.plain).decode()
@@ -137,17 +137,17 @@ def _told(op: Op, made: Draft | None) -> list[object]:
     return ["Put", op.expect, *envelope, extra, body, content]
 
 
-class _Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What one op will do: the stored head, and the draft to write, if any."""
+class _OpOutcome(msgspec.Struct, frozen=True, gc=False):
+    """The outcome of one op: the stored head, and the encoded record to write, if any."""
 
     op: Op
-    draft: Draft | None
+    draft: EncodedDatum | None
     head: Row | None
     code: int
 
 
 class _Template(NamedTuple):
-    """The streams of records with one schema and one set of tags."""
+    """The indexes of records with one schema and one set of tags."""
 
     timed: tuple[int, ...]
     author: int
@@ -169,7 +169,7 @@ class Ledger:
         kernel, commit = self.kernel, prepared.commit
         self._notice_changes()
         if prepared.key is not None:
-            earlier = kernel.keyed(prepared.key)
+            earlier = kernel.find_by_key(prepared.key)
             if earlier is not None:
                 return self._repeat(earlier, prepared)
         elif commit.guard is None and len(prepared.drafts) == 1:
@@ -183,10 +183,10 @@ class Ledger:
             check_guard(kernel, commit.guard, view)
         return self._write(prepared, verdicts)
 
-    def _put_new(self, commit: Commit, made: Draft | None) -> Committed | None:
-        """One new record of a schema that is known as it is: what most commits are, in few steps.
+    def _put_new(self, commit: Commit, made: EncodedDatum | None) -> Committed | None:
+        """Commit one new record of a schema that is known as it is: the usual commit, in few steps.
 
-        None when it is anything else, or is to be refused; nothing is written then.
+        Returns None for any other commit, and for one that is to be refused; nothing is written then.
         """
         kernel, op = self.kernel, commit.ops[0]
         if made is None or op.expect not in _NEW or reserved.may_be_of_room(op.id):
@@ -219,12 +219,12 @@ class Ledger:
         return Committed(seq, (Written(row.id, row.rev, seq, True),))
 
     def _notice_changes(self) -> None:
-        """Forget which streams records stand in when declarations or streams have changed."""
+        """Drop cached templates when declarations or indexes have changed."""
         if self._generation != self.kernel.generation:
             self._templates.clear()
             self._generation = self.kernel.generation
 
-    def _judge(self, op: Op, made: Draft | None, commit: Commit) -> _Verdict:
+    def _judge(self, op: Op, made: EncodedDatum | None, commit: Commit) -> _OpOutcome:
         head = self.kernel.head(op.id)
         live = head is not None and head.live == 1
         expect = op.expect
@@ -235,14 +235,14 @@ class Ledger:
             ):
                 raise _mismatch(op.id, expect, rev)
         if type(op) is Check:
-            return _Verdict(op, None, head, SAME)
+            return _OpOutcome(op, None, head, SAME)
         owner.check_owner(self.kernel, op.id, head, made, commit.room)
         if made is None:
-            return _Verdict(op, None, head, DELETE if live else SAME)
+            return _OpOutcome(op, None, head, DELETE if live else SAME)
         if head is None or not live:
-            return _Verdict(op, made, head, PUT)
+            return _OpOutcome(op, made, head, PUT)
         self._check_newer(op.id, head, made, commit)
-        return _Verdict(op, made, head, SAME if self._equal(head, made) else PUT)
+        return _OpOutcome(op, made, head, SAME if self._equal(head, made) else PUT)
 
     def _is_as_expected(self, op: Op, rev: int, head: Row | None) -> bool:
         if op.expect == LIVE:
@@ -251,7 +251,7 @@ class Ledger:
             return head is None and not self.kernel.forgotten_rev(op.id)
         return rev == op.expect
 
-    def _check_newer(self, id: str, head: Row, made: Draft, commit: Commit) -> None:
+    def _check_newer(self, id: str, head: Row, made: EncodedDatum, commit: Commit) -> None:
         if commit.kind == "undo" or commit.at_us is not None:
             return
         if made.sv < head.sv and self.kernel.name(head.schema) == made.schema:
@@ -260,7 +260,7 @@ class Ledger:
                 id=id,
             )
 
-    def _equal(self, head: Row, made: Draft) -> bool:
+    def _equal(self, head: Row, made: EncodedDatum) -> bool:
         name = self.kernel.name
         try:
             return (
@@ -279,11 +279,11 @@ class Ledger:
 
     # -- writing --------------------------------------------------------------------------
 
-    def _write(self, prepared: Prepared, verdicts: Sequence[_Verdict]) -> Committed:
+    def _write(self, prepared: Prepared, verdicts: Sequence[_OpOutcome]) -> Committed:
         kernel, commit, tip = self.kernel, prepared.commit, self.kernel.tip
         traceless = prepared.key is None or not commit.keep_idle
         if traceless and all(verdict.code == SAME for verdict in verdicts):
-            return Committed(tip.seq, tuple(_unchanged(verdict) for verdict in verdicts))
+            return Committed(tip.seq, tuple(_answer_unchanged(verdict) for verdict in verdicts))
         seq = tip.seq = tip.seq + 1
         # Commit times never go back, so a time can be turned into a seq by bisection.
         tip.at = commit_time(commit, tip.at)
@@ -293,7 +293,7 @@ class Ledger:
         written: list[Written] = []
         for verdict in verdicts:
             if verdict.code == SAME:
-                written.append(_unchanged(verdict))
+                written.append(_answer_unchanged(verdict))
                 if prepared.key is not None:
                     # One entry for each op, so that a repetition gets the same answer.
                     head = verdict.head
@@ -321,7 +321,7 @@ class Ledger:
         )
         return Committed(seq, tuple(written))
 
-    def _write_one(self, verdict: _Verdict, fresh: list[Row], entries: list[Entry]) -> tuple[Row, int]:
+    def _write_one(self, verdict: _OpOutcome, fresh: list[Row], entries: list[Entry]) -> tuple[Row, int]:
         op, made, head = verdict.op, verdict.draft, verdict.head
         if made is None:
             assert head is not None, "only a live record is deleted"
@@ -335,10 +335,12 @@ class Ledger:
         else:
             self._replace(head, row, state, keys, made.tag_list)
         if row.fk == EMPTY and row.fk is not None:
-            self.kernel.set_lag(state.number, row.dk, True)
+            self.kernel.mark_unindexed(state.number, row.dk, True)
         return row, quiet
 
-    def _row_for(self, op: Op, made: Draft, head: Row | None, state: SchemaState) -> tuple[Row, FieldKeys]:
+    def _row_for(
+        self, op: Op, made: EncodedDatum, head: Row | None, state: SchemaState
+    ) -> tuple[Row, FieldKeys]:
         kernel, tip = self.kernel, self.kernel.tip
         fk: bytes | None = None
         keys: FieldKeys = {}
@@ -359,7 +361,9 @@ class Ledger:
             dk, rev, t = head.dk, head.rev + 1, head.t if head.live else made.t
         return self._row(made, state, dk, rev, t, fk), keys
 
-    def _row(self, made: Draft, state: SchemaState, dk: int, rev: int, t: int, fk: bytes | None) -> Row:
+    def _row(
+        self, made: EncodedDatum, state: SchemaState, dk: int, rev: int, t: int, fk: bytes | None
+    ) -> Row:
         kernel, tip = self.kernel, self.kernel.tip
         return Row(
             dk,
@@ -392,7 +396,7 @@ class Ledger:
         kernel.add_entries(list(new - old))
         self._keep(head, row)
         if head.fk == EMPTY and head.live:
-            kernel.set_lag(head.schema, head.dk, False)
+            kernel.mark_unindexed(head.schema, head.dk, False)
         kernel.replace(row)
 
     def _bury_and_delete(self, head: Row) -> tuple[Row, int]:
@@ -400,13 +404,13 @@ class Ledger:
         state = kernel.state(kernel.name(head.schema))
         kernel.remove_entries(self.entries_of(head))
         if head.fk == EMPTY:
-            kernel.set_lag(head.schema, head.dk, False)
-        grave = head._replace(
+            kernel.mark_unindexed(head.schema, head.dk, False)
+        tombstone = head._replace(
             rev=head.rev + 1, seq=tip.seq, live=0, at=tip.at, enc=0, fk=None, x=None, data=None, content=None
         )
-        self._keep(head, grave)
-        kernel.replace(grave)
-        return grave, 0 if state is None or state.feed else QUIET
+        self._keep(head, tombstone)
+        kernel.replace(tombstone)
+        return tombstone, 0 if state is None or state.feed else QUIET
 
     def _keep(self, head: Row, newer: Row) -> None:
         state = self.kernel.state(self.kernel.name(head.schema))
@@ -415,13 +419,13 @@ class Ledger:
             # Versions from before the policy may be differences from this one, so they go with it.
             self.kernel.drop_past(head.dk, newer.rev)
             return
-        self.kernel.bury(rows.packed(head, newer))
+        self.kernel.archive(rows.pack_row(head, newer))
         if type(history) is int:
             self.kernel.drop_past(head.dk, newer.rev - history)
 
     # -- index entries --------------------------------------------------------------------
 
-    def _state_for(self, made: Draft) -> SchemaState:
+    def _state_for(self, made: EncodedDatum) -> SchemaState:
         state = self.kernel.state(made.schema)
         if state is None:
             state = SchemaState(made.schema, self.kernel.make_number(made.schema))
@@ -431,9 +435,9 @@ class Ledger:
         return state
 
     def entries_of(self, row: Row) -> list[Entry]:
-        """The entries a live stored row has now."""
+        """Return the entries a live stored row has now."""
         self._notice_changes()
-        state = known(self.kernel.state(self.kernel.name(row.schema)))
+        state = require_state(self.kernel.state(self.kernel.name(row.schema)))
         try:
             if row.fk is not None:
                 keys = unpack_keys(row.fk)
@@ -443,7 +447,7 @@ class Ledger:
                 keys = {}
             tags = rows.tags_of(row)
         except rows.DAMAGE:
-            # What it holds no longer tells where it stands; looking through the whole index does.
+            # Its data no longer gives its index entries; scanning all entries does.
             return self.kernel.entries_at(row.dk)
         return self._entries(row, tags, state, keys)
 
@@ -455,30 +459,32 @@ class Ledger:
         entries = [(ix, b"", t, dk) for ix in template.timed]
         entries.append((template.author, number_key(row.author), t, dk))
         if keys:
-            for path, streams in template.fields:
+            for path, indexes in template.fields:
                 for key in keys.get(path, ()):
-                    entries.extend([(ix, key[: order.CUT], t, dk) for ix in streams])
-        stream = self.kernel.make_stream
+                    entries.extend([(ix, key[: order.CUT], t, dk) for ix in indexes])
+        make_index = self.kernel.make_index
         if row.source is not None:
-            entries.append((stream(StreamName(state.number, 0, "", SOURCE)), number_key(row.source), t, dk))
+            entries.append(
+                (make_index(IndexName(state.number, 0, "", SOURCE)), number_key(row.source), t, dk)
+            )
         if row.parent is not None:
             key = order.index_key(row.parent)[0]
-            entries.append((stream(StreamName(0, 0, "", PARENT)), key, t, dk))
+            entries.append((make_index(IndexName(0, 0, "", PARENT)), key, t, dk))
         return entries
 
     def _template(self, state: SchemaState, text: str, tags: tuple[str, ...]) -> _Template:
-        stream, number, iv = self.kernel.make_stream, state.number, state.iv
-        timed = [stream(StreamName(number, 0, "", ""))]
-        timed += [stream(StreamName(number, 0, tag, "")) for tag in tags]
+        make_index, number, iv = self.kernel.make_index, state.number, state.iv
+        timed = [make_index(IndexName(number, 0, "", ""))]
+        timed += [make_index(IndexName(number, 0, tag, "")) for tag in tags]
         fields = []
         for place, path in enumerate(state.paths):
-            streams = [stream(field_stream(state, path))]
-            if place < PRODUCTS and paths.listed(path) is None:
-                streams += [stream(field_stream(state, path, tag)) for tag in tags]
-            fields.append((path, tuple(streams)))
+            indexes = [make_index(field_index(state, path))]
+            if place < PRODUCTS and paths.list_path(path) is None:
+                indexes += [make_index(field_index(state, path, tag)) for tag in tags]
+            fields.append((path, tuple(indexes)))
         if state.refs:
-            fields.append((REF, (stream(StreamName(number, iv, "", REF)),)))
-        author = stream(StreamName(number, 0, "", AUTHOR))
+            fields.append((REF, (make_index(IndexName(number, iv, "", REF)),)))
+        author = make_index(IndexName(number, 0, "", AUTHOR))
         template = _Template(tuple(timed), author, tuple(fields))
         if len(self._templates) > 4096:
             self._templates.clear()
@@ -493,21 +499,21 @@ class Ledger:
                 f"the key was used before, by commit {earlier.seq}, for other work", seq=earlier.seq
             )
         written = [
-            self._written(op.id, logged_op, earlier.seq)
+            self._answer_op(op.id, logged_op, earlier.seq)
             for op, logged_op in zip(prepared.commit.ops, earlier.ops, strict=True)
         ]
         return Committed(earlier.seq, tuple(written), repeated=True)
 
     def answer(self, logged: Logged) -> Committed:
-        """What a commit in the log was answered with, one entry for each op.
+        """Return the answer to a commit in the log, one entry for each op.
 
         The log names no ids: an op on a record that never was, or is forgotten, has None.
         """
         found = [(op, self.kernel.row(op[1])) for op in logged.ops]
-        written = [self._written(None if row is None else row.id, op, logged.seq) for op, row in found]
+        written = [self._answer_op(None if row is None else row.id, op, logged.seq) for op, row in found]
         return Committed(logged.seq, tuple(written))
 
-    def _written(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
+    def _answer_op(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
         code, dk, rev = logged_op
         if code != SAME:
             return Written(id, rev, seq, True)
@@ -525,7 +531,7 @@ class Ledger:
         state = kernel.state(wanted.name)
         if state is None:
             state = SchemaState(wanted.name, kernel.make_number(wanted.name))
-        new = declared(state, wanted, empty=not state.seen)
+        new = apply_declaration(state, wanted, empty=not state.seen)
         if new != state or kernel.state(wanted.name) is None:
             kernel.set_state(new)
             self._templates.clear()
@@ -534,7 +540,7 @@ class Ledger:
 
 
 def commit_time(commit: Commit, last: int) -> int:
-    """When a commit is made, in microseconds: never before the one before it."""
+    """Return the time of a commit in microseconds: never before that of the commit before it."""
     return max(clock.now_us() if commit.at_us is None else commit.at_us, last)
 
 
@@ -550,6 +556,6 @@ def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:
     return VersionConflict(message, id=id, expected=expect, actual=rev)
 
 
-def _unchanged(verdict: _Verdict) -> Written:
+def _answer_unchanged(verdict: _OpOutcome) -> Written:
     head = verdict.head
     return Written(verdict.op.id, head.rev if head else 0, head.seq if head else 0, False)

@@ -1,4 +1,4 @@
-"""What the embedded engines share: a kernel in this process that answers without waiting."""
+"""The base of embedded engines: a kernel in this process that answers without waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INLINE_ROWS = 100  # up to so many rows are read on the event loop
 
 
 class EmbeddedBackend(KernelBackend):
-    """A backend whose kernel is called directly: short reads are done where they are asked for."""
+    """A backend whose kernel is called directly: short reads run on the caller's thread."""
 
     @abstractmethod
     def _read_now(self, work: Callable[[Reading], R]) -> R:
@@ -30,7 +30,7 @@ class EmbeddedBackend(KernelBackend):
 
     @abstractmethod
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
-        """The live version, read on this thread without an event loop."""
+        """Return the live version, read on this thread without an event loop."""
 
     async def _inline(self, work: Callable[[Reading], R]) -> R:
         """Run a short read on the loop's thread, unless it would have to wait for someone."""
@@ -40,7 +40,7 @@ class EmbeddedBackend(KernelBackend):
             return await self._read(work)
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version, or the one at a seq."""
+        """Return the live version, or the one at a seq."""
         if as_of is None:
             try:
                 return self.get_now(id, lazy)
@@ -49,7 +49,7 @@ class EmbeddedBackend(KernelBackend):
         return await super().get(id, as_of, lazy)
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of matching records in order."""
+        """Return a page of matching records in order."""
         check_as_of(as_of)
         short = as_of is None and query.limit is not None and query.limit + query.offset <= INLINE_ROWS
         if short:
@@ -62,7 +62,7 @@ class EmbeddedBackend(KernelBackend):
         return await super().query(query, view, as_of)
 
     def _short_query(self, reading: Reading, query: Query, view: View) -> Page | None:
-        """The page, if an index gives exactly its rows; None when it could take long."""
+        """Return the page, if an index gives exactly its rows; None when it could take long."""
         reading.refresh()
         return read.query(reading, query, view, None, self.epoch, only_short=True)
 

@@ -1,4 +1,4 @@
-"""Checking that what a transaction read is still so."""
+"""Check that the reads of a transaction still hold."""
 
 from __future__ import annotations
 

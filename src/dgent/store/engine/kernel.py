@@ -1,7 +1,10 @@
 """The few primitive reads and writes that an embedded engine provides.
 
-`ledger`, `select` and `retention` are written once over this protocol; the memory and SQLite
-engines each implement it. All of it is synchronous: a caller holds no state across an await.
+Commits, reads and pruning are written once over this protocol; the memory and SQLite engines each
+implement it. All of it is synchronous: a caller holds no state across an await.
+
+Short names of stored columns: `dk` is the number of a record (its record key), `t` its creation time,
+`fk` its packed index keys where its own data cannot give them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from dgent.errors import Corrupt
-from dgent.store.engine.catalog import Entry, Position, SchemaState, StreamName
+from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState
 from dgent.store.engine.row import Row
 
 PUT, DELETE, SAME, FORGET = 1, 0, 2, 3
@@ -23,7 +26,7 @@ LoggedOp = tuple[int, int, int]
 
 
 class Logged(NamedTuple):
-    """A commit as the log keeps it."""
+    """A commit as the log holds it."""
 
     seq: int
     at: int
@@ -40,15 +43,15 @@ _ops_decoder = msgspec.msgpack.Decoder(list[LoggedOp])
 
 
 def ops_of(seq: int, raw: bytes) -> list[LoggedOp]:
-    """What a commit did, from the bytes that an engine keeps of it."""
+    """Return the ops of a commit, from the bytes that an engine keeps of it."""
     try:
         return _ops_decoder.decode(raw)
     except msgspec.DecodeError as error:
         raise Corrupt(f"the log entry {seq} is damaged: {error}") from None
 
 
-class Tip:
-    """The newest seq, its time, and the newest dk; a writer moves it on as it writes."""
+class LogTip:
+    """The newest seq, its time, and the newest dk; a writer advances it with each write."""
 
     __slots__ = ("at", "dk", "seq")
 
@@ -56,16 +59,16 @@ class Tip:
         self.seq, self.at, self.dk = seq, at, dk
 
 
-class Scan(NamedTuple):
-    """A part of a stream: from `low` (included) to `high` (not included)."""
+class IndexScan(NamedTuple):
+    """A part of an index: from `low` (included) to `high` (not included)."""
 
-    stream: int
+    index_number: int
     low: Position
     high: Position
 
 
-def start_at(scan: Scan, descending: bool, place: Position) -> Scan:
-    """The part of a scan from one of its positions on, that one included."""
+def start_at(scan: IndexScan, descending: bool, place: Position) -> IndexScan:
+    """Return the part of a scan from one of its positions on, including that one."""
     if descending:
         key, t, dk = place
         return scan._replace(high=(key, t, dk + 1))
@@ -77,119 +80,121 @@ class Reading(Protocol):
 
     @property
     def generation(self) -> int:
-        """Changes whenever streams or states known before may be wrong."""
+        """A number that changes whenever cached indexes or states may be wrong."""
         ...
 
     def refresh(self) -> None:
-        """Notice what other processes declared."""
+        """Load declarations of other processes."""
         ...
 
     def newest(self) -> tuple[int, int]:
-        """The newest seq and its time."""
+        """Return the newest seq and its time."""
         ...
 
     def floor(self) -> int:
-        """The newest seq whose history is no longer whole."""
+        """Return the newest seq whose history is incomplete."""
         ...
 
     def name(self, number: int) -> str:
-        """The text of a name's number."""
+        """Return the text of a name's number."""
         ...
 
     def number(self, text: str) -> int | None:
-        """The number of a name, or None if it was never used."""
+        """Return the number of a name, or None if it was never used."""
         ...
 
     def state(self, schema: str) -> SchemaState | None:
-        """What is known of a schema."""
+        """Return the stored state of a schema; None if the store does not know it."""
         ...
 
     def states(self) -> list[SchemaState]:
-        """All schemas that ever had a record or a declaration."""
+        """Return all schemas that ever had a record or a declaration."""
         ...
 
-    def stream(self, name: StreamName) -> int | None:
-        """The number of a stream, or None if nothing was ever in it."""
+    def index_number(self, name: IndexName) -> int | None:
+        """Return the number of an index, or None if nothing was ever in it."""
         ...
 
     def head(self, id: str) -> Row | None:
-        """The newest version of a record, which may be a tombstone."""
+        """Return the newest version of a record, which may be a tombstone."""
         ...
 
     def row(self, dk: int) -> Row | None:
-        """The newest version of a record by its key."""
+        """Return the newest version of a record by its key."""
         ...
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        """The live rows of a scan in order, each with its key."""
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        """Yield the live rows of a scan in order, each with its key."""
         ...
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
-        """The first rows of a scan at once, as plain tuples in the layout of Brief."""
+    def fetch(
+        self, scan: IndexScan, descending: bool, content: bool, limit: int
+    ) -> Sequence[tuple[Any, ...]]:
+        """Return the first rows of a scan at once, as plain tuples in the layout of Brief."""
         ...
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
-        """The scan without its first entries, from the index alone; None when there are no more."""
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
+        """Return the scan without its first entries, from the index alone; None when there are no more."""
         ...
 
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
-        """The live version of a record as a plain tuple in the layout of Brief, or nothing."""
+        """Return the live version of a record as a plain tuple in the layout of Brief, or nothing."""
         ...
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
-        """The live rows whose id starts with a prefix, by id."""
+        """Yield the live rows whose id starts with a prefix, by id."""
         ...
 
-    def size(self, scan: Scan, cap: int) -> int:
-        """How many entries a scan has, counting no further than a cap."""
+    def size(self, scan: IndexScan, cap: int) -> int:
+        """Return how many entries a scan has, counting no further than a cap."""
         ...
 
     def size_ids(self, prefix: str, cap: int) -> int:
-        """How many live ids start with a prefix, counting no further than a cap."""
+        """Return how many live ids start with a prefix, counting no further than a cap."""
         ...
 
-    def lagging(self, schema: int) -> list[Row]:
-        """Live rows of a schema that stand in no field stream."""
+    def unindexed_rows(self, schema: int) -> list[Row]:
+        """Return the live rows of a schema that are in no field index."""
         ...
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
-        """The kept older versions of a record, newest first, bodies as stored.
+        """Return the kept older versions of a record, newest first, bodies as stored.
 
-        With a rev: that one, and the next newer ones up to one that stands alone for sure.
+        With a rev: that one, and the next newer ones up to one that is stored whole for certain.
         """
         ...
 
     def spans(self, dk: int) -> list[tuple[int, int, int]]:
-        """Rev, seq and time of a record's kept versions, oldest first."""
+        """Return rev, seq and time of a record's kept versions, oldest first."""
         ...
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
-        """Commits after a seq, in order."""
+        """Return commits after a seq, in order."""
         ...
 
-    def logged(self, seq: int) -> Logged | None:
-        """One commit."""
+    def read_commit(self, seq: int) -> Logged | None:
+        """Return one commit."""
         ...
 
-    def keyed(self, key: bytes) -> Logged | None:
-        """The commit that carried an idempotency key."""
+    def find_by_key(self, key: bytes) -> Logged | None:
+        """Return the commit that carried an idempotency key."""
         ...
 
     def seq_at(self, at: int) -> int:
-        """The newest seq committed at or before a time."""
+        """Return the newest seq committed at or before a time."""
         ...
 
     def forgotten_rev(self, id: str) -> int:
-        """The last rev of an id that was forgotten, or 0."""
+        """Return the last rev of an id that was forgotten, or 0."""
         ...
 
 
 Wrap: TypeAlias = Callable[[Any], Any]
-"""Makes of a kernel another one of the same kind: what `dgent.testing` puts between store and engine."""
+"""Wraps a kernel in another one of the same kind, as `dgent.testing` does between store and engine."""
 
 
-def unwrapped(kernel: Any) -> Any:
-    """The kernel itself."""
+def no_wrap(kernel: Any) -> Any:
+    """Return the kernel itself."""
     return kernel
 
 
@@ -197,56 +202,56 @@ class Writing(Reading, Protocol):
     """Reads and writes inside one write transaction."""
 
     @property
-    def tip(self) -> Tip:
-        """Where the log stands; moved on by whoever writes."""
+    def tip(self) -> LogTip:
+        """The end of the log; advanced by the writer."""
         ...
 
     def make_number(self, text: str) -> int:
-        """The number of a name, giving it one if it has none."""
+        """Return the number of a name, giving it one if it has none."""
         ...
 
-    def make_stream(self, name: StreamName) -> int:
-        """The number of a stream, making it if it is new."""
+    def make_index(self, name: IndexName) -> int:
+        """Return the number of an index, making it if it is new."""
         ...
 
     def set_state(self, state: SchemaState) -> None:
-        """Store what is known of a schema and let other processes notice."""
+        """Store the state of a schema and let other processes notice."""
         ...
 
     def insert(self, rows: Sequence[Row]) -> None:
-        """Rows of records that were never there."""
+        """Write rows of records that were never there."""
         ...
 
     def replace(self, row: Row) -> None:
-        """Another newest version of a record."""
+        """Write another newest version of a record."""
         ...
 
     def set_keys(self, dk: int, fk: bytes | None) -> None:
-        """Other index keys for a row; its version stays."""
+        """Write other index keys for a row; its version stays."""
         ...
 
-    def bury(self, row: Row) -> None:
+    def archive(self, row: Row) -> None:
         """Keep a replaced version."""
         ...
 
     def drop_past(self, dk: int, below_rev: int) -> int:
-        """Remove kept versions under a rev; how many there were."""
+        """Remove kept versions under a rev; return how many there were."""
         ...
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
-        """Put records into streams."""
+        """Add entries to indexes."""
         ...
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
-        """Take records out of streams."""
+        """Remove entries from indexes."""
         ...
 
     def entries_at(self, dk: int) -> list[Entry]:
-        """Every entry of a record, found by looking at all there are."""
+        """Return every entry of a record, found by scanning all there are."""
         ...
 
-    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
-        """Note whether a row stands in no field stream."""
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+        """Record whether a row is in no field index."""
         ...
 
     def append(self, logged: Logged) -> None:
@@ -254,29 +259,29 @@ class Writing(Reading, Protocol):
         ...
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
-        """Remove records, their history and their names, and what the commits `seqs` say of them.
+        """Remove records, their history and their names, and their mentions in the commits `seqs`.
 
         Returns how many versions there were. A commit keeps its key, which is a hash, so that a
         retry cannot bring back what was forgotten.
         """
         ...
 
-    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
-        """Remove some entries of a schema's unwanted streams; False when none are left."""
+    def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
+        """Remove some entries of a schema's unwanted indexes; False when none are left."""
         ...
 
     def kept_after(self, dk: int, limit: int) -> list[int]:
-        """The next records, by dk, that have kept versions."""
+        """Return the next records, by dk, that have kept versions."""
         ...
 
     def expire_keys(self, before: int) -> None:
-        """Forget the idempotency keys of commits before a time."""
+        """Delete the idempotency keys of commits before a time."""
         ...
 
     def raise_floor(self, seq: int) -> int:
-        """Remove commits up to a seq, whose history is no longer whole; how many there were.
+        """Remove commits up to a seq, whose history is incomplete; return how many there were.
 
-        The newest stays, because it says where the log stands, and so do those whose key is not
+        The newest stays, because it is the end of the log, and so do those whose key is not
         expired: a retry must not happen twice.
         """
         ...

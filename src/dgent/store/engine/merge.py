@@ -1,6 +1,6 @@
 """Merge versions of one record that two copies wrote apart: three ways, field by field.
 
-What only one side changed is taken; what both sides changed alike is the same. What both changed
+A change of one side is taken; the same change of both sides is taken once. A field that both changed
 differently is decided by the rule of the schema's room, or the later version counts and the field is
 disputed. A merge depends on the versions alone, so that every copy comes to the same result.
 
@@ -26,22 +26,22 @@ _UNDISPUTED = frozenset(("dgent.fork", "dgent.fork.base", "dgent.copy"))
 DELETED = "deleted"
 
 
-class Missing:
-    """The value of a field that is not there; only `MISSING` is one."""
+class MissingField:
+    """The type of `MISSING`, the value of a field that is not there."""
 
 
-MISSING = Missing()
+MISSING = MissingField()
 
 
-class Merged(NamedTuple):
-    """What a merge came to: the version, None for a deletion, and the fields that both sides changed."""
+class MergedRecord(NamedTuple):
+    """The result of a merge: the version, None for a deletion, and the fields that both sides changed."""
 
     version: Datum | None
     disputed: tuple[str, ...] = ()
 
 
-class Tip(NamedTuple):
-    """A newest version of a record in one of several copies; `order` tells which is later."""
+class RecordTip(NamedTuple):
+    """A newest version of a record in one of several copies; the one with the greater `order` is later."""
 
     version: Datum | None
     order: tuple[int, str]
@@ -50,41 +50,41 @@ class Tip(NamedTuple):
 Resolve = Callable[[str, Any, Any, Any], Any]
 """Decides about a field that both sides changed: path, base, left, right; MISSING leaves it disputed."""
 
-Rule = Callable[[Datum | None, Datum | None, Datum | None], Merged]
-"""Merges a version of the left with a later one of the right side; the first is what both began with."""
+Rule = Callable[[Datum | None, Datum | None, Datum | None], MergedRecord]
+"""Merges a version of the left with a later one of the right side; the first argument is their base."""
 
 
 class Settlement(Protocol):
-    """A merge while it is settled: what a room may ask, and how it changes records."""
+    """A merge in progress: the reads that a room may do, and the way it changes records."""
 
     @property
-    def touched(self) -> Mapping[str, set[str]]:
+    def touched_ids(self) -> Mapping[str, set[str]]:
         """The ids of the records that were read from lines, by schema."""
 
     @property
-    def diverged(self) -> Mapping[str, Sequence[Tip]]:
+    def diverged_tips(self) -> Mapping[str, Sequence[RecordTip]]:
         """The newest versions of records that the room settles jointly, earliest first, by id."""
 
     def get(self, id: str) -> Datum | None:
-        """The record as it is merged so far; None when there is none."""
+        """Return the record as it is merged so far; None when there is none."""
 
     def records(self, schema: str) -> Iterable[Datum]:
-        """All records of a schema as they are merged so far."""
+        """Yield all records of a schema as they are merged so far."""
 
     def ids(self, prefix: str) -> list[str]:
-        """The ids with a prefix, also of deleted records."""
+        """Return the ids with a prefix, also of deleted records."""
 
     def put(self, versions: Mapping[str, Datum | None], disputed: Collection[str] = ()) -> None:
         """Write versions (None deletes) that take effect together or not at all.
 
-        `disputed` are ids of those in which something of one side could not be merged.
+        `disputed` are ids of records in which a change of one side could not be merged.
         """
 
 
 class Rules(NamedTuple):
-    """The rules of a room: one for each schema that needs one, the schemas it settles jointly, and how.
+    """The rules of a room: one per schema that needs one, the schemas it settles jointly, and how.
 
-    Records of `internal` schemas are nobody's to decide about, so they are never in dispute.
+    Records of `internal` schemas are never in dispute, because no user wrote them.
     """
 
     rules: Mapping[str, Rule]
@@ -113,15 +113,15 @@ def is_internal(schema: str) -> bool:
     return schema in _UNDISPUTED or (rules is not None and schema in rules.internal)
 
 
-def merge(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
-    """Merge two versions of a record, the later one on the right; `base` is what both began with."""
+def merge(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
+    """Merge two versions of a record, the later one on the right; `base` is the version both began with."""
     schema = (right or left or base or _NOBODY).schema or ""
     rules = rules_of(schema)
     rule = None if rules is None else rules.rules.get(schema)
     if rule is not None and all(each is None or each.schema == schema for each in (base, left, right)):
         return rule(base, left, right)
     if schema in _UNDISPUTED:
-        return Merged(right)
+        return MergedRecord(right)
     return merge_records(base, left, right)
 
 
@@ -135,8 +135,8 @@ def merge_records(
     right: Datum | None,
     resolve: Resolve = lambda path, base, left, right: MISSING,
     ignored: Iterable[str] = (),
-) -> Merged:
-    """Merge two versions field by field; a change of `ignored` fields alone does not outlast a deletion."""
+) -> MergedRecord:
+    """Merge two versions field by field; changing only `ignored` fields does not outlast a deletion."""
     if left is None or right is None:
         return _merge_deletion(base, left or right, frozenset(ignored))
     if (left.schema, left.schema_version) != (right.schema, right.schema_version):
@@ -150,7 +150,7 @@ def merge_records(
         fields[name] = _decide(name, before, getattr(left, name), getattr(right, name), resolve, disputed)
     extra = merge_maps(_extra(was), _extra(left), _extra(right), resolve, disputed, "extra.")
     tags = frozenset() if was is None else was.tags
-    return Merged(
+    return MergedRecord(
         right.replace(
             **fields,
             extra=extra or None,
@@ -169,7 +169,7 @@ def merge_maps(
     disputed: list[str],
     path: str = "",
 ) -> dict[str, Any]:
-    """Merge maps key by key, maps in them likewise; paths of what both sides changed go to `disputed`."""
+    """Merge maps key by key, nested maps too; paths that both sides changed are added to `disputed`."""
     merged: dict[str, Any] = {}
     for key in {**left, **right}:
         was, one, other = (side.get(key, MISSING) for side in (base, left, right))
@@ -195,14 +195,14 @@ def _decide(path: str, base: Any, left: Any, right: Any, resolve: Resolve, dispu
 
 
 def merge_lists(base: Any, left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    """Merge lists of texts as sets: what either side added, without what either side removed."""
+    """Merge lists of texts as sets: the additions of either side, without the removals of either side."""
     known = base if isinstance(base, list | tuple) else ()
     kept = [each for each in left if each in right or each not in known]
     return kept + [each for each in right if each not in left and each not in known]
 
 
 def says_the_same(one: Datum | None, other: Datum | None, ignored: Iterable[str] = ()) -> bool:
-    """Check whether two versions say the same, whoever wrote them; fields of the data may be ignored."""
+    """Check whether two versions have the same content, from any author; some data fields may be ignored."""
     if one is None or other is None:
         return one is other
     left, right = ({k: v for k, v in each.data.items() if k not in ignored} for each in (one, other))
@@ -211,20 +211,20 @@ def says_the_same(one: Datum | None, other: Datum | None, ignored: Iterable[str]
     )
 
 
-def _merge_deletion(base: Datum | None, kept: Datum | None, ignored: frozenset[str]) -> Merged:
-    """One side deleted the record: what the other changed since stays, and is disputed."""
+def _merge_deletion(base: Datum | None, kept: Datum | None, ignored: frozenset[str]) -> MergedRecord:
+    """Merge with a side that deleted the record: changes of the other side stay, and are disputed."""
     if kept is None or (base is not None and says_the_same(base, kept, ignored)):
-        return Merged(None)
-    return Merged(kept, (DELETED,))
+        return MergedRecord(None)
+    return MergedRecord(kept, (DELETED,))
 
 
-def _merge_atoms(base: Datum | None, left: Datum, right: Datum) -> Merged:
-    """Records of two shapes have no fields in common: one of them counts as a whole."""
+def _merge_atoms(base: Datum | None, left: Datum, right: Datum) -> MergedRecord:
+    """Merge records of two shapes, which have no fields in common: one of them counts as a whole."""
     if base is not None and says_the_same(base, right):
-        return Merged(left)
+        return MergedRecord(left)
     if base is not None and says_the_same(base, left):
-        return Merged(right)
-    return Merged(right, ("data",))
+        return MergedRecord(right)
+    return MergedRecord(right, ("data",))
 
 
 def _extra(datum: Datum | None) -> Mapping[str, Any]:

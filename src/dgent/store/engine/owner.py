@@ -1,4 +1,4 @@
-"""Whose a record is: rooms own schemas, and the ids below their names and below their records."""
+"""The owner of a record: rooms own schemas, and the ids below their names and below their records."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dgent.errors import Denied
 from dgent.model import reserved
 from dgent.store.backend import EVERY_ROOM
 from dgent.store.engine.kernel import Reading
-from dgent.store.engine.row import Draft, Row
+from dgent.store.engine.row import EncodedDatum, Row
 
 
 def owner_of_schema(reading: Reading, schema: str) -> str | None:
-    """The room that alone writes a schema; None when anybody may."""
+    """Return the room that alone writes a schema; None when anybody may."""
     state = reading.state(schema)
     declared = None if state is None else state.owner
     return declared or reserved.OWNERS.get(schema)
 
 
 def owner_of_id(reading: Reading, id: str) -> str | None:
-    """The room whose an id is by what stands before its first slash; None when it is anybody's.
+    """Return the room that owns an id by the part before its first slash; None when nobody does.
 
-    That is the name of a schema with an owner, or the id of a record of such a schema, also of one that was
-    deleted: what a room keeps with a record has an id below the record's own.
+    That part is the name of a schema with an owner, or the id of a record of such a schema, also of one that
+    was deleted: records that belong to another record have an id below it.
     """
     if id.startswith(reserved.BUILTIN):
         return "cupboard"
@@ -33,10 +33,12 @@ def owner_of_id(reading: Reading, id: str) -> str | None:
     return owner
 
 
-def check_owner(reading: Reading, id: str, head: Row | None, made: Draft | None, room: str | None) -> None:
-    """Refuse to write what belongs to another room: by its schema, now or before, or by its id.
+def check_owner(
+    reading: Reading, id: str, head: Row | None, made: EncodedDatum | None, room: str | None
+) -> None:
+    """Refuse to write a record of another room: by its schema, now or before, or by its id.
 
-    A deleted record still belongs to its room. Removing something foreign from among a room's ids is allowed.
+    A deleted record still belongs to its room. Removing a foreign record from among a room's ids is allowed.
     """
     if room == EVERY_ROOM:
         return
@@ -63,7 +65,7 @@ def check_owner(reading: Reading, id: str, head: Row | None, made: Draft | None,
 
 
 def is_foreign(reading: Reading, id: str, head: Row | None, room: str | None) -> bool:
-    """Whether a record stands in the way of a room among the room's own ids: to the room it is not there."""
+    """Return whether a record that is not the room's has one of its ids: to the room it does not exist."""
     if room is None or head is None or not head.live:
         return False
     return owner_of_schema(reading, reading.name(head.schema)) != room and owner_of_id(reading, id) == room

@@ -1,6 +1,6 @@
-"""Choosing the streams that answer a query.
+"""Choose the indexes that answer a query.
 
-A plan may give too many rows, never too few: what a stream does not prove, `Query.matches`
+A plan may give too many rows, never too few: what an index does not prove, `Query.matches`
 decides row by row.
 """
 
@@ -24,32 +24,32 @@ from dgent.store.engine.catalog import (
     SOURCE,
     T_MIN,
     UNLISTED,
+    IndexName,
     Position,
     SchemaState,
-    StreamName,
     after_prefix,
-    field_stream,
+    field_index,
     high,
     low,
     number_key,
 )
-from dgent.store.engine.kernel import Reading, Scan
+from dgent.store.engine.kernel import IndexScan, Reading
 
-PROBE = 256  # streams shorter than this are simply read
+PROBE = 256  # indexes shorter than this are simply read
 SORTABLE = 2048  # a range with fewer entries is read and sorted rather than walked past
 CHOICES = 64  # `$in` with more values is left to `matches`
 
 
 class Plan(NamedTuple):
-    """Which scans to read and what is left to do with their rows."""
+    """The scans to read and the work left to do with their rows."""
 
-    scans: tuple[Scan, ...]
+    scans: tuple[IndexScan, ...]
     ordered: bool  # the scans run in the query's order, so reading can stop early
     exact: bool  # every row matches; nothing is left to check
     repeats: bool = False  # a row may come from two scans
     prefix: str | None = None  # walk the ids instead of scans
-    lagging: tuple[int, ...] = ()  # schemas whose unindexed rows must be looked at too
-    lacking: tuple[Scan, ...] = ()  # rows without a field that the caller reads as a default
+    unindexed: tuple[int, ...] = ()  # schemas whose unindexed rows must be looked at too
+    lacking: tuple[IndexScan, ...] = ()  # rows without a field that the caller reads as a default
     explain: str = ""
 
 
@@ -57,7 +57,7 @@ class _Candidate(NamedTuple):
     """A way to read one schema in time order, and the parts of the query it proves."""
 
     label: str
-    streams: tuple[StreamName, ...]
+    indexes: tuple[IndexName, ...]
     keys: tuple[bytes, ...]
     proves: frozenset[object]
     by_field: bool = False
@@ -65,7 +65,7 @@ class _Candidate(NamedTuple):
 
 
 def make_plan(reading: Reading, query: Query, view: View) -> Plan:
-    """The plan for a query, judged by the sizes of the streams it could read."""
+    """Return the plan for a query, judged by the sizes of the indexes it could read."""
     plan = _plan(reading, query, view)
     # No index knows what a gate allows, so every row is looked at.
     return plan if query.allow is None else plan._replace(exact=False)
@@ -93,28 +93,28 @@ def _plan(reading: Reading, query: Query, view: View) -> Plan:
         all(part.ordered for part in parts),
         all(part.exact for part in parts),
         any(part.repeats for part in parts),
-        lagging=tuple(number for part in parts for number in part.lagging),
+        unindexed=tuple(number for part in parts for number in part.unindexed),
         lacking=tuple(scan for part in parts for scan in part.lacking),
         explain="; ".join(part.explain for part in parts),
     )
 
 
 def _parent_plan(reading: Reading, query: Query) -> Plan:
-    stream = reading.stream(StreamName(0, 0, "", PARENT))
+    index = reading.index_number(IndexName(0, 0, "", PARENT))
     key, _ = order.index_key(query.parent)
-    scans = () if stream is None else (Scan(stream, *_bounds(key, query)),)
+    scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
     return Plan(scans, query.order_path is None, False, explain="parent")
 
 
 def _bounds(key: bytes, query: Query) -> tuple[Position, Position]:
-    """The part of one key's run that lies in the query's time window."""
+    """Return the part of one key's run that lies in the query's time window."""
     first = low(key) if query.since is None else (key, clock.to_us(query.since), T_MIN)
     last = high(key) if query.until is None else (key, clock.to_us(query.until), T_MIN)
     return first, last
 
 
 def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState) -> Plan | None:
-    """The plan of the usual page: one schema, at most one tag, at most one declared field by its value.
+    """Return the plan of the usual page: one schema, at most one tag, at most one indexed field by value.
 
     `_Planner` would find the same; agents ask such queries all day, and there is nothing to weigh.
     """
@@ -125,7 +125,7 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
         return None
     (tag,) = query.tags or ("",)
     if not parts:
-        name, key = StreamName(state.number, 0, tag, ""), b""
+        name, key = IndexName(state.number, 0, tag, ""), b""
         label = "schema, tag" if tag else "schema"
     else:
         condition = parts[0]
@@ -142,21 +142,21 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
         (key,), sure = _equal_keys(condition, state.kinds.get(path))
         if not sure:
             return None
-        name = field_stream(state, path, tag)
+        name = field_index(state, path, tag)
         label = "schema, tag, field" if tag else "schema, field"
-    stream = reading.stream(name)
-    scans = () if stream is None else (Scan(stream, *_bounds(key, query)),)
-    return Plan(scans, True, True, lagging=(state.number,) if parts else (), explain=label)
+    index = reading.index_number(name)
+    scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
+    return Plan(scans, True, True, unindexed=(state.number,) if parts else (), explain=label)
 
 
 def _fields_usable(state: SchemaState, view: View) -> bool:
-    """Field streams have the shape of version `iv`; a caller that sees another shape must not use them."""
+    """Return whether the caller sees records in the shape of the field indexes, and so may use them."""
     known = view.version(state.name)
     return known == state.iv if known is not None else state.seen <= {state.iv}
 
 
 def _is_exact_index(state: SchemaState, lookup: Lookup | None, condition: Condition, path: str) -> bool:
-    """Whether the index of a field has exactly the records with a value; `_Planner` weighs all else."""
+    """Return whether a field's index has exactly the records with a value; `_Planner` handles the rest."""
     kind, defaults = (None, ()) if lookup is None else lookup.at(condition.path)
     if kind != state.kinds.get(path) or type(condition.value) in KINDS:
         return False
@@ -164,7 +164,7 @@ def _is_exact_index(state: SchemaState, lookup: Lookup | None, condition: Condit
 
 
 def _is_keyed(state: SchemaState, lookup: Lookup | None, condition: Condition) -> bool:
-    """Whether the keys of a field are those of the values that a condition compares."""
+    """Return whether the keys of a field are those of the values that a condition compares."""
     path = (*condition.path, paths.EACH) if condition.op == "$contains" else condition.path
     kind = state.kinds.get(paths.text(path))
     if kind != _kind(lookup, path):
@@ -180,12 +180,12 @@ _BY_VALUE = ("$eq", "$in", "$contains", "$exists", "$prefix")
 
 
 def _kind(lookup: Lookup | None, path: paths.Path) -> Kind | None:
-    """What the texts at a path stand for, as the caller sees them."""
+    """Return the kind of value that the texts at a path stand for, as the caller sees them."""
     return None if lookup is None else lookup.kind(path)
 
 
 def _may_default(lookup: Lookup | None, condition: Condition) -> bool:
-    """Whether a record without the field may pass, because the caller reads it as a default."""
+    """Return whether a record without the field may pass, because the caller reads it as a default."""
     defaults = () if lookup is None else lookup.defaults(condition.path)
     return defaults is None or any(map(condition.holds, defaults))
 
@@ -203,20 +203,20 @@ class _Planner:
             for p in state.paths
             if usable and p in state.ready and kinds.get(p) == _kind(lookup, paths.parse(p))
         ]
-        self.ready = {p: state.paths.index(p) for p in ready if paths.listed(p) is None}
-        self.listed = {found: p for p in ready if (found := paths.listed(p)) is not None}
+        self.ready = {p: state.paths.index(p) for p in ready if paths.list_path(p) is None}
+        self.listed = {found: p for p in ready if (found := paths.list_path(p)) is not None}
         conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
         self.needs = self._needs()
 
     def plan(self) -> Plan:
-        """The best of the candidates; one that proves everything needs no comparison."""
+        """Return the best of the candidates; one that proves everything needs no comparison."""
         candidates = []
         for candidate in self._candidates():
             if self.needs <= candidate.proves and self.query.order_path is None:
                 return self._in_order(candidate)
             candidates.append(candidate)
-        best, size = self._best(self._undominated(candidates))
+        best, size = self._best(self._drop_dominated(candidates))
         if self.query.order_path is not None:
             return self._ordered_by_field(best, size)
         if size >= PROBE:
@@ -227,15 +227,15 @@ class _Planner:
 
     def _in_order(self, best: _Candidate) -> Plan:
         exact = self.needs <= best.proves
-        repeats = len(best.streams) > 1
-        lagging = self._lagging() if best.by_field else ()
+        repeats = len(best.indexes) > 1
+        unindexed = self._unindexed_schemas() if best.by_field else ()
         lacking = self._lacking(best.path)
         return Plan(
-            self._scans(best), True, exact, repeats, lagging=lagging, lacking=lacking, explain=best.label
+            self._scans(best), True, exact, repeats, unindexed=unindexed, lacking=lacking, explain=best.label
         )
 
     def _needs(self) -> frozenset[object]:
-        """Every part of the query that some stream would have to prove."""
+        """Return every part of the query that an index would have to prove."""
         query = self.query
         needs: set[object] = {("tag", tag) for tag in query.tags}
         needs |= {part for part in ("any_tags", "author", "source", "prefix") if getattr(query, part)}
@@ -243,25 +243,25 @@ class _Planner:
         return frozenset(needs)
 
     def _candidates(self) -> Iterator[_Candidate]:
-        """Ways to read the schema in time order, the ones that usually prove most first."""
+        """Yield ways to read the schema in time order, the ones that usually prove most first."""
         yield from self._field_candidates()
         query, number = self.query, self.state.number
         if query.any_tags:
-            streams = tuple(StreamName(number, 0, tag, "") for tag in sorted(query.any_tags))
-            yield _Candidate("schema, any tag", streams, (b"",), frozenset(["any_tags"]))
+            indexes = tuple(IndexName(number, 0, tag, "") for tag in sorted(query.any_tags))
+            yield _Candidate("schema, any tag", indexes, (b"",), frozenset(["any_tags"]))
         for field, name in (("author", AUTHOR), ("source", SOURCE)):
             text = getattr(query, field)
             if text is not None:
                 named = self.reading.number(text)
                 keys: tuple[bytes, ...] = () if named is None else (number_key(named),)
                 yield _Candidate(
-                    f"schema, {field}", (StreamName(number, 0, "", name),), keys, frozenset([field])
+                    f"schema, {field}", (IndexName(number, 0, "", name),), keys, frozenset([field])
                 )
         for tag in query.tags:
             yield _Candidate(
-                "schema, tag", (StreamName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
+                "schema, tag", (IndexName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
             )
-        yield _Candidate("schema", (StreamName(number, 0, "", ""),), (b"",), frozenset())
+        yield _Candidate("schema", (IndexName(number, 0, "", ""),), (b"",), frozenset())
 
     def _field_candidates(self) -> Iterator[_Candidate]:
         query = self.query
@@ -270,7 +270,7 @@ class _Planner:
                 continue  # a record without the list has no entry to find it by
             if condition.op == "$contains" and condition.path in self.listed:
                 path = self.listed[condition.path]
-                name = field_stream(self.state, path)
+                name = field_index(self.state, path)
                 key, _ = _index_key(condition.value, self.state.kinds.get(path))
                 # It proves nothing, as what is no list must be looked at; but none is narrower by that.
                 narrows = frozenset([("item", id(condition))])
@@ -285,12 +285,12 @@ class _Planner:
             if lacks is not None or (UNLISTED in keys and self._has_defaults(condition.path)):
                 proves = frozenset([("default", id(condition))])  # narrows, but each row must be looked at
             for tag in query.tags if self.ready[path] < PRODUCTS else ():
-                name = field_stream(self.state, path, tag)
+                name = field_index(self.state, path, tag)
                 yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True, lacks)
-            name = field_stream(self.state, path)
+            name = field_index(self.state, path)
             yield _Candidate("schema, field", (name,), keys, proves, True, lacks)
 
-    def _undominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
+    def _drop_dominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
         """Drop every candidate whose rows another one narrows further."""
         kept = []
         for place, mine in enumerate(candidates):
@@ -313,27 +313,27 @@ class _Planner:
     def _size(self, candidate: _Candidate) -> int:
         return sum(self.reading.size(scan, PROBE) for scan in self._scans(candidate))
 
-    def _scans(self, candidate: _Candidate) -> tuple[Scan, ...]:
+    def _scans(self, candidate: _Candidate) -> tuple[IndexScan, ...]:
         scans = []
-        for name in candidate.streams:
-            stream = self.reading.stream(name)
-            if stream is not None:
-                scans += [Scan(stream, *_bounds(key, self.query)) for key in candidate.keys]
+        for name in candidate.indexes:
+            index = self.reading.index_number(name)
+            if index is not None:
+                scans += [IndexScan(index, *_bounds(key, self.query)) for key in candidate.keys]
         return tuple(scans)
 
-    def _lagging(self) -> tuple[int, ...]:
+    def _unindexed_schemas(self) -> tuple[int, ...]:
         return (self.state.number,)
 
     def _has_defaults(self, path: paths.Path) -> bool:
-        """Whether a record without the field may be read as if it had it."""
+        """Return whether a record without the field may be read as if it had it."""
         return self.lookup is not None and self.lookup.defaults(path) != ()
 
-    def _lacking(self, path: str | None) -> tuple[Scan, ...]:
-        """The rows without a field, whatever their tags; each is looked at as the caller reads it."""
-        stream = None
+    def _lacking(self, path: str | None) -> tuple[IndexScan, ...]:
+        """Return scans of the rows without a field, with any tags; each is checked as the caller reads it."""
+        index = None
         if path is not None:
-            stream = self.reading.stream(field_stream(self.state, path))
-        return () if stream is None else (Scan(stream, low(UNLISTED), high(UNLISTED)),)
+            index = self.reading.index_number(field_index(self.state, path))
+        return () if index is None else (IndexScan(index, low(UNLISTED), high(UNLISTED)),)
 
     # -- ranges of a field ----------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class _Planner:
         return found
 
     def _narrow_range(self) -> Plan | None:
-        """A short range of a declared field, to be sorted, where the time-ordered streams are long."""
+        """Return a short range of an indexed field, to be sorted, where the time-ordered indexes are long."""
         by_path: dict[str, tuple[bytes, bytes]] = {}
         for condition, first, last in self._ranges():
             path = paths.text(condition.path)
@@ -356,30 +356,32 @@ class _Planner:
         for path, (first, last) in by_path.items():
             scan = self._field_scan(path, first, last)
             if scan is None:
-                return Plan((), False, False, lagging=self._lagging(), explain="schema, empty field")
+                return Plan(
+                    (), False, False, unindexed=self._unindexed_schemas(), explain="schema, empty field"
+                )
             if self.reading.size(scan, SORTABLE) < SORTABLE:
                 lacking = self._lacking(path if self._has_defaults(paths.parse(path)) else None)
-                lagging = self._lagging()
+                unindexed = self._unindexed_schemas()
                 return Plan(
-                    (scan,), False, False, lagging=lagging, lacking=lacking, explain="schema, field range"
+                    (scan,), False, False, unindexed=unindexed, lacking=lacking, explain="schema, field range"
                 )
         return None
 
-    def _field_scan(self, path: str, first: bytes, last: bytes) -> Scan | None:
+    def _field_scan(self, path: str, first: bytes, last: bytes) -> IndexScan | None:
         tags = sorted(self.query.tags) if self.ready[path] < PRODUCTS else []
-        stream = self.reading.stream(field_stream(self.state, path, tags[0] if tags else ""))
-        return None if stream is None else Scan(stream, low(first), low(last))
+        index = self.reading.index_number(field_index(self.state, path, tags[0] if tags else ""))
+        return None if index is None else IndexScan(index, low(first), low(last))
 
     def _ordered_by_field(self, best: _Candidate, size: int) -> Plan:
         assert self.query.order_path is not None
         path = paths.text(self.query.order_path)
-        lagging = self._lagging() if best.by_field else ()
+        unindexed = self._unindexed_schemas() if best.by_field else ()
         few = Plan(
             self._scans(best),
             False,
             self.needs <= best.proves,
-            len(best.streams) > 1,
-            lagging=lagging,
+            len(best.indexes) > 1,
+            unindexed=unindexed,
             lacking=self._lacking(best.path),
             explain=best.label + ", sorted",
         )
@@ -393,16 +395,18 @@ class _Planner:
         scan = self._field_scan(path, first, last)
         scans = () if scan is None else (scan,)
         lacking = self._lacking(lacks)
-        return Plan(scans, True, False, lagging=self._lagging(), lacking=lacking, explain="field order")
+        return Plan(
+            scans, True, False, unindexed=self._unindexed_schemas(), lacking=lacking, explain="field order"
+        )
 
 
 def _index_key(value: object, kind: Kind | None) -> tuple[bytes, bool]:
-    """The key of a value in a stream of a kind."""
+    """Return the key of a value in an index of a kind."""
     return order.index_key(value if kind is None else value_of(kind, value))
 
 
 def _equal_keys(condition: Condition, kind: Kind | None) -> tuple[tuple[bytes, ...], bool]:
-    """The keys a condition allows when they are few, and whether having one proves it."""
+    """Return the keys a condition allows when they are few, and whether having one proves it."""
     if condition.op == "$eq":
         values = (condition.value,)
     elif condition.op == "$in" and 0 < len(condition.value) <= CHOICES:
@@ -418,7 +422,7 @@ def _equal_keys(condition: Condition, kind: Kind | None) -> tuple[tuple[bytes, .
 
 
 def _range_keys(condition: Condition, kind: Kind | None) -> tuple[bytes, bytes] | None:
-    """The keys from and up to which a condition can hold, or None."""
+    """Return the keys from and up to which a condition can hold, or None."""
     if condition.op in ("$gt", "$gte"):
         key, _ = _index_key(condition.value, kind)
         return key, bytes((key[0] + 1,))

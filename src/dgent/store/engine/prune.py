@@ -1,4 +1,4 @@
-"""Letting go of data: forgetting for good, retention of history, and indexing what is old."""
+"""Delete data for good, prune history by its retention rules, and index old records."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from dgent.store.engine.catalog import (
     EMPTY,
     REF,
     Entry,
+    IndexName,
     SchemaState,
-    StreamName,
     field_keys,
     high,
     is_declared,
-    known,
     pack_keys,
+    require_state,
 )
 from dgent.store.engine.commit import Ledger
-from dgent.store.engine.kernel import FORGET, Logged, Scan, Writing
+from dgent.store.engine.kernel import FORGET, IndexScan, Logged, Writing
 from dgent.store.engine.owner import owner_of_schema
 from dgent.store.engine.row import Row, datum_of
 
@@ -59,14 +59,14 @@ def forget(
 
 
 def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
-    """Remove records and every trace of them, as of the newest seq; how many versions there were."""
+    """Remove records and every trace of them, as of the newest seq; return how many versions there were."""
     kernel = ledger.kernel
     schemas = {old.schema for row in rows for old in (row, *kernel.past(row.dk))}
     entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
     versions = kernel.erase(rows, _commits_about(kernel, {row.dk for row in rows}), kernel.tip.seq)
     kernel.remove_entries(entries)
     for row in rows:
-        kernel.set_lag(row.schema, row.dk, False)
+        kernel.mark_unindexed(row.schema, row.dk, False)
     for schema in schemas:
         _drop_traces(kernel, schema)
     return versions
@@ -79,7 +79,7 @@ def _check_owner(kernel: Writing, row: Row, room: str | None) -> None:
 
 
 def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
-    """The seqs of all commits that name some records; also those whose versions are no longer kept."""
+    """Return the seqs of all commits that name some records, also those whose versions were pruned."""
     found: list[int] = []
     since = 0
     while batch := kernel.log(since, LOG_BATCH):
@@ -89,24 +89,24 @@ def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
 
 
 def _drop_traces(kernel: Writing, schema: int) -> None:
-    """Drop what may hold texts of forgotten records: tags that no record has, and replaced indexes."""
-    state = known(kernel.state(kernel.name(schema)))
+    """Drop texts that forgotten records may have left: tags that no record has, and replaced indexes."""
+    state = require_state(kernel.state(kernel.name(schema)))
 
-    def wanted(name: StreamName) -> bool:
+    def is_wanted(name: IndexName) -> bool:
         if not is_declared(state, name):
             return False
-        stream = kernel.stream(name)
-        whole = None if stream is None else Scan(stream, (b"", -(2**63), 0), high(b"\xff"))
+        index = kernel.index_number(name)
+        whole = None if index is None else IndexScan(index, (b"", -(2**63), 0), high(b"\xff"))
         return not name.tag or (whole is not None and kernel.size(whole, 1) > 0)
 
-    while kernel.drop_streams(schema, wanted, STALE_BATCH):
+    while kernel.drop_indexes(schema, is_wanted, STALE_BATCH):
         pass
     if state.stale:
         kernel.set_state(msgspec.structs.replace(state, stale=False))
 
 
 def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, int | None]:
-    """Apply a retention rule to some records; removed versions and commits, and where to go on."""
+    """Apply a retention rule to some records; returns removed versions and commits, and the next dk."""
     batch = kernel.kept_after(after_dk, 500)
     after = None if keep.after is None else clock.to_us(keep.after)
     removed, floor = 0, 0
@@ -125,7 +125,7 @@ def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, 
     if done and after is not None and keep.versions is None:
         floor = max(floor, kernel.seq_at(after))
     if keep.schema is not None:
-        # Others keep their history and the feed; whoever asks for what is gone here is told so.
+        # Others keep their history and the feed; asking for a pruned version raises an error that says so.
         floor = 0
     if floor > kernel.floor():
         commits = kernel.raise_floor(floor)
@@ -135,7 +135,7 @@ def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, 
 
 
 def _first_kept(spans: list[tuple[int, int, int]], versions: int | None, after: int | None) -> int:
-    """The oldest rev that a rule keeps; both parts of a rule must agree to remove one."""
+    """Return the oldest rev that a rule keeps; both parts of a rule must agree to remove one."""
     below = spans[-1][0]
     if versions is not None:
         below = min(below, spans[max(0, len(spans) - 1 - versions)][0])
@@ -151,8 +151,8 @@ def _first_kept(spans: list[tuple[int, int, int]], versions: int | None, after: 
 def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
     """Index one batch of a schema's old records; False when nothing is left to do.
 
-    Two processes may fill at once: each batch starts where the stored mark stands, and writing an
-    entry twice changes nothing.
+    Two processes may do this at once: each batch starts at the stored mark, and writing an entry twice
+    changes nothing.
     """
     kernel = ledger.kernel
     state = kernel.state(schema)
@@ -161,7 +161,7 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
     if state.fill is not None:
         return _fill_batch(ledger, state, view)
     if state.stale:
-        more = kernel.drop_streams(state.number, lambda name: is_declared(state, name), STALE_BATCH)
+        more = kernel.drop_indexes(state.number, lambda name: is_declared(state, name), STALE_BATCH)
         if not more:
             kernel.set_state(msgspec.structs.replace(state, stale=False))
         return more
@@ -171,9 +171,9 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
 def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
     kernel = ledger.kernel
     assert state.fill is not None
-    base = kernel.make_stream(StreamName(state.number, 0, "", ""))
+    base = kernel.make_index(IndexName(state.number, 0, "", ""))
     t, dk = state.fill
-    scan = Scan(base, (b"", t, dk + 1), high(b""))
+    scan = IndexScan(base, (b"", t, dk + 1), high(b""))
     batch: list[Row] = []
     for _, row in kernel.walk(scan, False, False):
         batch.append(row)
@@ -203,13 +203,13 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
     if row.sv == state.iv:
         if row.fk is not None:
             kernel.set_keys(row.dk, None)
-            kernel.set_lag(state.number, row.dk, False)
+            kernel.mark_unindexed(state.number, row.dk, False)
         return ledger.entries_of(row._replace(fk=None))
-    shape = view.upgraded(datum)
+    shape = view.upgrade(datum)
     if shape is None:
         # The upgrade failed, so it is looked at by every query until someone mends it.
         kernel.set_keys(row.dk, EMPTY)
-        kernel.set_lag(state.number, row.dk, True)
+        kernel.mark_unindexed(state.number, row.dk, True)
         return []
     fk = pack_keys(field_keys(state, shape))
     entries = ledger.entries_of(row._replace(fk=fk))
@@ -217,15 +217,15 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
         # It was indexed from another copy; what that one said must not be found any more.
         kernel.remove_entries(set(ledger.entries_of(row)) - set(entries))
     kernel.set_keys(row.dk, fk)
-    kernel.set_lag(state.number, row.dk, False)
+    kernel.mark_unindexed(state.number, row.dk, False)
     return entries
 
 
 def _fill_damaged(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:
-    """A record that cannot be read stands in no field stream; every query looks at it."""
+    """Take a record that cannot be read out of the field indexes, and return the entries it keeps."""
     kernel = ledger.kernel
     old, bare = kernel.entries_at(row.dk), ledger.entries_of(row._replace(fk=EMPTY))
     kernel.remove_entries(set(old) - set(bare))
     kernel.set_keys(row.dk, EMPTY)
-    kernel.set_lag(state.number, row.dk, True)
+    kernel.mark_unindexed(state.number, row.dk, True)
     return bare

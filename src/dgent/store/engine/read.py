@@ -1,4 +1,4 @@
-"""Reading: by id, by query, at an earlier seq, and the log. Written once over `Reading`."""
+"""Read by id, by query, at an earlier seq, and from the log. Written once over `Reading`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import KINDS, Change, Item, Page, PartView, Version, View
-from dgent.store.engine.catalog import REF, SchemaState, StreamName, high, low, referred, unpack_keys
-from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading, Scan
+from dgent.store.engine.catalog import REF, IndexName, SchemaState, high, low, ref_ids, unpack_keys
+from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, IndexScan, Logged, Reading
 from dgent.store.engine.plan import Plan, make_plan
-from dgent.store.engine.row import Brief, Row, datum_of, datums_of, rows_of, unpacked, whole_of
+from dgent.store.engine.row import Brief, Row, datum_of, datums_of, rows_of, unpack_row, whole_of
 from dgent.store.engine.versions import DELTA
 
 _FORMAT = 1
@@ -27,7 +27,7 @@ _HEAD = struct.Struct(">B8s16sqqq")
 
 
 class Cursor(NamedTuple):
-    """The last row given out: its order key, time and dk, and the seq it was read as of (-1: now)."""
+    """The last row of a page: its order key, time and dk, and the seq it was read as of (-1: now)."""
 
     key: bytes
     t: int
@@ -36,13 +36,13 @@ class Cursor(NamedTuple):
 
 
 def encode(cursor: Cursor, epoch: bytes, digest: bytes) -> str:
-    """The cursor as text."""
+    """Return the cursor as text."""
     raw = _HEAD.pack(_FORMAT, epoch, digest, cursor.as_of, cursor.t, cursor.dk) + cursor.key
     return base64.urlsafe_b64encode(raw + struct.pack(">I", zlib.crc32(raw))).decode()
 
 
 def decode(text: str, epoch: bytes, digest: bytes) -> Cursor:
-    """The cursor of a text, or CursorInvalid when it is not one of this query and store."""
+    """Return the cursor of a text; raises CursorInvalid when it is not one of this query and store."""
     try:
         raw = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
         raw, (check,) = raw[:-4], struct.unpack(">I", raw[-4:])
@@ -65,12 +65,12 @@ Found = tuple[bytes, int, int, Row]
 
 
 def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
-    """The live version of a record, or the one at a seq; Corrupt when it is damaged."""
+    """Return the live version of a record, or the one at a seq; Corrupt when it is damaged."""
     return _sound(look_up(reading, id, as_of))
 
 
 def get_lazily(reading: Reading, id: str) -> Datum | None:
-    """The live version of a record, for a caller who decodes the data himself."""
+    """Return the live version of a record, for a caller that decodes the data itself."""
     found = datums_of(reading.fetch_id(ids.check_id(id)), reading.name)
     return _sound(found[0]) if found else None
 
@@ -82,7 +82,7 @@ def _sound(datum: Datum | None) -> Datum | None:
 
 
 def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
-    """Like `get`, but a damaged record comes back with its problem."""
+    """Return a record like `get`; a damaged one comes back with its problem."""
     head = reading.head(ids.check_id(id))
     if head is None:
         return None
@@ -97,7 +97,7 @@ def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
 
 
 def ancestors(reading: Reading, id: str, limit: int) -> list[Datum]:
-    """A record and what caused it, nearest first; damaged ones come with their problem."""
+    """Return a record and its causes, nearest first; damaged ones come with their problem."""
     chain: dict[str, Datum] = {}
     next_id: str | None = id
     while next_id is not None and next_id not in chain and len(chain) < limit:
@@ -113,7 +113,7 @@ def ancestors(reading: Reading, id: str, limit: int) -> list[Datum]:
 
 
 def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
-    """The version of a record at a seq, with a plain body; None if there was none then."""
+    """Return the version of a record at a seq, with a plain body; None if there was none then."""
     if head.seq <= as_of:
         return head
     spans = reading.spans(head.dk)
@@ -123,7 +123,7 @@ def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
     rev, seq, _ = spans[0] if spans else (head.rev, head.seq, head.at)
     if rev > 1 and not _was_forgotten(reading, head.id, rev):
         raise HistoryGone(
-            f"the version of {head.id!r} at commit {as_of} is no longer kept",
+            f"the version of {head.id!r} at commit {as_of} was pruned",
             hint=f"the oldest kept one is of commit {seq}",
             id=head.id,
             first_seq=seq,
@@ -132,13 +132,13 @@ def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
 
 
 def _was_forgotten(reading: Reading, id: str, rev: int) -> bool:
-    """Whether the versions before this one were forgotten, so that there is nothing to miss."""
+    """Return whether the versions before this one were forgotten, so that none is missing."""
     reading.refresh()
     return reading.forgotten_rev(id) == rev - 1
 
 
 def version(reading: Reading, head: Row, rev: int) -> Row | None:
-    """One version of a record by its rev, with a plain body; None if it is not kept."""
+    """Return one version of a record by its rev, with a plain body; None if it is not kept."""
     if head.rev == rev:
         return head
     past = reading.past(head.dk, rev)
@@ -149,12 +149,12 @@ def version(reading: Reading, head: Row, rev: int) -> Row | None:
     newer = head
     for row in past[alone:]:
         base = newer
-        newer = unpacked(row, lambda base=base: base)  # type: ignore[misc]
+        newer = unpack_row(row, lambda base=base: base)  # type: ignore[misc]
     return newer
 
 
 def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
-    """The kept versions of a record, newest first."""
+    """Return the kept versions of a record, newest first."""
     head = reading.head(id)
     if head is None:
         return []
@@ -162,7 +162,7 @@ def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
     newer = head
     for row in islice(reading.past(head.dk), None if limit is None else limit - 1):
         base = newer
-        newer = unpacked(row, lambda base=base: base)  # type: ignore[misc]
+        newer = unpack_row(row, lambda base=base: base)  # type: ignore[misc]
         found.append(_version(reading, newer))
     return found
 
@@ -170,7 +170,7 @@ def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
 def _version(reading: Reading, row: Row) -> Version:
     datum = datum_of(row, reading.name) if row.live else None
     # Commits that are left below the floor say where the log stands, or know a retry, and nothing else.
-    logged = reading.logged(row.seq) if row.seq > reading.floor() else None
+    logged = reading.read_commit(row.seq) if row.seq > reading.floor() else None
     author, note = (None, None) if logged is None else (reading.name(logged.author), logged.note)
     op: Literal["put", "delete"] = "put" if row.live else "delete"
     return Version(row.id, row.rev, row.seq, clock.from_us(row.at), op, datum, author, note)
@@ -180,7 +180,7 @@ def _version(reading: Reading, row: Row) -> Version:
 
 
 def changes(reading: Reading, since: int, limit: int) -> list[Change]:
-    """Commits after a seq that have something for the feed, in order."""
+    """Return commits after a seq that have something for the feed, in order."""
     check_floor(reading, since)
     found: list[Change] = []
     while len(found) < limit:
@@ -196,11 +196,11 @@ def changes(reading: Reading, since: int, limit: int) -> list[Change]:
 
 
 def check_floor(reading: Reading, seq: int) -> None:
-    """Refuse to read from before the history that is whole."""
+    """Refuse to read from before the history that is complete."""
     floor = reading.floor()
     if seq < floor:
         raise HistoryGone(
-            f"the history up to commit {floor} was compacted away",
+            f"the history up to commit {floor} was pruned",
             hint=f"start from seq {floor}",
             first_seq=floor + 1,
         )
@@ -241,7 +241,7 @@ def _change(reading: Reading, logged: Logged) -> Change:
 def query(
     reading: Reading, q: Query, view: View, as_of: int | None, epoch: bytes, only_short: bool = False
 ) -> Page | None:
-    """A page of matching records in order, and where to go on.
+    """Return a page of matching records in order, and the cursor of the next.
 
     With `only_short`, None when no index gives exactly the rows, so that it could take long.
     """
@@ -274,7 +274,7 @@ def query(
 
 
 def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, start: Cursor | None) -> bool:
-    """Whether one scan gives exactly the rows asked for, in their order."""
+    """Return whether one scan gives exactly the requested rows, in their order."""
     return (
         plan.exact
         and plan.ordered
@@ -284,7 +284,7 @@ def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, star
         and as_of is None
         and start is None
         and not plan.lacking
-        and not any(map(reading.lagging, plan.lagging))
+        and not any(map(reading.unindexed_rows, plan.unindexed))
     )
 
 
@@ -302,8 +302,8 @@ def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) 
     return Page(made, plan.explain, further, kept)
 
 
-def _fetch_page(reading: Reading, q: Query, scan: Scan, size: int) -> Sequence[tuple[Any, ...]]:
-    """The rows after the offset; a short offset is read along, a long one skipped in the index."""
+def _fetch_page(reading: Reading, q: Query, scan: IndexScan, size: int) -> Sequence[tuple[Any, ...]]:
+    """Return the rows after the offset; a short offset is read along, a long one skipped in the index."""
     if q.offset <= READ_ALONG:
         return reading.fetch(scan, q.descending, q.content, q.offset + size)[q.offset :]
     rest = reading.skip(scan, q.descending, q.offset)
@@ -315,12 +315,12 @@ def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:
 
 
 def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
-    """How many records match; straight from the index where that proves everything."""
+    """Return how many records match; straight from the index where that proves everything."""
     everything = q.replace(limit=None, offset=0, cursor=None, content=False, order_by="created_at")
     plan = make_plan(reading, everything, view)
     if as_of is not None and as_of >= reading.newest()[0]:
         as_of = None
-    if plan.exact and as_of is None and not (plan.repeats or plan.lagging or plan.lacking):
+    if plan.exact and as_of is None and not (plan.repeats or plan.unindexed or plan.lacking):
         return sum(reading.size(scan, 2**62) for scan in plan.scans)
     return sum(1 for _ in find(reading, everything, view, plan, as_of, None))
 
@@ -328,9 +328,9 @@ def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
 def find(
     reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
 ) -> Generator[Found, None, None]:
-    """Every matching row in the query's order, from the start on."""
-    sources = [_placed(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
-    extra = [row for number in plan.lagging for row in reading.lagging(number)]
+    """Yield every matching row in the query's order, from the start on."""
+    sources = [_add_order_keys(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
+    extra = [row for number in plan.unindexed for row in reading.unindexed_rows(number)]
     extra += [row for scan in plan.lacking for _, row in reading.walk(scan, q.descending, True)]
     if as_of is not None:
         check_floor(reading, as_of)
@@ -343,10 +343,10 @@ def find(
         extra = [row._replace(content=None) for row in extra]
     if plan.ordered and extra:
         sources.append(
-            iter(sorted(_placed(reading, q, view, _keyless(extra)), key=_place, reverse=q.descending))
+            iter(sorted(_add_order_keys(reading, q, view, _keyless(extra)), key=_place, reverse=q.descending))
         )
     elif extra:
-        sources.append(_placed(reading, q, view, _keyless(extra)))
+        sources.append(_add_order_keys(reading, q, view, _keyless(extra)))
     if plan.ordered:
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_place, reverse=q.descending)
         yield from _passing(reading, q, view, plan, merged, bool(extra), start)
@@ -376,8 +376,8 @@ def _walks(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list
     return [reading.walk(scan, q.descending, q.content) for scan in scans]
 
 
-def _from(scan: Scan, q: Query, plan: Plan, start: Cursor | None) -> Scan:
-    """The scan without what a cursor is already past; `_passing` drops the rest of it exactly."""
+def _from(scan: IndexScan, q: Query, plan: Plan, start: Cursor | None) -> IndexScan:
+    """Return the scan without the part before a cursor; `_passing` drops the rest of it exactly."""
     if start is None or not plan.ordered:
         return scan
     if q.order_path is None:
@@ -393,8 +393,10 @@ def _from(scan: Scan, q: Query, plan: Plan, start: Cursor | None) -> Scan:
     )
 
 
-def _placed(reading: Reading, q: Query, view: View, walked: Iterator[tuple[bytes, Row]]) -> Iterator[Found]:
-    """Rows with their order key; runs of cut keys are sorted by the whole value."""
+def _add_order_keys(
+    reading: Reading, q: Query, view: View, walked: Iterator[tuple[bytes, Row]]
+) -> Iterator[Found]:
+    """Yield rows with their order key; runs of cut keys are sorted by the whole value."""
     if q.order_path is None:
         for _, row in walked:
             yield b"", row.t, row.dk, row
@@ -424,7 +426,7 @@ def _passing(
     mixed: bool,
     start: Cursor | None,
 ) -> Iterator[Found]:
-    """The rows that match and lie past the cursor, each once."""
+    """Yield the rows that match and lie past the cursor, each once."""
     after = None if start is None else (start.key, start.t, start.dk)
     seen: set[int] | None = set() if plan.repeats or mixed else None
     check = not plan.exact or mixed
@@ -450,7 +452,7 @@ def _until(source: Iterator[Found], as_of: int) -> Iterator[Found]:
 
 
 def _rows_at(reading: Reading, q: Query, view: View, as_of: int) -> list[Row]:
-    """The rows, as of a seq, of every record that changed after it and can be in the answer."""
+    """Return the rows, as of a seq, of every record that changed after it and can be in the answer."""
     touched = {dk for logged in reading.log(as_of, None) for _, dk, _ in logged.ops}
     found = []
     for dk in touched:
@@ -474,13 +476,13 @@ def _rows_at(reading: Reading, q: Query, view: View, as_of: int) -> list[Row]:
 
 
 def _next_kept(reading: Reading, head: Row) -> Row | None:
-    """The oldest kept version of a record that is not a deletion."""
+    """Return the oldest kept version of a record that is not a deletion."""
     kept = (version(reading, head, rev) for rev, _, _ in reading.spans(head.dk))
     return next((row for row in (*kept, head) if row is not None and row.live), None)
 
 
 def _was_of(reading: Reading, head: Row, schema: str) -> bool:
-    """Whether any kept version of a record is of a schema."""
+    """Return whether any kept version of a record is of a schema."""
     return any(reading.name(row.schema) == schema for row in (head, *reading.past(head.dk)))
 
 
@@ -488,18 +490,18 @@ def _was_of(reading: Reading, head: Row, schema: str) -> bool:
 
 
 def referrers(reading: Reading, id: str, limit: int | None, view: View) -> list[Datum]:
-    """Live records whose declared refs hold an id, newest first."""
+    """Return the live records whose declared refs hold an id, newest first."""
     key, _ = order.index_key(id)
     found: dict[int, Row] = {}
     for state in reading.states():
         if not state.refs:
             continue
-        stream = reading.stream(StreamName(state.number, state.iv, "", REF))
-        rows: list[Row] = list(reading.lagging(state.number))
+        index = reading.index_number(IndexName(state.number, state.iv, "", REF))
+        rows: list[Row] = list(reading.unindexed_rows(state.number))
         if REF not in state.ready:
-            base = reading.stream(StreamName(state.number, 0, "", ""))
+            base = reading.index_number(IndexName(state.number, 0, "", ""))
             rows += _rows(reading, base, b"")
-        rows += _rows(reading, stream, key)
+        rows += _rows(reading, index, key)
         for row in rows:
             if _refers(reading, state, row, id, view):
                 found[row.dk] = row
@@ -511,12 +513,12 @@ def _refers(reading: Reading, state: SchemaState, row: Row, id: str, view: View)
     keys = unpack_keys(row.fk) if row.fk else {}
     if REF in keys and (REF in state.ready or view.version(state.name) != state.iv):
         # Indexed from an upgraded copy: the stored data may hold the ref elsewhere. Before the index
-        # is built, the copy may be of an older version, so whoever knows the newest looks again.
+        # is built, the copy may be of an older version, so a caller that knows the newest checks again.
         return order.key(id) in keys[REF]
-    return id in referred(state, view.shape(datum_of(row, reading.name)))
+    return id in ref_ids(state, view.shape(datum_of(row, reading.name)))
 
 
-def _rows(reading: Reading, stream: int | None, key: bytes) -> list[Row]:
-    if stream is None:
+def _rows(reading: Reading, index: int | None, key: bytes) -> list[Row]:
+    if index is None:
         return []
-    return [row for _, row in reading.walk(Scan(stream, low(key), high(key)), True, True)]
+    return [row for _, row in reading.walk(IndexScan(index, low(key), high(key)), True, True)]

@@ -1,4 +1,4 @@
-"""Rows as engines keep them, and the way from a datum to a row and back."""
+"""Rows as engines keep them, and the conversion from a datum to a row and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T_FIRST = clock.to_us(datetime(1, 1, 1, tzinfo=UTC))
 T_LAST = clock.to_us(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
 
 DAMAGE = (Corrupt, msgspec.MsgspecError, TypeError, ValueError, RecursionError)
-"""What reading bytes that are not what was written may raise."""
+"""The errors that reading damaged bytes may raise."""
 
 _UNREADABLE = b"\xff"  # stands for a body that does not unpack; it is no JSON
 _tags_decoder = msgspec.json.Decoder(list[str])
@@ -26,30 +26,30 @@ _data_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Row(NamedTuple):
-    """One version of a record. Names are small numbers; times are microseconds."""
+    """One version of a record, in the columns of the tables. Names are numbers; times are microseconds."""
 
-    dk: int
+    dk: int  # the record's number, in the order of first commits
     id: str
     rev: int
     seq: int
     live: int
-    t: int
-    at: int
+    t: int  # when the record was made
+    at: int  # when the version was committed
     schema: int
-    sv: int
+    sv: int  # the schema version of `data`
     author: int
     source: int | None
     parent: str | None
     tags: str  # a JSON list, sorted
-    enc: int
+    enc: int  # the encoding of `data` and `content`
     fk: bytes | None  # index keys not derivable from `data`; None: derive them
-    x: bytes | None
+    x: bytes | None  # `Datum.extra`, as JSON
     data: bytes | None
     content: bytes | None
 
 
 class Brief(NamedTuple):
-    """What a reader needs of a live row; engines fetch pages of these as plain tuples."""
+    """The columns of a live row that a reader needs; engines fetch pages of these as plain tuples."""
 
     dk: int
     id: str
@@ -70,10 +70,10 @@ class Brief(NamedTuple):
 SCHEMA, SV, DATA = (Brief._fields.index(name) for name in ("schema", "sv", "data"))
 
 
-class Rows(msgspec.Struct, frozen=True):
-    """Rows of one schema as they were read; their datums are made when someone asks for them.
+class SchemaRows(msgspec.Struct, frozen=True):
+    """Rows of one schema as they were read; their datums are made on request.
 
-    Whoever wants fifty values seldom looks at what they were stored with.
+    A caller that wants fifty values seldom looks at their envelopes.
     """
 
     schema: str
@@ -81,16 +81,16 @@ class Rows(msgspec.Struct, frozen=True):
     names: Mapping[int, str]
 
     def datum(self, row: tuple[Any, ...]) -> Datum:
-        """The datum of one of the rows."""
+        """Return the datum of one of the rows."""
         return datums_of((row,), self.names.__getitem__)[0]
 
     def datums(self) -> list[Datum]:
-        """The datums of all the rows."""
+        """Return the datums of all the rows."""
         return datums_of(self.rows, self.names.__getitem__)
 
 
-class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A datum made ready for writing, before it has numbers, rev and seq."""
+class EncodedDatum(msgspec.Struct, frozen=True, gc=False):
+    """A datum encoded for writing, before it has numbers, rev and seq."""
 
     id: str
     t: int
@@ -107,9 +107,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     tag_list: tuple[str, ...]
 
 
-def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
+def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum:
     """Check and encode a datum; everything that can be refused is refused here."""
-    datum = datum.checked(plain)
+    datum = datum.check(plain)
     t = clock.to_us(datum.created_at)
     if not T_FIRST <= t <= T_LAST:
         # A zone may push it out; once stored, nobody could read it back.
@@ -124,7 +124,7 @@ def draft(datum: Datum, author: str, plain: bool = False) -> Draft:
         )
     given = datum.tags if type(datum.tags) is frozenset else frozenset(datum.tags or ())
     tags, text = _tag_texts.get(given) or _tag_text(given)
-    return Draft(
+    return EncodedDatum(
         datum.id,
         t,
         datum.schema or "",
@@ -145,7 +145,7 @@ _tag_texts: dict[frozenset[str], tuple[tuple[str, ...], str]] = {}
 
 
 def _tag_text(tags: frozenset[str]) -> tuple[tuple[str, ...], str]:
-    """Tags sorted, and as the row has them; few sets serve many records, so they are encoded once."""
+    """Return tags sorted, and as the row has them; cached, because few sets serve many records."""
     if len(_tag_texts) > 4096:
         _tag_texts.clear()
     text = codec.encode(sorted(tags)).decode()
@@ -154,12 +154,12 @@ def _tag_text(tags: frozenset[str]) -> tuple[tuple[str, ...], str]:
 
 
 def tags_of(row: Row) -> tuple[str, ...]:
-    """The tags of a row, sorted."""
+    """Return the tags of a row, sorted."""
     return () if row.tags == "[]" else tuple(_tags_decoder.decode(row.tags))
 
 
 def data_of(row: Row) -> dict[str, Any]:
-    """The data of a row whose body is plain; raises one of DAMAGE when it is none."""
+    """Return the data of a row whose body is plain; raises one of DAMAGE when it is damaged."""
     data: dict[str, Any] = _data_decoder.decode(row.data) if row.data else {}
     return data
 
@@ -171,7 +171,7 @@ _tag_sets: dict[str, frozenset[str]] = {"[]": _NO_TAGS}
 
 
 def _tag_set(text: str) -> frozenset[str]:
-    """Few sets of tags serve many records, so their texts are decoded once."""
+    """Return the tags of a row's text; cached, because few sets of tags serve many records."""
     if len(_tag_sets) > 4096:
         _tag_sets.clear()
     found = _tag_sets[text] = frozenset(_tags_decoder.decode(text))
@@ -179,7 +179,7 @@ def _tag_set(text: str) -> frozenset[str]:
 
 
 def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
-    """The datum of a live row whose body is plain; runs for every record read, so it unpacks in one go.
+    """Return the datum of a live row with a plain body; runs for every record read, so it unpacks in one go.
 
     A damaged row becomes a datum with a `problem`: one bad record must not hide the others.
     """
@@ -206,14 +206,14 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
             None if x is None else codec.decode(x),
         )
     except DAMAGE as error:
-        return _damaged(Row._make(row), name, error)
+        return _salvage(Row._make(row), name, error)
 
 
 def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> list[Datum]:
-    """The datums of brief rows, for a caller who decodes the data himself.
+    """Return the datums of brief rows, for a caller that decodes the data itself.
 
-    He finds out then if it is damaged. Every record read in a page or by its id comes through here,
-    so there are no calls in the plain case.
+    The caller notices then if the data is damaged. Every record read in a page or by its id comes through
+    here, so there are no calls in the plain case.
     """
     out: list[Any] = []
     names: dict[int | None, str] = {}
@@ -250,8 +250,8 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
     return out
 
 
-def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows | None:
-    """Brief rows kept as they are; None when something about them is odd and each needs a look."""
+def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> SchemaRows | None:
+    """Return brief rows as they are; None when something about them is odd and each needs a check."""
     if not rows:
         return None
     first = rows[0][SCHEMA]
@@ -270,23 +270,23 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Rows
                 _tag_set(tags)
     except DAMAGE:
         return None
-    return Rows(names[first], rows, names)
+    return SchemaRows(names[first], rows, names)
 
 
 def brief_of(row: Row) -> Brief:
-    """What a reader needs of a live row."""
+    """Return the columns of a live row that a reader needs."""
     return Brief._make((*row[:4], row.t, *row[7:13], *row[15:]))
 
 
 def whole_of(brief: tuple[Any, ...]) -> Row:
-    """A brief row in the layout of Row; what it does not carry, no datum shows."""
+    """Return a brief row in the layout of Row; no datum shows the columns that it lacks."""
     return Row._make((*brief[:4], 1, brief[4], 0, *brief[5:11], versions.PLAIN, None, *brief[11:]))
 
 
-def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:
-    """What can still be told of a record, and why there is not more."""
+def _salvage(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:
+    """Return the readable rest of a damaged record, with the reason as its problem."""
 
-    def told(read: Callable[[], Any], instead: Any) -> Any:
+    def read_or(read: Callable[[], Any], instead: Any) -> Any:
         try:
             return read()
         except DAMAGE:
@@ -299,14 +299,14 @@ def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
     id = row.id if isinstance(row.id, str) else _text(row.id)
     return Datum(
         id,
-        told(lambda: clock.from_us(row.t), clock.EPOCH),
-        told(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
+        read_or(lambda: clock.from_us(row.t), clock.EPOCH),
+        read_or(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
         row.content if isinstance(row.content, bytes) else b"",
-        told(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
-        told(lambda: name(row.author), None),
-        told(lambda: None if row.source is None else name(row.source), None),
+        read_or(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
+        read_or(lambda: name(row.author), None),
+        read_or(lambda: None if row.source is None else name(row.source), None),
         row.parent if isinstance(row.parent, str) else None,
-        told(lambda: name(row.schema) or None, None),
+        read_or(lambda: name(row.schema) or None, None),
         number(row.sv) or None,
         number(row.rev),
         number(row.seq),
@@ -315,20 +315,20 @@ def _damaged(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
 
 
 def _text(value: Any) -> str:
-    """An id that is no text, as one: nobody can ask for it, but it is named."""
+    """Return an id that is not a text as one: nobody can ask for it, but reports can name it."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def packed(row: Row, newer: Row) -> Row:
-    """The row as history keeps it: small, given the version that replaces it."""
+def pack_row(row: Row, newer: Row) -> Row:
+    """Return the row as history keeps it: small, given the version that replaces it."""
     if not isinstance(row.data, bytes | None) or not isinstance(row.content, bytes | None):
         return row  # damaged, and kept as it is
     enc, data, content = versions.pack(row.rev, row.data, row.content, newer.data, newer.content)
     return row._replace(enc=enc, data=data, content=content)
 
 
-def unpacked(row: Row, newer: Callable[[], Row]) -> Row:
-    """The row with a plain body; `newer` gives the next version, plain, if it is needed."""
+def unpack_row(row: Row, newer: Callable[[], Row]) -> Row:
+    """Return the row with a plain body; `newer` gives the next version, plain, if it is needed."""
     if row.enc == versions.PLAIN:
         return row
     try:

@@ -1,4 +1,4 @@
-"""Bodies of old versions, kept small: whole, compressed, or as a difference from the next version."""
+"""Bodies of old versions, stored small: whole, compressed, or as a difference from the next version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _zstd() -> Any:
 def pack(
     rev: int, data: bytes | None, content: bytes | None, next_data: bytes | None, next_content: bytes | None
 ) -> tuple[int, bytes | None, bytes | None]:
-    """The encoding and the two parts as history stores them."""
+    """Return the encoding and the two parts as history stores them."""
     size = len(data or b"") + len(content or b"")
     if size < SMALL:
         return PLAIN, data, content
@@ -36,7 +36,7 @@ def pack(
 def unpack(
     enc: int, data: bytes | None, content: bytes | None, next_data: bytes | None, next_content: bytes | None
 ) -> tuple[bytes | None, bytes | None]:
-    """The plain parts of a stored body."""
+    """Return the plain parts of a stored body."""
     if enc == PLAIN:
         return data, content
     if enc == ZSTD:

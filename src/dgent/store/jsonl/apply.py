@@ -20,7 +20,7 @@ from dgent.store.engine.catalog import (
     SchemaState,
     field_keys,
     is_declared,
-    known,
+    require_state,
 )
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import DELETE, PUT, QUIET, LoggedOp
@@ -156,7 +156,7 @@ class Adopting:
             x = codec.encode(line.extra) if line.extra else None
             tags = codec.encode(sorted(line.tags)).decode() if line.tags else "[]"
             return bytes(line.data), x, tags
-        made = rows.draft(
+        made = rows.encode_datum(
             Datum(
                 id=line.id,
                 created_at=line.created_at or line.at or clock.now(),
@@ -195,14 +195,14 @@ class Adopting:
         else:
             store.remove_entries(old - new)
             store.add_entries(list(new - old))
-            store.bury(rows.packed(head, row))
+            store.archive(rows.pack_row(head, row))
             if keep is not None:
                 store.drop_past(head.dk, row.rev - keep)
             if head.fk == EMPTY and head.live:
-                store.set_lag(head.schema, head.dk, False)
+                store.mark_unindexed(head.schema, head.dk, False)
             store.replace(row)
         if row.fk == EMPTY and row.fk is not None:
-            store.set_lag(row.schema, row.dk, True)
+            store.mark_unindexed(row.schema, row.dk, True)
 
     def _indexed(self, row: Row) -> tuple[Row, set[Any]]:
         """The row with what it needs to be found by its fields, and its entries."""
@@ -210,7 +210,7 @@ class Adopting:
         if not row.live:
             return row, set()
         ledger._notice_changes()
-        state = known(store.state(store.name(row.schema)))
+        state = require_state(store.state(store.name(row.schema)))
         keys: FieldKeys = {}
         if state.paths or state.refs:
             try:
@@ -336,7 +336,7 @@ class Adopting:
             known = state.kinds if new.iv == state.iv else {}
             kinds = {path: kind for path, kind in known.items() if path in new.paths}
             new = msgspec.structs.replace(new, kinds=kinds, keys=KEYS)
-            while store.drop_streams(new.number, lambda name: is_declared(new, name), BATCH):
+            while store.drop_indexes(new.number, lambda name: is_declared(new, name), BATCH):
                 pass
         if new != state or store.state(declared.schema) is None:
             store.set_state(new)

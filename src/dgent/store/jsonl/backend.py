@@ -24,7 +24,7 @@ from dgent.errors import (
 from dgent.model.datum import Datum
 from dgent.store.backend import Commit, Committed, Keep, View
 from dgent.store.engine.commit import Ledger
-from dgent.store.engine.kernel import Reading, Wrap, unwrapped
+from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.jsonl import cache
 from dgent.store.jsonl import folder as filename
 from dgent.store.jsonl.cache import Conflict, Report
@@ -44,7 +44,7 @@ from dgent.store.jsonl.scan import LINK
 from dgent.store.jsonl.settle import accept
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
-from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
+from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
 
 if TYPE_CHECKING:
     from dgent.store.upkeep import Upkeep
@@ -86,7 +86,7 @@ class JSONLBackend(SQLiteBackend):
         sync_every: int = 100,
         sync_interval: float = 0.5,
         cache: str | None = None,
-        wrap: Wrap = unwrapped,
+        wrap: Wrap = no_wrap,
     ) -> None:
         self.folder = os.path.realpath(path)
         self.policy = Policy(sync, sync_every, sync_interval).checked()
@@ -112,14 +112,14 @@ class JSONLBackend(SQLiteBackend):
     @property
     def kernel(self) -> JSONLKernel:
         """The writing kernel; its attributes that readers use are set in one go."""
-        kernel = self._opened().writer.kernel
+        kernel = self._require_open().writer.kernel
         assert isinstance(kernel, JSONLKernel)
         return kernel
 
     async def open(self) -> None:
         """Open or create the folder, and read what changed in it."""
         await super().open()
-        self._know(self._opened())
+        self._know(self._require_open())
 
     def _know(self, shared: Shared) -> None:
         """Use a cache that was opened."""
@@ -151,10 +151,10 @@ class JSONLBackend(SQLiteBackend):
         kernel.was_read = True
         if not kernel.late and (kernel.writing or not kernel.changed()):
             return
-        writer = self._opened().writer
+        writer = self._require_open().writer
         if not _on_a_loop():
             writer.run_alone(lambda: kernel.look(LOOK_S), LOOK_S)
-        elif not kernel.late or not writer.try_now([Job(_ignored, work=_nothing)]):
+        elif not kernel.late or not writer.try_now([WriteJob(_ignored, work=_nothing)]):
             raise Busy(f"{self.folder} was changed by others")
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
@@ -168,13 +168,13 @@ class JSONLBackend(SQLiteBackend):
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         """Read on another thread; with a private cache, when the other one fails or cannot be brought up."""
-        shared = self._opened()
+        shared = self._require_open()
         try:
             return await self._read_from(shared, work)
         except CACHE_FAILS as error:
             if self._shared is shared:
                 await self._move(shared, error)
-            return await self._read_from(self._opened(), work)
+            return await self._read_from(self._require_open(), work)
 
     async def _read_from(self, shared: Shared, work: Callable[[Reading], R]) -> R:
         assert self._loop is not None
@@ -187,7 +187,7 @@ class JSONLBackend(SQLiteBackend):
 
     async def commit(self, commit: Commit, view: View) -> Committed:
         """One atomic commit; a damaged cache is set aside first."""
-        shared = self._opened()
+        shared = self._require_open()
         try:
             return await super().commit(commit, view)
         except Corrupt as error:
@@ -227,7 +227,7 @@ class JSONLBackend(SQLiteBackend):
             assert self._loop is not None
             self._looking = self._loop.create_task(_quietly(self._read(lambda reading: None)))
 
-    def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
+    def _fits_the_loop(self, jobs: Sequence[WriteJob], writer: WriterThread) -> bool:
         if len(jobs) > 1 and self.policy.strategy == "immediate":
             return False
         return writer.pace_s < LOOP_BUDGET_S and super()._fits_the_loop(jobs, writer)
@@ -252,7 +252,7 @@ class JSONLBackend(SQLiteBackend):
             self._bring_after(left)
             return
         with suppress(Closed):
-            shared.writer.submit([Job(_ignored, work=_nothing)])
+            shared.writer.submit([WriteJob(_ignored, work=_nothing)])
 
     # -- rewriting ------------------------------------------------------------------------
 
@@ -299,14 +299,14 @@ class JSONLBackend(SQLiteBackend):
         return erased and not left
 
     def _asked(self, sql: str) -> list[Any]:
-        own = self._opened()._reader().own
+        own = self._require_open()._reader().own
         return own._all(sql)
 
     async def oddities(self) -> tuple[list[Report], list[Conflict]]:
         """The lines that are odd, and the records that two copies changed in the same fields."""
 
         def work(_: Reading) -> tuple[list[Report], list[Conflict]]:
-            ask = self._opened()._reader().own._execute
+            ask = self._require_open()._reader().own._execute
             links = [Report(name, 0, LINK, "it is not read") for name in self.kernel.folder.strange()]
             return links + cache.reports(ask), cache.conflicts(ask)
 
@@ -325,7 +325,7 @@ class JSONLBackend(SQLiteBackend):
         return self.kernel.folder.size()
 
     def _details(self) -> dict[str, Any]:
-        ask = self._opened()._reader().own._execute
+        ask = self._require_open()._reader().own._execute
         return {
             "format": FORMAT,
             "durability": "full" if self.policy.strategy == "immediate" else "relaxed",
@@ -399,5 +399,5 @@ def _nothing(_: Ledger) -> None:
     """A transaction of its own is all that is wanted."""
 
 
-def _ignored(_: Sequence[Job]) -> None:
+def _ignored(_: Sequence[WriteJob]) -> None:
     """Nobody waits for the answer."""

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 
-from dgent.config import settings
+from dgent.config.places import machine_key
 from dgent.errors import Busy
 from dgent.store.jsonl.folder import Folder
 from dgent.system import files
@@ -31,7 +31,7 @@ _PRIVATE = "dgent-cache-"
 
 def proven_cache(folder: Folder, place: str) -> str | None:
     """The path of our cache in a place, made anew where there is none; None when none can be used there."""
-    key = settings.machine_key()
+    key = machine_key()
     if key is None:
         return None
     try:

@@ -223,7 +223,7 @@ class Compacting:
         seq = self._kernel.cache.marked(mark.c)
         if seq is None or mark.forget:
             return mark  # of a commit that is not whole, or one that must never be lost
-        logged = self._kernel.logged(seq)
+        logged = self._kernel.read_commit(seq)
         if logged is not None and logged.key is None:
             mark.key = mark.digest = None
         if not left and logged is None:

@@ -49,7 +49,7 @@ class Recording:
         self._kernel = kernel
         self.recorded = Recorded()
         # Asked many times in a commit, so they are found at once.
-        for name in ("head", "make_number", "make_stream", "add_entries", "state", "name", "stream"):
+        for name in ("head", "make_number", "make_index", "add_entries", "state", "name", "index_number"):
             setattr(self, name, getattr(kernel, name))
 
     def __getattr__(self, name: str) -> Any:

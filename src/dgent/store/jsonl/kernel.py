@@ -29,7 +29,7 @@ from dgent.store.jsonl.fsync import Policy, Syncing
 from dgent.store.jsonl.journal import Journal, Recorded, Recording
 from dgent.store.jsonl.lock import WAIT_S
 from dgent.store.jsonl.replay import Replay
-from dgent.store.sqlite.connection import translated
+from dgent.store.sqlite.connection import translate_errors
 from dgent.store.sqlite.kernel import SQLiteKernel
 from dgent.system.files import disk_errors
 
@@ -57,7 +57,7 @@ class JSONLKernel(SQLiteKernel):
     """The one writing kernel of a folder in this process."""
 
     _append = SQLiteKernel._append.replace("digest)", "digest, cid)").replace("?)", "?, ?)")
-    _graves_wait = False  # a cache may have holes, and this one holds back enough already
+    _tombstones_wait = False  # a cache may have holes, and this one holds back enough already
 
     def __init__(self, connection: Any, folder: Folder, policy: Policy, private: bool = False) -> None:
         super().__init__(connection)
@@ -366,7 +366,7 @@ class JSONLKernel(SQLiteKernel):
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Let no error of the system or of the cache out that is not ours."""
-        with translated(self.folder.path), disk_errors(self.folder.path):
+        with translate_errors(self.folder.path), disk_errors(self.folder.path):
             yield
 
     def _save_at_the_end(self) -> None:

@@ -36,14 +36,14 @@ class Lineage:
         line = self._lines[made]
         return None if line.op == "delete" else datum_of(line)
 
-    def merge(self, tips: Iterable[str]) -> merging.Merged:
+    def merge(self, tips: Iterable[str]) -> merging.MergedRecord:
         """Merge the newest lines of several copies, earliest first."""
         first, *others = sorted(tips, key=self.order)
-        merged, done = merging.Merged(self.version(first)), frozenset((first,))
+        merged, done = merging.MergedRecord(self.version(first)), frozenset((first,))
         for tip in others:
             came = merging.merge(self._base(done, frozenset((tip,))), merged.version, self.version(tip))
             disputed = tuple(dict.fromkeys((*merged.disputed, *came.disputed)))
-            merged, done = merging.Merged(came.version, disputed), done | {tip}
+            merged, done = merging.MergedRecord(came.version, disputed), done | {tip}
         return merged
 
     def _base(self, left: Sums, right: Sums) -> Datum | None:

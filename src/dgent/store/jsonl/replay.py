@@ -309,7 +309,7 @@ class Replay:
     def _log(self, group: Group, author: str, ops: list[LoggedOp]) -> None:
         kernel, tip, first = self._kernel, self._kernel.tip, group.first
         key = None if first.key is None else bytes.fromhex(first.key)
-        if key is not None and kernel.keyed(key) is not None:
+        if key is not None and kernel.find_by_key(key) is not None:
             key = None  # two copies did the same work; it was done twice, and the first one answers
         of = None if first.of is None else self._seqs.get(first.of) or self._cache.seq_of(first.of)
         kind = KINDS.index(first.kind) if first.kind in KINDS else 0

@@ -20,7 +20,7 @@ from dgent.store.engine import merge
 from dgent.store.engine import row as rows
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import DELETE, PUT, Logged, LoggedOp
-from dgent.store.engine.merge import Rules, Tip
+from dgent.store.engine.merge import RecordTip, Rules
 from dgent.store.engine.row import Row
 from dgent.store.jsonl.cache import Seen
 from dgent.store.jsonl.journal import Fields, Journal
@@ -49,8 +49,8 @@ class Settling:
         self._changes: list[Mapping[str, Datum | None]] = []  # each of them written as one commit
         self._disputed: dict[str, Sequence[str]] = {}  # fields that somebody must look at, by id
         self._written: dict[str, Datum | None] = {}
-        self.touched: Mapping[str, set[str]] = adopting.touched
-        self.diverged: Mapping[str, Sequence[Tip]] = {}
+        self.touched_ids: Mapping[str, set[str]] = adopting.touched
+        self.diverged_tips: Mapping[str, Sequence[RecordTip]] = {}
 
     def run(self, lineages: Lineages) -> None:
         """Merge what diverged, let the rooms see to what depends on it, and append all of it."""
@@ -63,7 +63,7 @@ class Settling:
                 joint.setdefault(schema.partition(".")[0], []).append(id)
             else:
                 self._merge(id, found[id])
-        for room in sorted({schema.partition(".")[0] for schema in self.touched} | joint.keys()):
+        for room in sorted({schema.partition(".")[0] for schema in self.touched_ids} | joint.keys()):
             self._settle(merge.rules_of(room), joint.get(room, ()), found)
         self._write()
 
@@ -76,7 +76,7 @@ class Settling:
         try:
             merged = lineage.merge(self._ends[id])
         except UNREADABLE:
-            merged = merge.Merged(self._version(id, latest, lineage), (CONTENT,))
+            merged = merge.MergedRecord(self._version(id, latest, lineage), (CONTENT,))
         self._disputed[id] = merged.disputed
         self.put({id: merged.version})
 
@@ -92,9 +92,9 @@ class Settling:
         if rules is None or rules.settle is None:
             return
         before = len(self._changes), dict(self._written)
-        self.diverged = {
+        self.diverged_tips = {
             id: [
-                Tip(self._version(id, made, found[id]), found[id].order(made))
+                RecordTip(self._version(id, made, found[id]), found[id].order(made))
                 for made in sorted(self._ends[id], key=found[id].order)
             ]
             for id in ids
@@ -108,7 +108,7 @@ class Settling:
         for id in ids:
             if id not in self._written:
                 self._disputed[id] = (CONTENT,)
-                self.put({id: self.diverged[id][-1].version})
+                self.put({id: self.diverged_tips[id][-1].version})
 
     # -- what a room asks -----------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Settling:
                 content=None,
             )
         try:
-            made = rows.draft(version, MERGE)
+            made = rows.encode_datum(version, MERGE)
         except DgentError:  # it cannot be written as it was read: the later version stays as it is
             latest = max(ends.values(), key=lambda each: (each[0].at, each[0].c))[1]
             return latest._replace(dk=dk, rev=rev, seq=tip.seq, at=tip.at, enc=0, fk=None)
@@ -241,7 +241,7 @@ def accept(ledger: Ledger, id: str, author: str) -> int:
         raise NotFound(f"there is no record {id!r}")
     tip.seq, tip.at = tip.seq + 1, max(clock.now_us(), tip.at)
     row = head._replace(rev=head.rev + 1, seq=tip.seq, at=tip.at)
-    store.bury(rows.packed(head, row))
+    store.archive(rows.pack_row(head, row))
     keep = _kept(store.state(store.name(row.schema)))
     if keep is not None:
         store.drop_past(row.dk, row.rev - keep)

@@ -16,7 +16,7 @@ from dgent.store.engine import read
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.embedded import EmbeddedBackend
-from dgent.store.engine.kernel import Reading, Wrap, Writing, unwrapped
+from dgent.store.engine.kernel import Reading, Wrap, Writing, no_wrap
 from dgent.store.memory.kernel import MemoryKernel
 
 R = TypeVar("R")
@@ -28,7 +28,7 @@ class MemoryBackend(EmbeddedBackend):
     name = "memory"
     priority = 100
 
-    def __init__(self, wrap: Wrap = unwrapped) -> None:
+    def __init__(self, wrap: Wrap = no_wrap) -> None:
         self.epoch = os.urandom(8)
         self._kernel: Writing = wrap(MemoryKernel())
         self._ledger = Ledger(self._kernel)
@@ -38,11 +38,11 @@ class MemoryBackend(EmbeddedBackend):
         self._changed = asyncio.Event()
 
     async def is_available(self) -> bool:
-        """Always."""
+        """Return True: memory is always there."""
         return True
 
     async def open(self) -> None:
-        """Begin; there is nothing to open."""
+        """Start; there is nothing to open."""
         if self._opened:
             raise Closed("this memory store is open already", hint="make another backend")
         self._opened = True
@@ -68,7 +68,7 @@ class MemoryBackend(EmbeddedBackend):
         return result
 
     def _wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Wake everyone who waits for a commit."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -76,7 +76,7 @@ class MemoryBackend(EmbeddedBackend):
         return await self._write(lambda ledger: ledger.commit(prepared, view))
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
-        """The live version, read on this thread without an event loop."""
+        """Return the live version, read on this thread without an event loop."""
         if lazy:
             return self._read_now(lambda reading: read.get_lazily(reading, id))
         return self._read_now(lambda reading: read.get(reading, id, None))

@@ -1,4 +1,4 @@
-"""The memory engine's structures: dictionaries, and sorted lists for the streams."""
+"""The memory engine's structures: dictionaries, and sorted lists for the indexes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from dgent.store.engine.catalog import Entry, Position, SchemaState, StreamName
-from dgent.store.engine.kernel import Logged, Scan, Tip, start_at
+from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState
+from dgent.store.engine.kernel import IndexScan, Logged, LogTip, start_at
 from dgent.store.engine.row import Brief, Row, brief_of
 from dgent.store.engine.versions import ANCHOR
 
@@ -17,11 +17,11 @@ class MemoryKernel:
 
     def __init__(self) -> None:
         self.generation = 0
-        self.tip = Tip(0, 0, 0)
+        self.tip = LogTip(0, 0, 0)
         self._numbers: dict[str, int] = {"": 0}
         self._names: dict[int, str] = {0: ""}
         self._states: dict[str, SchemaState] = {}
-        self._streams: dict[StreamName, int] = {}
+        self._indexes: dict[IndexName, int] = {}
         self._entries: dict[int, list[Position]] = {}
         self._rows: dict[int, Row] = {}
         self._by_id: dict[str, int] = {}
@@ -33,12 +33,12 @@ class MemoryKernel:
         self._forgotten: dict[str, int] = {}
         self._floor = 0
         self._floor_at = 0
-        self._counters = [0, 0]  # the newest name and stream numbers
+        self._counters = [0, 0]  # the newest name and index numbers
 
     # -- reading --------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Nothing to notice: no other process can see this store."""
+        """Do nothing: no other process can see this store."""
 
     def newest(self) -> tuple[int, int]:
         return self.tip.seq, self.tip.at
@@ -58,8 +58,8 @@ class MemoryKernel:
     def states(self) -> list[SchemaState]:
         return list(self._states.values())
 
-    def stream(self, name: StreamName) -> int | None:
-        return self._streams.get(name)
+    def index_number(self, name: IndexName) -> int | None:
+        return self._indexes.get(name)
 
     def head(self, id: str) -> Row | None:
         dk = self._by_id.get(id)
@@ -68,16 +68,16 @@ class MemoryKernel:
     def row(self, dk: int) -> Row | None:
         return self._rows.get(dk)
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         run = self._slice(scan)
         for key, _t, dk in reversed(run) if descending else run:
             row = self._rows[dk]
             yield key, row if content else row._replace(content=None)
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[Brief]:
+    def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[Brief]:
         return [brief_of(row) for _, row in islice(self.walk(scan, descending, content), limit)]
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         run = self._slice(scan)
         if count >= len(run):
             return None
@@ -87,8 +87,8 @@ class MemoryKernel:
         row = self.head(id)
         return [] if row is None or not row.live else [brief_of(row)]
 
-    def _slice(self, scan: Scan) -> list[Position]:
-        entries = self._entries.get(scan.stream, [])
+    def _slice(self, scan: IndexScan) -> list[Position]:
+        entries = self._entries.get(scan.index_number, [])
         return entries[bisect_left(entries, scan.low) : bisect_left(entries, scan.high)]
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
@@ -99,8 +99,8 @@ class MemoryKernel:
                 yield row if content else row._replace(content=None)
             place += 1
 
-    def size(self, scan: Scan, cap: int) -> int:
-        entries = self._entries.get(scan.stream, [])
+    def size(self, scan: IndexScan, cap: int) -> int:
+        entries = self._entries.get(scan.index_number, [])
         return min(cap, max(0, bisect_left(entries, scan.high) - bisect_left(entries, scan.low)))
 
     def size_ids(self, prefix: str, cap: int) -> int:
@@ -111,7 +111,7 @@ class MemoryKernel:
                 break
         return count
 
-    def lagging(self, schema: int) -> list[Row]:
+    def unindexed_rows(self, schema: int) -> list[Row]:
         return [self._rows[dk] for dk in sorted(self._lag.get(schema, ()))]
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
@@ -125,13 +125,13 @@ class MemoryKernel:
         start = bisect_right(self._log, since, key=lambda logged: logged.seq)
         return self._log[start : None if limit is None else start + limit]
 
-    def logged(self, seq: int) -> Logged | None:
+    def read_commit(self, seq: int) -> Logged | None:
         found = self.log(seq - 1, 1)
         return found[0] if found and found[0].seq == seq else None
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         seq = self._keys.get(key)
-        return None if seq is None else self.logged(seq)
+        return None if seq is None else self.read_commit(seq)
 
     def seq_at(self, at: int) -> int:
         place = bisect_right(self._log, at, key=lambda logged: logged.at)
@@ -152,12 +152,12 @@ class MemoryKernel:
             self._names[number] = text
         return number
 
-    def make_stream(self, name: StreamName) -> int:
-        stream = self._streams.get(name)
-        if stream is None:
-            self._counters[1] = stream = self._counters[1] + 1
-            self._streams[name] = stream
-        return stream
+    def make_index(self, name: IndexName) -> int:
+        index = self._indexes.get(name)
+        if index is None:
+            self._counters[1] = index = self._counters[1] + 1
+            self._indexes[name] = index
+        return index
 
     def set_state(self, state: SchemaState) -> None:
         self._states[state.name] = state
@@ -179,7 +179,7 @@ class MemoryKernel:
     def set_keys(self, dk: int, fk: bytes | None) -> None:
         self._rows[dk] = self._rows[dk]._replace(fk=fk)
 
-    def bury(self, row: Row) -> None:
+    def archive(self, row: Row) -> None:
         self._past.setdefault(row.dk, []).append(row)
 
     def drop_past(self, dk: int, below_rev: int) -> int:
@@ -195,8 +195,8 @@ class MemoryKernel:
         if len(entries) > 2000:
             self._add_many(entries)
             return
-        for stream, key, t, dk in entries:
-            run = self._entries.setdefault(stream, [])
+        for index, key, t, dk in entries:
+            run = self._entries.setdefault(index, [])
             entry = (key, t, dk)
             place = bisect_left(run, entry)
             if place == len(run) or run[place] != entry:
@@ -204,28 +204,28 @@ class MemoryKernel:
 
     def _add_many(self, entries: Sequence[Entry]) -> None:
         grouped: dict[int, set[Position]] = {}
-        for stream, key, t, dk in entries:
-            grouped.setdefault(stream, set()).add((key, t, dk))
-        for stream, added in grouped.items():
-            self._entries[stream] = sorted(added.union(self._entries.get(stream, ())))
+        for index, key, t, dk in entries:
+            grouped.setdefault(index, set()).add((key, t, dk))
+        for index, added in grouped.items():
+            self._entries[index] = sorted(added.union(self._entries.get(index, ())))
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
-        for stream, key, t, dk in entries:
-            run = self._entries.get(stream, [])
+        for index, key, t, dk in entries:
+            run = self._entries.get(index, [])
             place = bisect_left(run, (key, t, dk))
             if place < len(run) and run[place] == (key, t, dk):
                 del run[place]
 
     def entries_at(self, dk: int) -> list[Entry]:
         return [
-            (stream, key, t, mine)
-            for stream, run in self._entries.items()
+            (index, key, t, mine)
+            for index, run in self._entries.items()
             for key, t, mine in run
             if mine == dk
         ]
 
-    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
-        if lagging:
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+        if unindexed:
             self._lag.setdefault(schema, set()).add(dk)
         else:
             self._lag.get(schema, set()).discard(dk)
@@ -248,11 +248,11 @@ class MemoryKernel:
             self._log[place] = self._log[place]._replace(note=None, digest=None)
         return versions
 
-    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
-        for name, stream in list(self._streams.items()):
+    def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
+        for name, index in list(self._indexes.items()):
             if name.schema == schema and not keep(name):
-                self._entries.pop(stream, None)
-                del self._streams[name]
+                self._entries.pop(index, None)
+                del self._indexes[name]
         self.generation += 1
         return False
 

@@ -448,9 +448,9 @@ class DegradableBackend:
         found = await self._asked(lambda store: _boxed(store.wait(since, timeout_s)))
         return since if found is None else found[0]
 
-    async def reverted(self, seq: int) -> list[Reverted]:
+    async def states_before(self, seq: int) -> list[Reverted]:
         """What the records of a commit were before it."""
-        return await self.ask_store("undo", lambda store: store.reverted(seq))
+        return await self.ask_store("undo", lambda store: store.states_before(seq))
 
     async def validate(self, guard: Guard, view: View) -> int:
         """The newest seq, or TransactionConflict."""

@@ -118,7 +118,7 @@ def _step(op: Op, after: str | None) -> Step:
         return Step("check", op.id, op.expect, after)
     if isinstance(op, Delete):
         return Step("delete", op.id, op.expect, after)
-    datum = op.datum.checked(op.plain)
+    datum = op.datum.check(op.plain)
     return Step(
         "put",
         datum.id,

@@ -117,7 +117,7 @@ class _Eager:
 
     def __init__(self, view: View) -> None:
         self.version, self.shape = view.version, view.shape
-        self.upgraded, self.lookup = view.upgraded, view.lookup
+        self.upgrade, self.lookup = view.upgrade, view.lookup
 
 
 class Overlay:

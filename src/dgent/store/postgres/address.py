@@ -1,4 +1,4 @@
-"""Where a universe on Postgres is: the server, the universe's name, and how to talk to it."""
+"""The address of a universe on Postgres: the server, the universe's name, and connection settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS = ("universe", "timeout", "pool", "pgbouncer", "read_url")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A place on a Postgres server, as a URL says it."""
+    """A place on a Postgres server, parsed from its URL."""
 
     dsn: str
     universe: str = "dgent"
@@ -30,11 +30,11 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The place for people, without secrets."""
+        """The place as text without secrets."""
         return mask(f"{self.dsn}{'&' if '?' in self.dsn else '?'}universe={self.universe}")
 
     def settings(self) -> dict[str, str]:
-        """What each session asks of the server; a pooler between passes hardly any of it on."""
+        """The settings that each session asks of the server; a pooler passes hardly any of them on."""
         if self.pgbouncer:
             return {"application_name": "dgent"}
         wanted = {"application_name": "dgent", "jit": "off", "plan_cache_mode": "force_generic_plan"}
@@ -44,7 +44,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def address_of(url: str, **options: Any) -> Address:
-    """Read a URL like postgresql://user@host/database?universe=name&timeout=10."""
+    """Parse a URL like postgresql://user@host/database?universe=name&timeout=10."""
     try:
         parts = urlsplit(url)
         _ = parts.port, parts.hostname  # what is wrong with them shows only when they are asked for
@@ -92,7 +92,7 @@ def address_of(url: str, **options: Any) -> Address:
 
 
 def one_by_one(dsn: str) -> list[str]:
-    """A URL that names several servers as a URL for each of them."""
+    """Split a URL that names several servers into a URL for each of them."""
     parts = urlsplit(dsn)
     user, at, hosts = parts.netloc.rpartition("@")
     return [parts._replace(netloc=user + at + host).geturl() for host in hosts.split(",")]

@@ -19,20 +19,19 @@ from dgent.store.engine import read
 from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
 from dgent.store.engine.commit import Ledger, Prepared
-from dgent.store.engine.kernel import Reading, Wrap, unwrapped
+from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import datum_of, datums_of, whole_of
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
-from dgent.store.postgres import read as quick
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
-from dgent.store.postgres.listen import Listener
+from dgent.store.postgres.listen import CommitListener
 from dgent.store.postgres.pool import ATTEMPTS, Pool, Replica
-from dgent.store.postgres.read import Catalogs, PostgresReading
-from dgent.store.postgres.seen import Seen
+from dgent.store.postgres.read import Catalogs, PostgresReading, read_page
+from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
-from dgent.store.postgres.writer import Writer
+from dgent.store.postgres.writer import GroupWriter
 
 R = TypeVar("R")
 
@@ -40,7 +39,7 @@ SHORT = 1000  # a page of more rows is read in parts
 
 
 class PostgresBackend(KernelBackend):
-    """Keeps a universe in a schema of its own on a Postgres server.
+    """Keeps a universe in its own schema on a Postgres server.
 
     `durability="full"` (the default): the server says a commit is durable before the call returns.
     `"relaxed"`: a crash of the server may lose the last moments' commits, never part of one.
@@ -50,26 +49,26 @@ class PostgresBackend(KernelBackend):
     priority = 10
     remains = "free space of the server's tables until it is reused, its log, archives, replicas and backups"
 
-    def __init__(self, address: Address, wrap: Wrap = unwrapped) -> None:
+    def __init__(self, address: Address, wrap: Wrap = no_wrap) -> None:
         self.address = address
         self.epoch = b""
         self._wrap = wrap
-        self._plain = wrap is unwrapped
+        self._plain = wrap is no_wrap
         self._texts = Texts(address.universe, address.timeout / ATTEMPTS)
         self._catalogs = Catalogs()
         self._pool: Pool | None = None
         self._replica: Replica | None = None
-        self._writer: Writer | None = None
-        self._listener: Listener | None = None
+        self._writer: GroupWriter | None = None
+        self._listener: CommitListener | None = None
         self._closing: asyncio.Future[None] | None = None
         self._pid = 0
         self._now: Callable[[], float] = float  # the loop's clock, once it is open
-        self._seen = Seen()
+        self._seen = NewestSeen()
 
     # -- lifecycle ------------------------------------------------------------------------
 
     async def is_available(self) -> bool:
-        """Whether the server can be reached now; only `open` can say why not."""
+        """Return whether the server can be reached now; only `open` can say why not."""
         return True
 
     async def open(self) -> None:
@@ -86,22 +85,22 @@ class PostgresBackend(KernelBackend):
             raise
         self._pool, self._pid = pool, os.getpid()
         self._now = asyncio.get_running_loop().time
-        self._writer = Writer(pool, self._texts, self._catalogs, self._wrap, self._seen)
-        self._listener = Listener(pool, self.address, self._primary_seq)
+        self._writer = GroupWriter(pool, self._texts, self._catalogs, self._wrap, self._seen)
+        self._listener = CommitListener(pool, self.address, self._primary_seq)
         if self.address.read_dsn is not None:
             self._replica = Replica(Pool(self.address, self.address.read_dsn, writes=False), self._texts)
 
     async def close(self) -> None:
-        """Finish what was handed in and let go of the connections."""
+        """Finish submitted commits and close the connections."""
         pool, self._pool = self._pool, None
         if self._pid != os.getpid():
             return  # what was inherited by a fork belongs to the parent
         if pool is not None:
-            self._closing = asyncio.ensure_future(self._let_go(pool))
+            self._closing = asyncio.ensure_future(self._close_pool(pool))
         if self._closing is not None:
-            await asyncio.shield(self._closing)  # whoever gives up waiting does not stop it
+            await asyncio.shield(self._closing)  # a caller that gives up waiting does not stop it
 
-    async def _let_go(self, pool: Pool) -> None:
+    async def _close_pool(self, pool: Pool) -> None:
         assert self._writer is not None and self._listener is not None
         try:
             await self._writer.close()
@@ -111,7 +110,7 @@ class PostgresBackend(KernelBackend):
                 await self._replica.pool.close()
             await pool.close()
 
-    def _opened(self) -> Pool:
+    def _require_open(self) -> Pool:
         if self._pool is None:
             raise Closed(f"{self.address.place} is not open")
         if self._pid != os.getpid():
@@ -121,8 +120,8 @@ class PostgresBackend(KernelBackend):
     # -- where work runs ------------------------------------------------------------------
 
     async def _ask(self, work: Callable[[asyncpg.Connection], Awaitable[R]], quick: bool = False) -> R:
-        """Read from a replica that has caught up with what this handle knows of, or from the primary."""
-        pool = self._opened()
+        """Read from a replica that has caught up with what this handle has seen, or from the primary."""
+        pool = self._require_open()
         if self._replica is None:
             return await pool.call(work, quick=quick)
         return await self._replica.ask(self._seen.seq, work, lambda: pool.call(work, quick=quick))
@@ -142,18 +141,18 @@ class PostgresBackend(KernelBackend):
         return await self._ask(moment)
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
-        return await write(self._opened(), self._texts, self._wrap, work)
+        return await write(self._require_open(), self._texts, self._wrap, work)
 
     def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
-        self._opened()
+        self._require_open()
         assert self._writer is not None
         return self._writer.commit(prepared, view)
 
     async def _fetch(self, sql: str, *values: Any) -> Any:
-        """One statement that reads, by itself a moment."""
+        """Run one statement that reads, which by itself sees one moment."""
         if self._replica is not None:
             return await self._ask(lambda connection: connection.fetch(sql, *values), quick=True)
-        pool = self._opened()
+        pool = self._require_open()
         end = None
         now, timeout = self._now(), self.address.timeout
         connection = pool.take_idle(now + timeout / ATTEMPTS)
@@ -163,12 +162,12 @@ class PostgresBackend(KernelBackend):
             try:
                 found = await connection.fetch(sql, *values)
             except Exception as error:
-                # Once it is closed, whatever the driver raises is about that.
+                # Once it is closed, any error of the driver is about that.
                 gone = connection.is_closed() or errors.is_gone(error)
                 pool.drop(connection)
                 if not gone:
                     if isinstance(error, errors.FAILURES):
-                        raise errors.told(error, self.address.place) from None
+                        raise errors.translate(error, self.address.place) from None
                     raise
             except BaseException:
                 pool.drop(connection)
@@ -181,7 +180,7 @@ class PostgresBackend(KernelBackend):
     # -- quick reads ----------------------------------------------------------------------
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version, or the one at a seq."""
+        """Return the live version, or the one at a seq."""
         check_as_of(as_of)
         if as_of is not None or not self._plain:
             return await self._read(lambda reading: read.get(reading, id, as_of))
@@ -200,7 +199,7 @@ class PostgresBackend(KernelBackend):
         return datum
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
-        """One answer for each id, read at one moment."""
+        """Return one answer for each id, read at one moment."""
         if as_of is not None or not self._plain:
             return await super().get_many(ids, as_of)
         wanted = check_ids(ids)
@@ -210,7 +209,7 @@ class PostgresBackend(KernelBackend):
         return [by_id.get(id) for id in wanted]
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it, nearest first, in one round trip."""
+        """Return a record and its causes, nearest first, in one round trip."""
         if not self._plain:
             return await super().ancestors(id, limit)
         check_limit(limit)
@@ -225,14 +224,14 @@ class PostgresBackend(KernelBackend):
         return chain
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
-        """The rank of each record in the order of time, in one round trip."""
+        """Return the rank of each record in the order of time, in one round trip."""
         wanted = check_ids(ids)
         rows = await self._fetch(self._texts.ranks, wanted)
         found = {id: Rank(record_key, created_us) for id, record_key, created_us in rows}
         return [found.get(id) for id in wanted]
 
     async def _names(self, rows: Sequence[Any]) -> Callable[[int], str]:
-        """What turns the numbers in some brief rows into texts; unknown ones are fetched at once."""
+        """Return a function from numbers in some brief rows to texts; unknown ones are fetched at once."""
         known = self._catalogs.names
         missing = {
             number
@@ -252,38 +251,38 @@ class PostgresBackend(KernelBackend):
         return name
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of matching records in order."""
+        """Return a page of matching records in order."""
         check_as_of(as_of)
         if self._plain and as_of is None and query.limit is not None and query.offset + query.limit <= SHORT:
-            page = await quick.page(self._fetch, self._texts, self._catalogs, query, view, self.epoch)
+            page = await read_page(self._fetch, self._texts, self._catalogs, query, view, self.epoch)
             if page is not None:
                 return page
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
 
     async def validate(self, guard: Guard, view: View) -> int:
-        """The newest seq, or TransactionConflict when something in the guard was touched."""
+        """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
         check_seq(guard.since, "since")
         seq = await self.last_seq()
         return seq if seq == guard.since else await super().validate(guard, view)
 
     async def last_seq(self) -> int:
-        """The newest seq."""
+        """Return the newest seq."""
         seq: int = (await self._fetch(self._texts.clock))[0][0]
-        self._seen.told(seq)
+        self._seen.advance(seq)
         return seq
 
     async def _primary_seq(self) -> int:
-        """The newest seq where commits happen: the news of one come from there, too."""
-        pool = self._opened()
+        """Return the newest seq of the primary, where commits happen and notifications come from."""
+        pool = self._require_open()
         found = await pool.call(lambda connection: connection.fetch(self._texts.clock), quick=True)
         seq: int = found[0][0]
-        self._seen.told(seq)
+        self._seen.advance(seq)
         return seq
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""
         check_seq(since, "since")
-        self._opened()
+        self._require_open()
         assert self._listener is not None
         return await self._listener.wait(since, timeout_s)
 
@@ -292,20 +291,20 @@ class PostgresBackend(KernelBackend):
     async def _erase_traces(self) -> bool:
         """Have the server reuse the space; see the guide for what that leaves in its files."""
         try:
-            return await self._opened().call(lambda connection: sweep(connection, self._texts))
+            return await self._require_open().call(lambda connection: sweep(connection, self._texts))
         except Denied:
             return False  # only the owner of the tables may; the records are gone for every reader
 
     def upkeep(self) -> PostgresUpkeep:
-        """What inspects this store."""
+        """The upkeep of this store."""
         return PostgresUpkeep(self)
 
     async def stats(self) -> BackendStats:
-        """What the store holds, and how it is."""
+        """Return the contents and the condition of the store."""
         found = await super().stats()
         size = (await self._fetch(self._texts.bytes, self.address.universe))[0][0]
         version = (await self._fetch("SHOW server_version"))[0][0]
-        pool = self._opened()
+        pool = self._require_open()
         details = {
             "server": version,
             "universe": self.address.universe,

@@ -1,4 +1,4 @@
-"""What a commit, or many of them, will write: gathered here, sent at once."""
+"""The writes of a commit, or of many: gathered here, sent at once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Changes:
         self.fresh: list[tuple[Any, ...]] = []
         self.heads: list[tuple[Any, ...]] = []
         self.was: list[int] = []
-        self.buried: list[tuple[Any, ...]] = []
+        self.archived: list[tuple[Any, ...]] = []
         self.added: list[Entry] = []
         self.removed: list[tuple[Any, ...]] = []
         self.logged: list[tuple[Any, ...]] = []
-        self.lagging: list[tuple[int, int]] = []
+        self.unindexed: list[tuple[int, int]] = []
         self.caught_up: list[tuple[int, int]] = []
         self.thinned: list[int] = []
         self.below: list[int] = []
@@ -35,44 +35,44 @@ class Changes:
         return bool(self.logged or self.fresh or self.heads or self.added or self._seldom())
 
     def _seldom(self) -> bool:
-        return bool(self.removed or self.buried or self.lagging or self.caught_up or self.thinned)
+        return bool(self.removed or self.archived or self.unindexed or self.caught_up or self.thinned)
 
     def insert(self, rows: Iterable[Row]) -> None:
-        """Rows of records that were never there."""
+        """Add rows of records that were never there."""
         self.fresh += [(*row, 0, None) for row in rows]
 
     def replace(self, row: Row, was: int) -> None:
-        """Another newest version of a record whose newest was of the commit `was`."""
+        """Add another newest version of a record whose newest was of the commit `was`."""
         self.heads.append((*row, 0, None))
         self.was.append(was)
 
-    def bury(self, row: Row) -> None:
-        """A replaced version to keep."""
-        self.buried.append((*row, 0))
+    def archive(self, row: Row) -> None:
+        """Add a replaced version to keep."""
+        self.archived.append((*row, 0))
 
     def thin(self, dk: int, below: int) -> None:
-        """Kept versions under a rev to drop."""
+        """Add an order to drop kept versions under a rev."""
         self.thinned.append(dk)
         self.below.append(below)
 
     def append(self, logged: Logged) -> None:
-        """A commit for the log; new records are noted by their place among the new ones."""
+        """Add a commit for the log; new records are identified by their place among the new ones."""
         seq, at, author, kind, note, of_seq, ops, key, digest = logged
         noted = [op if op[1] >= 0 else (op[0], FRESH - op[1], op[2]) for op in ops]
         raw = _encode_ops(noted)
         self.logged.append((seq, at, author, kind, note, of_seq, raw, key, digest, 0, None, None, 0))
 
     def arguments(self, id_of: dict[int, str]) -> tuple[Any, ...]:
-        """Everything, in the order that the functions take it."""
+        """Return everything, in the order that the functions take it."""
         return (
             self.fresh,
             self.heads,
             self.was,
-            self.buried,
+            self.archived,
             standing(self.added, id_of),
             self.removed,
             self.logged,
-            [(schema, dk, id_of[dk]) for schema, dk in self.lagging],
+            [(schema, dk, id_of[dk]) for schema, dk in self.unindexed],
             [(schema, dk, "") for schema, dk in self.caught_up],
             self.thinned,
             self.below,
@@ -80,7 +80,7 @@ class Changes:
 
 
 def standing(entries: Iterable[Entry], id_of: dict[int, str]) -> list[tuple[Any, ...]]:
-    """Entries by record: a third of the bytes, and one value to encode instead of one for each entry.
+    """Return entries by record: a third of the bytes, and one value to encode instead of one per entry.
 
     Lists travel as text: the server reads that quicker than the driver encodes their items one by one.
     """
@@ -89,15 +89,15 @@ def standing(entries: Iterable[Entry], id_of: dict[int, str]) -> list[tuple[Any,
     for ix, key, t, dk in entries:
         if dk != last or t != at:
             last, at = dk, t
-            streams, keys = records.setdefault((dk, t), ([], []))
-        streams.append(str(ix))
+            indexes, keys = records.setdefault((dk, t), ([], []))
+        indexes.append(str(ix))
         keys.append(key.hex())
     return [
-        (dk, t, id_of[dk], f"{{{','.join(streams)}}}", '{"\\\\x' + '","\\\\x'.join(keys) + '"}')
-        for (dk, t), (streams, keys) in records.items()
+        (dk, t, id_of[dk], f"{{{','.join(indexes)}}}", '{"\\\\x' + '","\\\\x'.join(keys) + '"}')
+        for (dk, t), (indexes, keys) in records.items()
     ]
 
 
 def with_ids(entries: Iterable[Entry], id_of: dict[int, str]) -> Sequence[tuple[Any, ...]]:
-    """Entries as the table has them: with the id, which says in which part of it they are."""
+    """Return entries as the table has them: with the id, which decides the partition."""
     return [(ix, key, t, dk, id_of[dk]) for ix, key, t, dk in entries]

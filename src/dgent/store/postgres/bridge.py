@@ -1,8 +1,8 @@
-"""Letting code that was written once, without `await`, wait for answers from the network.
+"""Let code that was written once, without `await`, wait for answers from the network.
 
-The ledger, the planner and the reader are plain functions over a kernel. Here the kernel's
-primitives are round trips. `run` calls such a function in a greenlet; where the kernel says `wait`,
-the greenlet steps aside, the event loop goes on, and the answer is handed back in.
+The commit, plan and read code are plain functions over a kernel. Here the kernel's primitives are round
+trips. `run` calls such a function in a greenlet; where the kernel calls `wait`, the greenlet steps aside,
+the event loop goes on, and the answer is handed back in.
 
 `Begun` is for a coroutine that should not wait for the loop to come round before it starts.
 """
@@ -22,20 +22,20 @@ async def run(work: Callable[[], R]) -> R:
     """Call a function that may `wait`; it runs on this thread, between other tasks."""
     side = greenlet(work)
     side.gr_context = copy_context()
-    told: Any = side.switch()
+    awaited: Any = side.switch()
     while not side.dead:
         try:
-            answer = await told
+            answer = await awaited
         except BaseException as error:
-            told = side.throw(error)
+            awaited = side.throw(error)
         else:
-            told = side.switch(answer)
-    result: R = told
+            awaited = side.switch(answer)
+    result: R = awaited
     return result
 
 
 def wait(awaitable: Awaitable[R]) -> R:
-    """The result of an awaitable, inside a function called by `run`."""
+    """Return the result of an awaitable, inside a function called by `run`."""
     parent = getcurrent().parent
     assert parent is not None, "only a function called by `run` can wait"
     answer: R = parent.switch(awaitable)
@@ -45,7 +45,7 @@ def wait(awaitable: Awaitable[R]) -> R:
 class Begun(Generic[R]):
     """A coroutine that has run up to its first wait; awaited later, by a task, it goes on from there.
 
-    Until then no task is its own, so nothing in its beginning may ask for the current one.
+    Until then it has no task, so nothing in its beginning may ask for the current one.
     """
 
     def __init__(self, work: Coroutine[Any, Any, R]) -> None:

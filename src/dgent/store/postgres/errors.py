@@ -1,4 +1,4 @@
-"""What can go wrong between here and the server, told in dgent's words."""
+"""Classify and translate the errors of the driver and the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _state(error: BaseException) -> str:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the same work may succeed on another connection, now or soon."""
+    """Return whether the same work may succeed on another connection, now or soon."""
     if isinstance(error, asyncpg.PostgresError):
         return _state(error) in _GONE_STATES or isinstance(error, asyncpg.PostgresConnectionError)
     if isinstance(error, asyncpg.InterfaceError):
@@ -40,32 +40,32 @@ def is_gone(error: BaseException) -> bool:
 
 
 def is_hopeless(error: BaseException) -> bool:
-    """Whether no later attempt with the same URL can succeed: a wrong password, no such database."""
+    """Return whether no later attempt with the same URL can succeed: a wrong password, no such database."""
     return _state(error) in _NEVER_STATES
 
 
 def is_stale(error: BaseException) -> bool:
-    """Whether the store is no longer what a proposal was made for."""
+    """Return whether the store has left the state that a proposal was made for."""
     return _state(error) == STALE
 
 
 def is_done(error: BaseException) -> bool:
-    """Whether the same group had been committed before."""
+    """Return whether the same group had been committed before."""
     return _state(error) == DONE
 
 
 def is_waiting(error: BaseException) -> bool:
-    """Whether somebody else held the clock too long for one attempt."""
+    """Return whether somebody else held the clock too long for one attempt."""
     return _state(error) == "55P03"
 
 
 def collision(error: BaseException) -> str | None:
-    """The name of the unique index that refused a row."""
+    """Return the name of the unique index that refused a row."""
     return error.constraint_name if isinstance(error, asyncpg.UniqueViolationError) else None
 
 
-def told(error: BaseException, place: str) -> DgentError:
-    """The error to raise for one of the driver's."""
+def translate(error: BaseException, place: str) -> DgentError:
+    """Return the error to raise for one of the driver's."""
     if isinstance(error, DgentError):
         return error
     state, text = _state(error), " ".join(str(error).split()) or type(error).__name__

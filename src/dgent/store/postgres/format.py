@@ -1,4 +1,4 @@
-"""The tables of a universe on Postgres, and bringing them up to date: once, whoever comes first."""
+"""The tables of a universe on Postgres, and their migration: once, by the first process that needs it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PARTITIONS = 8
 MAX_NAME = 48
 DAY_US = 24 * 3600 * 1_000_000
 FRESH = -(2**62)
-"""What new keys count from before the store has given them: `FRESH + 1` is the first of a proposal."""
+"""The base of new keys before the store has assigned them: `FRESH + 1` is the first of a proposal."""
 
 STALE = "DG001"
-"""SQLSTATE raised by `dgent_commit` when the store is no longer what a proposal was made for."""
+"""SQLSTATE raised by `dgent_commit` when the store left the state that a proposal was made for."""
 
 DONE = "DG002"
 """SQLSTATE raised when the same group was committed before, and only its answer was lost."""
@@ -82,7 +82,7 @@ CREATE TABLE {{u}}.trail (
 );
 """
 
-# Where a record stands, as it is sent: the streams of its entries and their keys, as texts of lists.
+# The entries of a record, as they are sent: the numbers of their indexes and their keys, as texts of lists.
 STANDING = """
 CREATE TYPE {u}.standing AS (dk bigint, t bigint, id text COLLATE "C", streams text, keys text);
 """
@@ -202,10 +202,10 @@ END $$;
 
 
 def checked_name(name: object) -> str:
-    """The name of a universe: a Postgres schema, so it is small and plain."""
+    """Return the name of a universe: a Postgres schema, so it must be short and plain."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise InputError(
-            f"{name!r} is no name for a universe",
+            f"{name!r} is not a valid name for a universe",
             hint=f"a to z, 0 to 9 and _, starting with a letter, at most {MAX_NAME}",
             field="universe",
         )
@@ -215,12 +215,12 @@ def checked_name(name: object) -> str:
 
 
 def channel(name: str) -> str:
-    """The channel on which a universe's commits are announced."""
+    """Return the channel on which a universe's commits are announced."""
     return "dgent_" + name
 
 
 def script(name: str) -> str:
-    """Everything that makes an empty universe; the name is checked, so it can be no other SQL."""
+    """Return the SQL that makes an empty universe; the name is checked, so it cannot inject SQL."""
     quoted = f'"{checked_name(name)}"'
     parts = [TABLES.format(u=quoted)]
     for table in ("datum", "past", "entry"):
@@ -267,7 +267,7 @@ async def prepare(connection: Any, name: str) -> bytes:
 
 
 async def _format(connection: Any, name: str) -> int | None:
-    """The format of the tables; None when there are none."""
+    """Return the format of the tables; None when there are none."""
     there = await connection.fetchval(
         "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
         " WHERE n.nspname = $1 AND c.relname = ANY ($2)",
@@ -297,13 +297,13 @@ async def _migrate(connection: Any, name: str, found: int) -> None:
     quoted = f'"{checked_name(name)}"'
     for step in range(found, FORMAT):
         if step not in STEPS:
-            raise Corrupt(f"the universe {name!r} has format {found}, which no step leads on from")
+            raise Corrupt(f"the universe {name!r} has format {found}, which this dgent cannot migrate")
         await connection.execute(STEPS[step].replace("{u}", quoted))
     await connection.execute(f"UPDATE {quoted}.meta SET number = $1 WHERE name = 'format'", FORMAT)
 
 
 async def fill(connection: Any, name: str) -> None:
-    """Write what an empty universe holds."""
+    """Write the initial rows of an empty universe."""
     quoted = f'"{checked_name(name)}"'
     numbers = {
         "format": FORMAT,

@@ -1,7 +1,7 @@
 """Writes inside one transaction that holds the clock: upkeep of a universe, step by step.
 
-Commits do not come this way; see `proposal`. Here each step may look at what the steps before it did,
-so what waits to be written is sent before anything is read.
+Commits do not come this way; see `proposal`. Here each step may read what the steps before it did,
+so pending writes are sent before anything is read.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from dgent.store.engine.catalog import Entry, SchemaState, StreamName
-from dgent.store.engine.kernel import Logged, Scan, Tip
+from dgent.store.engine.catalog import Entry, IndexName, SchemaState
+from dgent.store.engine.kernel import IndexScan, Logged, LogTip
 from dgent.store.engine.row import Row
 from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.bridge import wait
@@ -28,7 +28,7 @@ class PostgresKernel(PostgresReading):
         # Names made here are gone if the transaction is, so nobody else may see this catalog.
         super().__init__(connection, texts, Catalogs())
         self.changes = Changes()
-        self.tip = Tip(0, 0, 0)
+        self.tip = LogTip(0, 0, 0)
         self.keys: list[tuple[str, bytes | None]] = []
         self.ids: dict[int, str] = {}
         self._was: dict[int, int] = {}
@@ -36,14 +36,14 @@ class PostgresKernel(PostgresReading):
         self._changed_catalog = False
 
     def begin(self) -> None:
-        """Take the clock: from here on nobody else writes."""
-        seq, at, dk, version, self._any_lag = self._all(self.texts.lock)[0]
-        self.tip = Tip(seq, at, dk)
+        """Lock the clock: from here on nobody else writes."""
+        seq, at, dk, version, self._any_unindexed = self._all(self.texts.lock)[0]
+        self.tip = LogTip(seq, at, dk)
         self._first = (seq, at, dk)
         self.use(version)
 
     def end(self, writer: bytes) -> None:
-        """Write what waits, set the clock, and leave a mark to tell by that it was done."""
+        """Send pending writes, set the clock, and leave a mark that proves that it was done."""
         self.flush()
         seq, at, dk = self.tip.seq, self.tip.at, self.tip.dk
         if (seq, at, dk) != self._first or self._changed_catalog:
@@ -59,14 +59,14 @@ class PostgresKernel(PostgresReading):
             self._run(mark, writer, seq, dk, at)
             self._run("SELECT pg_notify($1, $2)", "dgent_" + self.texts.universe, str(seq))
 
-    def happened(self, writer: bytes) -> bool:
-        """Whether work under this mark was committed; only the clock's holder can be sure."""
+    def was_committed(self, writer: bytes) -> bool:
+        """Return whether work under this mark was committed; only the clock's holder can be sure."""
         return bool(self._all(self.texts.once, writer, 1))
 
     # -- what waits -----------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what waits to be written; what was read before may be different then."""
+        """Send pending writes; earlier reads may be outdated then."""
         if self.changes:
             self._forget_read()
             changes, self.changes = self.changes, Changes()
@@ -85,7 +85,7 @@ class PostgresKernel(PostgresReading):
         return super()._all(sql, *values)
 
     def _run(self, sql: str, *values: Any) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement; return how many rows it changed."""
         self.flush()
         self._forget_read()
         status: str = wait(self.connection.execute(sql, *values))
@@ -106,14 +106,14 @@ class PostgresKernel(PostgresReading):
     def row(self, dk: int) -> Row | None:
         return self._met(super().row(dk))
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         for key, row in super().walk(scan, descending, content):
             self._met(row)
             yield key, row
 
-    def lagging(self, schema: int) -> list[Row]:
-        self._any_lag = True
-        found = super().lagging(schema)
+    def unindexed_rows(self, schema: int) -> list[Row]:
+        self._any_unindexed = True
+        found = super().unindexed_rows(schema)
         for row in found:
             self._met(row)
         return found
@@ -129,14 +129,14 @@ class PostgresKernel(PostgresReading):
             self.catalog.names[number] = text
         return number
 
-    def make_stream(self, name: StreamName) -> int:
-        stream = self.stream(name)
-        if stream is None:
+    def make_index(self, name: IndexName) -> int:
+        index = self.index_number(name)
+        if index is None:
             values = (name.schema, name.tag, name.path, name.iv)
-            made = self._all(self.texts.make_stream, *values)
-            stream = made[0][0] if made else self._all(self.texts.stream, *values)[0][0]
-            self.catalog.streams[name] = stream
-        return stream
+            made = self._all(self.texts.make_index, *values)
+            index = made[0][0] if made else self._all(self.texts.index, *values)[0][0]
+            self.catalog.indexes[name] = index
+        return index
 
     def set_state(self, state: SchemaState) -> None:
         self._run(
@@ -163,8 +163,8 @@ class PostgresKernel(PostgresReading):
     def set_keys(self, dk: int, fk: bytes | None) -> None:
         self.keys.append((self.ids[dk], fk))
 
-    def bury(self, row: Row) -> None:
-        self.changes.bury(row)
+    def archive(self, row: Row) -> None:
+        self.changes.archive(row)
 
     def drop_past(self, dk: int, below_rev: int) -> int:
         gone = [rev for rev, _, _ in self.spans(dk) if rev < below_rev]
@@ -184,13 +184,13 @@ class PostgresKernel(PostgresReading):
         sql = f"SELECT ix, key, t, dk FROM {self.texts.u}.entry WHERE dk = $1"
         return [(ix, key, t, found) for ix, key, t, found in self._all(sql, dk)]
 
-    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
-        (self.changes.lagging if lagging else self.changes.caught_up).append((schema, dk))
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+        (self.changes.unindexed if unindexed else self.changes.caught_up).append((schema, dk))
 
     def append(self, logged: Logged) -> None:
         self.changes.append(logged)
 
-    # -- letting go -----------------------------------------------------------------------
+    # -- pruning --------------------------------------------------------------------------
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         u, dks = self.texts.u, [row.dk for row in rows]
@@ -227,15 +227,15 @@ class PostgresKernel(PostgresReading):
         )
 
     def _reload(self) -> None:
-        """Read the catalog again, here and in every other process."""
+        """Load the catalog again, here and in every other process."""
         self._changed_catalog = True
         self.catalogs = Catalogs()
         self.catalog = self._load(self.catalog.version)
 
-    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
+    def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
         u, left = self.texts.u, limit
-        for ix, *name in self._all(self.texts.streams, schema):
-            if keep(StreamName(*name)):
+        for ix, *name in self._all(self.texts.indexes, schema):
+            if keep(IndexName(*name)):
                 continue
             left -= self._run(
                 f"DELETE FROM {u}.entry WHERE (ix, key, t, dk, id) IN"

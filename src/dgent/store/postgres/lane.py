@@ -1,7 +1,7 @@
-"""One group of commits on its way: worked out, sent, answered; done once whatever happens to the reply.
+"""One group of commits in flight: worked out, sent, answered; done once even if the reply is lost.
 
 Every group carries its lane's name and a number. When a reply is lost the same group is sent again
-with the same number; the store refuses the second one, and what the first came to is read back.
+with the same number; the store refuses the second one, and the result of the first is read back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dgent.store.postgres.format import FRESH
 from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.read import Catalogs
-from dgent.store.postgres.seen import Seen
+from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 
 MANY = 1000
@@ -38,7 +38,7 @@ _ENTRY = ("ix", "key", "t", "dk", "id")
 async def send(
     connection: asyncpg.Connection, texts: Texts, proposal: Proposal, writer: bytes, n: int
 ) -> tuple[int, int]:
-    """Take the clock with everything but the new rows and entries, then stream those."""
+    """Lock the clock with everything but the new rows and entries, then stream those."""
     fresh, added = proposal.changes.fresh, proposal.changes.added
     proposal.changes.fresh, proposal.changes.added = [], []
     try:
@@ -51,20 +51,20 @@ async def send(
                 "datum",
                 schema_name=texts.universe,
                 columns=[*Row._fields, "trail"],
-                records=_numbered(fresh, ahead, shift, at),
+                records=_number_rows(fresh, ahead, shift, at),
             )
             await connection.copy_records_to_table(
                 "entry",
                 schema_name=texts.universe,
                 columns=list(_ENTRY),
-                records=_shifted(with_ids(added, proposal.ids), shift),
+                records=_shift_entries(with_ids(added, proposal.ids), shift),
             )
     finally:
         proposal.changes.fresh, proposal.changes.added = fresh, added
     return seq, at
 
 
-def _numbered(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
+def _number_rows(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
     for row in rows:
         given = list(row[:-1])
         given[_DK] += shift
@@ -73,7 +73,7 @@ def _numbered(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> I
         yield given
 
 
-def _shifted(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
+def _shift_entries(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
     for ix, key, t, dk, id in entries:
         yield ix, key, t, dk + shift if dk < 0 else dk, id
 
@@ -81,8 +81,8 @@ def _shifted(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[A
 OPS_A_SECOND = 1000  # a large commit gets so much more time
 
 
-class Job:
-    """One commit, who waits for it, and until when."""
+class CommitJob:
+    """One commit, the task that waits for it, and its deadline."""
 
     __slots__ = ("answer", "end", "failed", "names", "offered", "prepared", "result", "view")
 
@@ -99,28 +99,28 @@ class Job:
 
     @property
     def commit(self) -> Commit:
-        """What was asked for."""
+        """The commit as it was requested."""
         return self.prepared.commit
 
     @property
     def extra_s(self) -> float:
-        """How much longer than others this may take, because it is large."""
+        """The seconds by which this may take longer than others, because it is large."""
         return len(self.prepared.drafts) / OPS_A_SECOND
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever still waits."""
+        """Report an error to the task that still waits."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
     def expire(self, place: str) -> None:
-        """The time is up: say whether it may have happened."""
+        """Report that the time is up, and whether it may have happened."""
         if self.offered:
             self.fail(self.unknown(place))
         else:
             self.fail(Unavailable(f"{place} took no commit in time", hint="try again"))
 
     def unknown(self, place: str) -> OutcomeUnknown:
-        """What to say when nobody can tell whether it happened."""
+        """Return the error for a commit that may or may not have happened."""
         message = f"{place} did not say whether the commit happened"
         if self.commit.key is None:
             hint = "read the records to find out; a commit with a key can be asked for or repeated"
@@ -132,9 +132,9 @@ GUESSES = 2  # so often commits are worked out without the lock
 
 
 class Lane:
-    """Sees one group at a time through."""
+    """Processes one group at a time to its end."""
 
-    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: Seen) -> None:
+    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: NewestSeen) -> None:
         self.pool, self.texts, self.seen = pool, texts, seen
         self.proposal = Proposal(texts, catalogs)
         self.ledger = Ledger(wrap(self.proposal))
@@ -143,10 +143,10 @@ class Lane:
         self._sent = False  # whether that group may have happened
         self._begun: tuple[asyncpg.Connection, Begun[tuple[int, int] | None]] | None = None
 
-    def begin(self, group: list[Job]) -> None:
-        """Work a group out and send it now, if that needs no waiting; `settle` sees it through.
+    def begin(self, group: list[CommitJob]) -> None:
+        """Work a group out and send it now, if that needs no waiting; `settle` completes it.
 
-        The server then works on it while those tasks run that are about to hand in more.
+        The server then works on it while those tasks run that are about to submit more.
         """
         if sum(len(job.prepared.drafts) for job in group) > MANY:
             return
@@ -156,13 +156,13 @@ class Lane:
             self._sent = False
             self._begun = connection, Begun(self._guess(connection, group, sure=False))
 
-    async def settle(self, group: list[Job]) -> None:
-        """See a group through: by guesses, then under the lock; one by one if it fails as a whole."""
+    async def settle(self, group: list[CommitJob]) -> None:
+        """Complete a group: by guesses, then under the lock; one by one if it fails as a whole."""
         if self._begun is None:
             group = [job for job in group if not job.answer.done()]
         if not group:
             return
-        locked: list[Job] = []
+        locked: list[CommitJob] = []
         for guess in range(GUESSES):
             try:
                 await self._attempt(group, sure=guess > 0, locked=False)
@@ -187,23 +187,23 @@ class Lane:
             except Exception as error:
                 self.fail([job], error)
 
-    async def _one_by_one(self, group: list[Job]) -> None:
+    async def _one_by_one(self, group: list[CommitJob]) -> None:
         for job in group:
             try:
                 await self.settle([job])
             except Exception as error:
                 self.fail([job], error)
 
-    def fail(self, jobs: list[Job], error: BaseException) -> None:
-        """Tell whoever still waits for these that they did not happen."""
-        told = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
+    def fail(self, jobs: list[CommitJob], error: BaseException) -> None:
+        """Report to tasks that still wait for these that they did not happen."""
+        failure = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
         for job in jobs:
-            job.fail(errors.told(told, self.pool.address.place))
+            job.fail(errors.translate(failure, self.pool.address.place))
 
     # -- one attempt ----------------------------------------------------------------------
 
-    async def _attempt(self, group: list[Job], sure: bool, locked: bool) -> None:
-        """Work a group out and send it; `_Again` if the store is not what was assumed."""
+    async def _attempt(self, group: list[CommitJob], sure: bool, locked: bool) -> None:
+        """Work a group out and send it; `_Again` if the store is not in the assumed state."""
         if self._begun is None:
             self._count += 1
             self._sent = False
@@ -227,7 +227,7 @@ class Lane:
                 raise error
             if loop.time() + pause >= end:
                 if not self._sent or errors.is_waiting(error):
-                    raise errors.told(error, self.pool.address.place) from None
+                    raise errors.translate(error, self.pool.address.place) from None
                 for job in group:  # not to be tried again under another number
                     job.fail(job.unknown(self.pool.address.place))
                 return
@@ -236,8 +236,8 @@ class Lane:
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
 
-    async def _try(self, group: list[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
-        """One try on one connection; what the store gave: the seq before, and the time."""
+    async def _try(self, group: list[CommitJob], sure: bool, locked: bool) -> tuple[int, int] | None:
+        """Make one try on one connection; returns what the store gave: the seq before, and the time."""
         address = self.pool.address
         begun, self._begun = self._begun, None
         if begun is not None:
@@ -255,7 +255,7 @@ class Lane:
                 if begun is not None:
                     given = await going
                 elif locked:
-                    given = await self._locked(connection, group)
+                    given = await self._attempt_locked(connection, group)
                 else:
                     given = await self._guess(connection, group, sure)
                 whole = True
@@ -278,7 +278,7 @@ class Lane:
                 self.pool.drop(connection)
 
     async def _guess(
-        self, connection: asyncpg.Connection, group: list[Job], sure: bool
+        self, connection: asyncpg.Connection, group: list[CommitJob], sure: bool
     ) -> tuple[int, int] | None:
         if self._sent:
             found = await connection.fetchrow(self.texts.happened, self._name, self._count)
@@ -293,10 +293,12 @@ class Lane:
             return await send(connection, self.texts, self.proposal, self._name, self._count)
         return await self._send(connection)
 
-    async def _locked(self, connection: asyncpg.Connection, group: list[Job]) -> tuple[int, int] | None:
+    async def _attempt_locked(
+        self, connection: asyncpg.Connection, group: list[CommitJob]
+    ) -> tuple[int, int] | None:
         async with connection.transaction():
             if self._sent:
-                # Whoever lost the reply may still be at it: only the clock's holder sees how it ended.
+                # The group whose reply was lost may still run: only the clock's holder sees how it ended.
                 await connection.fetchrow(self.texts.lock)
                 found = await connection.fetchrow(self.texts.once, self._name, self._count)
                 if found is not None:
@@ -314,7 +316,9 @@ class Lane:
         record = await connection.fetchrow(self.texts.commit, *values)
         return record["seq"], record["at"]
 
-    def _work_out(self, connection: asyncpg.Connection, group: list[Job], sure: bool, locked: bool) -> None:
+    def _work_out(
+        self, connection: asyncpg.Connection, group: list[CommitJob], sure: bool, locked: bool
+    ) -> None:
         """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
         proposal = self.proposal
         group = [job for job in group if not job.answer.done()]  # not for those who gave up
@@ -336,11 +340,11 @@ class Lane:
 
     # -- answers --------------------------------------------------------------------------
 
-    def _answer(self, group: list[Job], given: tuple[int, int] | None) -> None:
+    def _answer(self, group: list[CommitJob], given: tuple[int, int] | None) -> None:
         proposal = self.proposal
         before = proposal.base
         ahead = 0 if given is None else given[0] - before
-        self.seen.told(proposal.tip.seq + ahead)
+        self.seen.advance(proposal.tip.seq + ahead)
         for job in group:
             if job.answer.done():
                 continue
@@ -348,18 +352,18 @@ class Lane:
                 job.answer.set_exception(job.failed)
             else:
                 assert job.result is not None
-                job.answer.set_result(_moved(job.result, before, ahead) if ahead else job.result)
+                job.answer.set_result(_renumber(job.result, before, ahead) if ahead else job.result)
 
 
 class _Again(Exception):
-    """The store is not what was assumed; `job` if one commit needs the lock."""
+    """The store is not in the assumed state; `job` if one commit needs the lock."""
 
-    def __init__(self, job: Job | None = None) -> None:
+    def __init__(self, job: CommitJob | None = None) -> None:
         self.job = job
 
 
-def _moved(result: Committed, before: int, ahead: int) -> Committed:
-    """The answer with the numbers that the store gave instead of those that were assumed."""
+def _renumber(result: Committed, before: int, ahead: int) -> Committed:
+    """Return the answer with the numbers that the store gave instead of those that were assumed."""
     if result.repeated:
         return result
 

@@ -1,4 +1,4 @@
-"""Waiting for commits: the server's notifications say when to look, the clock says what is so."""
+"""Wait for commits: the server's notifications say when to look, the clock has the facts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_S = 0.1  # how often to look where notifications do not come through
 RETRY_S = 5.0
 
 
-class Listener:
+class CommitListener:
     """One connection that listens, from the first wait on, shared by all who wait."""
 
     def __init__(self, pool: Pool, address: Address, newest: Callable[[], Awaitable[int]]) -> None:
@@ -53,10 +53,10 @@ class Listener:
             async with asyncio.timeout_at(end):
                 return await self._newest()
         except (Unavailable, TimeoutError):
-            return since  # asked again; whoever waits need not know of every hiccup
+            return since  # asked again; callers need not know of every hiccup
 
     def _listen(self) -> None:
-        """See to it that somebody listens; a pooler between hands no notifications on."""
+        """Start listening if nobody does; a pooler in between passes no notifications on."""
         loop = asyncio.get_running_loop()
         listening = self._connection is not None and not self._connection.is_closed()
         if self._address.pgbouncer or listening or self._connecting is not None:
@@ -88,7 +88,7 @@ class Listener:
         news.set()
 
     async def close(self) -> None:
-        """Stop listening; whoever waits looks once more, and finds the store closed."""
+        """Stop listening; waiting tasks look once more, and find the store closed."""
         self._wake()
         if self._connecting is not None:
             self._connecting.cancel()

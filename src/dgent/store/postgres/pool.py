@@ -1,8 +1,7 @@
 """Connections to one server: a few, shared by all tasks, replaced when they break.
 
-Whatever is asked through `call` is tried again on another connection until it works or its time is
-up. So only work that may be done twice goes through here, or work that finds out by itself whether
-it was done.
+Work given to `call` is tried again on another connection until it succeeds or its time is up. So it must
+be work that may be done twice, or that finds out by itself whether it was done.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ LOOKS = 20  # how often within its time a connection with a limit is looked afte
 
 
 class Pool:
-    """Up to so many connections; who wants one more waits for the next that is free."""
+    """Up to a number of connections; a task that needs one more waits for the next that is free."""
 
     def __init__(self, address: Address, dsn: str, writes: bool = True) -> None:
         self.address, self._writes = address, writes
@@ -45,13 +44,13 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """How many connections there are."""
+        """The number of connections."""
         return len(self._idle) + len(self._out) + self._making
 
     # -- one connection -------------------------------------------------------------------
 
     async def connect(self) -> asyncpg.Connection:
-        """One more connection, outside the count; of several servers, to one that takes writes."""
+        """Return one more connection, outside the count; of several servers, to one that takes writes."""
         failed: list[BaseException] = []
         for dsn in tuple(self._hosts):
             try:
@@ -62,7 +61,7 @@ class Pool:
                 if dsn != self._hosts[0]:
                     self._hosts.sort(key=dsn.__ne__)
                 return connection
-        # A server that is away tells less than one that refuses.
+        # The error of a server that refuses says more than that of one that is unavailable.
         raise next((error for error in failed if not errors.is_gone(error)), failed[0])
 
     async def _connect(self, dsn: str) -> asyncpg.Connection:
@@ -79,7 +78,7 @@ class Pool:
         )
 
     def take_idle(self, limit: float = math.inf) -> asyncpg.Connection | None:
-        """A connection that is there and free, if nobody waits for one.
+        """Return a free connection, if nobody waits for one.
 
         It is broken if it is not given back before the limit, by the loop's clock.
         """
@@ -98,17 +97,17 @@ class Pool:
         asyncio.get_running_loop().call_later(pause, self._look)
 
     def _look(self) -> None:
-        """Break what is silent too long; one look now and then costs less than a timer for each read."""
+        """Break connections silent for too long; a periodic look costs less than a timer for each read."""
         self._looking = False
         now = asyncio.get_running_loop().time()
         for connection, limit in self._out.items():
             if limit <= now:
-                connection.terminate()  # whoever waits for its answer is told that it is gone
+                connection.terminate()  # a task that waits for its answer gets an error
         if any(now < limit < math.inf for limit in self._out.values()):
             self._look_later()
 
     async def take(self) -> asyncpg.Connection:
-        """A connection of one's own until `give`; whoever waits longest is next."""
+        """Return a connection for exclusive use until `give`; the task that waits longest is next."""
         if self._closed:
             raise Closed("this store was closed")
         connection = self.take_idle()
@@ -154,13 +153,13 @@ class Pool:
         self._wake()
 
     def drop(self, connection: asyncpg.Connection) -> None:
-        """Let go of a connection that is broken, silent, or in the middle of something."""
+        """Close a connection that is broken, silent, or in the middle of something."""
         self._out.pop(connection, None)
         connection.terminate()
         self._wake()
 
     def _hand_on(self, connection: asyncpg.Connection | None) -> None:
-        """Give back a connection, or the room to make one, that was handed to somebody who left."""
+        """Give back a connection, or the room to make one, that was handed to a task that left."""
         if connection is not None:
             self.give(connection)
         else:
@@ -168,7 +167,7 @@ class Pool:
             self._wake()
 
     def _wake(self) -> None:
-        """Hand what is free to those who wait: a connection, or the room to make one."""
+        """Hand free connections, or the room to make one, to waiting tasks."""
         while self._waiting:
             if self._waiting[0].done():
                 self._waiting.popleft()
@@ -184,14 +183,14 @@ class Pool:
                 return
 
     def drop_idle(self) -> None:
-        """Let go of what is not in use: after one connection broke, the others likely did too."""
+        """Close idle connections: after one broke, the others likely did too."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.terminate()
         self._wake()
 
     async def close(self) -> None:
-        """Let go of all connections; politely, but not for long."""
+        """Close all connections; politely, but not for long."""
         self._closed = True
         idle, self._idle = self._idle, []
         self._wake()
@@ -209,10 +208,10 @@ class Pool:
         patient: bool = True,
         end: float | None = None,
     ) -> R:
-        """Do something with a connection, again if that breaks, until `end` by the loop's clock.
+        """Run work with a connection, again if that breaks, until `end` by the loop's clock.
 
-        `quick` gives up on a silent connection early; without `patient` a server that is not there is
-        not waited for, only one that is just starting.
+        `quick` gives up on a silent connection early; without `patient` an absent server is not waited for,
+        only one that is just starting.
         """
         loop = asyncio.get_running_loop()
         end = end or loop.time() + self.address.timeout
@@ -226,7 +225,7 @@ class Pool:
                 # Where only reads go, somebody else can be asked at once.
                 absent = absent or not self._writes
                 if absent or not errors.is_gone(error) or left <= pause:
-                    raise errors.told(error, self.address.place) from None
+                    raise errors.translate(error, self.address.place) from None
                 self.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
@@ -246,7 +245,7 @@ class Pool:
                     f"all {self.address.pool} connections were in use for {self.address.timeout:g} s",
                     hint="raise `pool=` in the URL, or do less at once",
                 ) from None
-            raise errors.told(TimeoutError(), self.address.place) from None
+            raise errors.translate(TimeoutError(), self.address.place) from None
         limit = end if attempt is None else min(end, loop.time() + attempt)
         # Leaving a transaction, the driver waits to be heard, maybe forever; not on what is closed.
         closing = loop.call_at(limit, connection.terminate)
@@ -258,7 +257,7 @@ class Pool:
             if limit < end:
                 raise ConnectionError("no answer") from None
             self.drop_idle()  # the others are likely silent, too
-            raise errors.told(TimeoutError(), self.address.place) from None
+            raise errors.translate(TimeoutError(), self.address.place) from None
         except asyncio.CancelledError:
             self.drop(connection)  # it may be in the middle of an answer; a new one costs little
             raise
@@ -294,11 +293,11 @@ class _Behind(Exception):
 
 
 class Replica:
-    """Reads go here when it has what the reader already knows of."""
+    """A replica, which answers reads when it has what the reader has already seen."""
 
     def __init__(self, pool: Pool, texts: Texts) -> None:
         self.pool, self._texts = pool, texts
-        # By connection: behind one name there may be several servers, each with a past of its own.
+        # By connection: behind one name there may be several servers, each with its own past.
         self._seqs: WeakKeyDictionary[asyncpg.Connection, int] = WeakKeyDictionary()
         self._leave_until = 0.0
 
@@ -308,7 +307,7 @@ class Replica:
         work: Callable[[asyncpg.Connection], Awaitable[R]],
         instead: Callable[[], Awaitable[R]],
     ) -> R:
-        """Read here if this seq is known here, now or very soon; else do it `instead`."""
+        """Read here if this seq is known here, now or very soon; else run `instead`."""
         try:
             return await self._ask(seq, work)
         except _Behind:

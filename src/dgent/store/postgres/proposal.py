@@ -1,9 +1,9 @@
-"""Commits worked out here, without the lock, for a state of the store that is believed to hold.
+"""Commits worked out here, without the lock, for an assumed state of the store.
 
-The ledger runs over a proposal as over any kernel. What it reads was fetched before, or is assumed:
-an id made a moment ago is not in the store yet. What it writes is gathered. The store then takes it
-all in one call, which checks under the lock that every assumption holds; if one does not, nothing
-happened and the commits are worked out again from newer facts.
+The ledger runs over a proposal as over any kernel. Its reads were fetched before, or are assumed: an id
+made a moment ago is not in the store yet. Its writes are gathered. The store then takes it all in one
+call, which checks under the lock that every assumption holds; if one does not, nothing happened and the
+commits are worked out again from newer facts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dgent import clock
 from dgent.store.backend import NEW, Op, Put
 from dgent.store.engine.catalog import Entry, SchemaState
 from dgent.store.engine.commit import Prepared
-from dgent.store.engine.kernel import Logged, Tip
+from dgent.store.engine.kernel import Logged, LogTip
 from dgent.store.engine.row import Row
 from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.format import FRESH
@@ -30,7 +30,7 @@ NEW_S = 60.0  # an id is taken for new when it was made so recently
 
 
 class _NeedsLock(Exception):
-    """A commit changes what is known of a schema, which only whoever holds the clock may do."""
+    """A commit changes the state of a schema, which only the holder of the clock may do."""
 
 
 class Proposal(PostgresKernel):
@@ -40,7 +40,7 @@ class Proposal(PostgresKernel):
         PostgresReading.__init__(self, None, texts, catalogs)
         self.ids: dict[int, str] = {}
         self._was: dict[int, int] = {}
-        self.tip = Tip(0, 0, FRESH)
+        self.tip = LogTip(0, 0, FRESH)
         self.base = 0  # the newest seq that is known of; what is proposed counts on from it
         self.changes = Changes()
         self._heads: dict[str, Row | None] = {}
@@ -58,7 +58,7 @@ class Proposal(PostgresKernel):
     # -- one group ------------------------------------------------------------------------
 
     def begin_group(self, connection: asyncpg.Connection, sure: bool, locked: bool, seen: int) -> None:
-        """Start anew; what was fetched for the last group may be old."""
+        """Start anew; rows fetched for the last group may be outdated."""
         self.connection = connection
         self.sure, self.locked = sure, locked
         self.needs_lock = False
@@ -70,7 +70,7 @@ class Proposal(PostgresKernel):
         self.strict = False
         self._changed_catalog = False
         if locked:
-            self.base, at, _dk, version, self._any_lag = self._all(self.texts.lock)[0]
+            self.base, at, _dk, version, self._any_unindexed = self._all(self.texts.lock)[0]
             self.use(version)
             # What is learned here is known to others only when it is committed.
             self.catalog = own_generation(self.catalog.copy())
@@ -80,10 +80,10 @@ class Proposal(PostgresKernel):
             self.catalog = self.catalogs.newest
             if self.catalog.version < 0:
                 self.refresh()
-        self.tip = Tip(self.base, at, FRESH)
+        self.tip = LogTip(self.base, at, FRESH)
 
     def look_up(self, jobs: Iterable[Prepared]) -> None:
-        """Read what commits are about, except records that were made just now."""
+        """Read the records that commits are about, except those that were made just now."""
         jobs = list(jobs)
         repeated = [job.commit.at_us for job in jobs if job.commit.at_us is not None]
         self._at = max(repeated) if jobs and len(repeated) == len(jobs) else None
@@ -115,29 +115,29 @@ class Proposal(PostgresKernel):
             self._revs = {gone[h]: rev for h, rev in found}
 
     def _stands_at(self, seq: int, at: int, version: int) -> None:
-        """Where the store stood when something was read from it."""
+        """Record the state of the store at the moment of a read."""
         self.base = max(self.base, seq)
-        self.tip = Tip(self.base, at, FRESH)
+        self.tip = LogTip(self.base, at, FRESH)
         if version != self.catalog.version and not self.locked:
             self.use(version)
 
     def work_out(self) -> None:
-        """End the working out: what was changed of schemas is marked in the clock."""
+        """End the working out: changed schemas are marked in the clock."""
         if self._changed_catalog:
             self._run(f"UPDATE {self.texts.u}.clock SET catalog = catalog + 1")
 
     def publish(self) -> None:
-        """What a locked group learned of schemas and names is committed, so others may use it."""
+        """Share the schemas and names that a locked group has learned; they are committed."""
         if self.locked:
             self.catalog.version += self._changed_catalog
             self.catalogs.add(self.catalog)
 
     def _commit_time(self) -> int:
-        """When the group is made: now, or when the commits of another store were that it repeats."""
+        """Return the time of the group: now, or that of the commits of another store that it repeats."""
         return clock.now_us() if self._at is None else self._at
 
     def arguments(self, writer: bytes, n: int) -> tuple[Any, ...]:
-        """What the store's function is called with."""
+        """Return the arguments for the store's function."""
         written = {row[1] for row in self.changes.heads}
         checked = [id for id in self._checked if id not in written]
         return (
@@ -160,7 +160,7 @@ class Proposal(PostgresKernel):
         return PostgresReading._all(self, sql, *values)
 
     def flush(self) -> None:
-        """Nothing is sent before the store consents to all of it."""
+        """Send nothing: the store must consent to all of it first."""
 
     def head(self, id: str) -> Row | None:
         row = self._heads.get(id)
@@ -176,7 +176,7 @@ class Proposal(PostgresKernel):
         return PostgresReading.row(self, dk) if made is None else made
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
-        """The commits since then, those of this group among them; nobody may commit in between."""
+        """Return the commits since then, those of this group among them; nobody may commit in between."""
         if since < self.base or self.locked:
             found = [logged for logged in super().log(since, limit) if logged.seq <= self.base]
         else:
@@ -184,7 +184,7 @@ class Proposal(PostgresKernel):
         self.strict = True
         return found + [logged for logged in self._pending if logged.seq > since]
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         return self._keyed.get(key)
 
     def forgotten_rev(self, id: str) -> int:
@@ -226,13 +226,13 @@ class Proposal(PostgresKernel):
 
 
 def _root(id: str) -> str:
-    """The id that one with a slash is below, or nothing."""
+    """Return the id that one with a slash is below; "" for one without."""
     root, slash, _ = id.partition("/")
     return root if slash else ""
 
 
 def _is_new(op: Op, now: float) -> bool:
-    """Whether an op creates a record under an id that `new_id` made a moment ago.
+    """Return whether an op creates a record under an id that `new_id` made a moment ago.
 
     The first 48 bits of such an id are the time. If it is in the store all the same, the store says so.
     """

@@ -1,7 +1,7 @@
-"""The Postgres engine's reads: each is one round trip, unless it is remembered.
+"""The Postgres engine's reads: each is one round trip, unless it is cached.
 
-They run inside `bridge.run`, in a transaction that sees one moment. So what was read once may be
-kept until the moment ends, and what will surely be asked for next is fetched along.
+They run inside `bridge.run`, in a transaction that sees one moment. So rows may be cached until the moment
+ends, and rows that will surely be needed next are fetched along.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dgent.errors import Corrupt
 from dgent.model.query import Query
 from dgent.store.backend import Page, View
 from dgent.store.engine import read
-from dgent.store.engine.catalog import Catalog, SchemaState, StreamName, after_text, high, low, state_of
-from dgent.store.engine.kernel import DELETE, Logged, Scan, ops_of, start_at
+from dgent.store.engine.catalog import Catalog, IndexName, SchemaState, after_text, high, low, state_of
+from dgent.store.engine.kernel import DELETE, IndexScan, Logged, ops_of, start_at
 from dgent.store.engine.row import Row
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.sql import Texts
@@ -30,7 +30,7 @@ _generations = count(1)  # no two catalogs share one, so what is derived from on
 
 
 def own_generation(catalog: Catalog) -> Catalog:
-    """The catalog, marked as different from all there were."""
+    """Return the catalog, marked as different from every other one."""
     catalog.generation = next(_generations)
     return catalog
 
@@ -45,11 +45,11 @@ class Catalogs:
         self._known: dict[int, Catalog] = {}
 
     def get(self, version: int) -> Catalog | None:
-        """The catalog of a version, if it is loaded."""
+        """Return the catalog of a version, if it is loaded."""
         return self._known.get(version)
 
     def add(self, catalog: Catalog) -> None:
-        """Keep a loaded catalog, and no more than a few others."""
+        """Cache a loaded catalog, and no more than a few others."""
         self._known[catalog.version] = catalog
         if catalog.version >= self.newest.version:
             self.newest = catalog
@@ -63,7 +63,7 @@ class PostgresReading:
     def __init__(self, connection: asyncpg.Connection, texts: Texts, catalogs: Catalogs) -> None:
         self.connection, self.texts, self.catalogs = connection, texts, catalogs
         self.catalog = catalogs.newest
-        self._any_lag = True
+        self._any_unindexed = True
         self._begun = False
         self._ahead: list[int] = []  # records that will be asked for next
         self._seqs: list[int] = []  # and commits
@@ -78,7 +78,7 @@ class PostgresReading:
 
     @property
     def generation(self) -> int:
-        """Changes whenever streams or states known before may be wrong."""
+        """A number that changes whenever cached indexes or states may be wrong."""
         return self.catalog.generation
 
     def _all(self, sql: str, *values: Any) -> list[asyncpg.Record]:
@@ -88,19 +88,19 @@ class PostgresReading:
     # -- what is known --------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Learn what holds at this moment; nothing changes it until the moment ends."""
+        """Load the state of this moment; nothing changes it until the moment ends."""
         self.refresh()
         self._begun = True
 
     def refresh(self) -> None:
         if self._begun:
             return
-        ((version, self._any_lag),) = self._all(self.texts.fresh)
+        ((version, self._any_unindexed),) = self._all(self.texts.fresh)
         if version != self.catalog.version:
             self.use(version)
 
     def use(self, version: int) -> None:
-        """Take the catalog of a version, loading it if need be."""
+        """Use the catalog of a version, loading it if need be."""
         self.catalog = self.catalogs.get(version) or self._load(version)
 
     def _load(self, version: int) -> Catalog:
@@ -146,13 +146,13 @@ class PostgresReading:
     def states(self) -> list[SchemaState]:
         return list(self.catalog.states.values())
 
-    def stream(self, name: StreamName) -> int | None:
-        stream = self.catalog.streams.get(name)
-        if stream is None:
-            found = self._all(self.texts.stream, name.schema, name.tag, name.path, name.iv)
+    def index_number(self, name: IndexName) -> int | None:
+        index = self.catalog.indexes.get(name)
+        if index is None:
+            found = self._all(self.texts.index, name.schema, name.tag, name.path, name.iv)
             if found:
-                stream = self.catalog.streams[name] = found[0][0]
-        return stream
+                index = self.catalog.indexes[name] = found[0][0]
+        return index
 
     # -- rows -----------------------------------------------------------------------------
 
@@ -168,18 +168,18 @@ class PostgresReading:
         return self._rows[dk]
 
     def _along(self, dk: int, known: Mapping[int, object]) -> list[int]:
-        """The records to fetch when one is asked for: it, and those that will be asked for next."""
+        """Return the records to fetch with a requested one: it, and those that will be needed next."""
         if dk not in self._ahead:
             return [dk]
         place = self._ahead.index(dk)
         return [other for other in self._ahead[place : place + _AHEAD] if other not in known]
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         sql = self.texts.walk[descending, content]
         page = 0
         while True:
             size = _PAGES[min(page, len(_PAGES) - 1)]
-            found = self._all(sql, scan.stream, *scan.low, *scan.high, size)
+            found = self._all(sql, scan.index_number, *scan.low, *scan.high, size)
             for record in found:
                 yield record[0], Row._make(record[1:])
             if len(found) < size:
@@ -192,19 +192,21 @@ class PostgresReading:
             )
             page += 1
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+    def fetch(
+        self, scan: IndexScan, descending: bool, content: bool, limit: int
+    ) -> Sequence[tuple[Any, ...]]:
         found = self._all(*self.fetching(scan, descending, content, limit))
         return [tuple(record[2:]) for record in found if record[2] is not None]
 
-    def fetching(self, scan: Scan, descending: bool, content: bool, limit: int) -> tuple[Any, ...]:
-        """The statement and its values that fetch a page; each row has the catalog and lag before it."""
+    def fetching(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> tuple[Any, ...]:
+        """Return the statement that fetches a page, and its values; each row begins with catalog and lag."""
         key = scan.low[0]
         if scan.low == low(key) and scan.high == high(key):
-            return self.texts.fetch_key[descending, content], scan.stream, key, limit
-        return self.texts.fetch[descending, content], scan.stream, *scan.low, *scan.high, limit
+            return self.texts.fetch_key[descending, content], scan.index_number, key, limit
+        return self.texts.fetch[descending, content], scan.index_number, *scan.low, *scan.high, limit
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
-        found = self._all(self.texts.skip[descending], scan.stream, *scan.low, *scan.high, count)
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
+        found = self._all(self.texts.skip[descending], scan.index_number, *scan.low, *scan.high, count)
         return start_at(scan, descending, tuple(found[0])) if found else None
 
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
@@ -222,21 +224,25 @@ class PostgresReading:
             last = Row._make(found[-1]).id
             page += 1
 
-    def size(self, scan: Scan, cap: int) -> int:
-        count: int = self._all(self.texts.size, scan.stream, *scan.low, *scan.high, cap)[0][0]
+    def size(self, scan: IndexScan, cap: int) -> int:
+        count: int = self._all(self.texts.size, scan.index_number, *scan.low, *scan.high, cap)[0][0]
         return count
 
     def size_ids(self, prefix: str, cap: int) -> int:
         count: int = self._all(self.texts.size_ids, prefix, after_text(prefix) or LAST_ID, cap)[0][0]
         return count
 
-    def lagging(self, schema: int) -> list[Row]:
-        return [Row._make(found) for found in self._all(self.texts.lagging, schema)] if self._any_lag else []
+    def unindexed_rows(self, schema: int) -> list[Row]:
+        return (
+            [Row._make(found) for found in self._all(self.texts.unindexed, schema)]
+            if self._any_unindexed
+            else []
+        )
 
     def past(self, dk: int, rev: int | None = None) -> list[Row]:
         if rev is None:
             rows = [Row._make(found) for found in self._all(self.texts.past, dk)]
-            self._seqs = [row.seq for row in rows]  # a history tells of their commits, too
+            self._seqs = [row.seq for row in rows]  # a history shows their commits, too
             return rows
         if (dk, rev) in self._versions:
             self._fetch_versions()
@@ -246,7 +252,7 @@ class PostgresReading:
         return [Row._make(found) for found in reversed(self._all(self.texts.past_from, dk, rev))]
 
     def _fetch_versions(self) -> None:
-        """The versions that a log speaks of, as far as they stand alone."""
+        """Fetch the versions that a log names, as far as they are stored whole."""
         dks, revs = zip(*self._versions, strict=True)
         self._versions = []
         found = map(Row._make, self._all(self.texts.past_exact, dks, revs))
@@ -264,14 +270,14 @@ class PostgresReading:
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         found = [logged_of(record) for record in self._all(self.texts.log, since, limit)]
-        # Whoever reads the log looks at its records next, and at the versions it made.
+        # A reader of the log needs its records next, and the versions it made.
         self._ahead = list({dk: None for logged in found for _, dk, _ in logged.ops})
         self._versions = [
             (dk, rev - 1 if code == DELETE else rev) for logged in found for code, dk, rev in logged.ops
         ][:_AHEAD]
         return found
 
-    def logged(self, seq: int) -> Logged | None:
+    def read_commit(self, seq: int) -> Logged | None:
         if seq not in self._commits:
             wanted = self._seqs if seq in self._seqs else [seq]
             self._seqs = []
@@ -280,12 +286,12 @@ class PostgresReading:
                 self._commits[record[0]] = logged_of(record)
         found = self._commits[seq]
         if found is not None and not self._ahead:
-            # Whoever undoes it looks at its records, and at what they were before.
+            # Undoing it reads its records, and the versions before.
             self._ahead = [dk for _, dk, _ in found.ops]
             self._versions = [(dk, rev - 1) for _, dk, rev in found.ops][:_AHEAD]
         return found
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         found = self._all(self.texts.keyed, [key])
         return logged_of(found[0]) if found else None
 
@@ -304,7 +310,7 @@ class PostgresReading:
 
 
 def logged_of(record: Iterable[Any]) -> Logged:
-    """A commit from its row; what it created is numbered from the `dk` it began at."""
+    """Return a commit from its row; the records it created are numbered from the `dk` it began at."""
     seq, at, author, kind, note, of_seq, raw, key, digest, base = record
     ops = [op if op[1] >= 0 else (op[0], base - op[1], op[2]) for op in ops_of(seq, raw)]
     return Logged(seq, at, author, kind, note, of_seq, ops, key, digest)
@@ -315,17 +321,17 @@ Fetch: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class _Outdated(Exception):
-    """What was cached is no longer so; plan again."""
+    """The cache is outdated; plan again."""
 
 
 class _NotQuick(Exception):
     """The plan has to weigh one index against another, so none gives exactly the rows."""
 
 
-async def page(
+async def read_page(
     fetch: Fetch, texts: Texts, catalogs: Catalogs, query: Query, view: View, epoch: bytes
 ) -> Page | None:
-    """A page in one round trip, if an index gives exactly its rows; None when it takes more."""
+    """Return a page in one round trip, if an index gives exactly its rows; None when it takes more."""
 
     def work() -> Page | None:
         reading = _QuickReading(fetch, texts, catalogs)
@@ -347,7 +353,7 @@ class _QuickReading(PostgresReading):
     def __init__(self, fetch: Fetch, texts: Texts, catalogs: Catalogs) -> None:
         super().__init__(None, texts, catalogs)
         self._one = fetch
-        self._minds_lag = False
+        self._minds_unindexed = False
         if self.catalog.version < 0:
             self.refresh()
 
@@ -355,26 +361,28 @@ class _QuickReading(PostgresReading):
         found: list[Any] = wait(self._one(sql, *values))
         return found
 
-    def size(self, scan: Scan, cap: int) -> int:
+    def size(self, scan: IndexScan, cap: int) -> int:
         raise _NotQuick
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         raise _NotQuick
 
     def size_ids(self, prefix: str, cap: int) -> int:
         raise _NotQuick
 
-    def lagging(self, schema: int) -> list[Row]:
-        """Believed to be none; `fetch` finds out."""
-        self._minds_lag = True
+    def unindexed_rows(self, schema: int) -> list[Row]:
+        """Return none, which is assumed; `fetch` finds out."""
+        self._minds_unindexed = True
         return []
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> Sequence[tuple[Any, ...]]:
+    def fetch(
+        self, scan: IndexScan, descending: bool, content: bool, limit: int
+    ) -> Sequence[tuple[Any, ...]]:
         found = self._all(*self.fetching(scan, descending, content, limit))
         version, lag, *_ = found[0]
         if version != self.catalog.version:
-            self.refresh()  # for whoever plans next
+            self.refresh()  # for the next plan
             raise _Outdated
-        if lag and self._minds_lag:
+        if lag and self._minds_unindexed:
             raise _Outdated
         return [] if found[0][2] is None else [row[2:] for row in found]

@@ -1,17 +1,17 @@
-"""How far the universe is known to have come, by whatever answer told of it."""
+"""The newest seq that this program has seen, in any answer."""
 
 from __future__ import annotations
 
 
-class Seen:
-    """The newest seq that a call of this handle was told of."""
+class NewestSeen:
+    """The newest seq in any answer to this handle."""
 
     __slots__ = ("seq",)
 
     def __init__(self) -> None:
         self.seq = 0
 
-    def told(self, seq: int) -> None:
-        """An answer spoke of this seq."""
+    def advance(self, seq: int) -> None:
+        """Record a seq from an answer."""
         if seq > self.seq:
             self.seq = seq

@@ -14,13 +14,13 @@ _WAYS = [(descending, content) for descending in (False, True) for content in (F
 
 
 class Texts:
-    """The statements for one universe; its name is checked, so it can be no other SQL."""
+    """The statements for one universe; its name is checked, so it cannot inject SQL."""
 
     def __init__(self, name: str, patience_s: float = 10.0) -> None:
         self.universe = name
         u = self.u = f'"{checked_name(name)}"'
         self.clock = f"SELECT seq, at, dk, catalog, lag FROM {u}.clock"
-        # Whoever holds the clock and falls silent loses it after a while, also behind a pooler.
+        # A silent holder of the clock loses it after a while, also behind a pooler.
         self.patience = f"SET LOCAL idle_in_transaction_session_timeout = {int(patience_s * 1000)}"
         self.lock = (
             f"SELECT c.seq, c.at, c.dk, c.catalog, c.lag FROM {u}.clock c, set_config("
@@ -37,14 +37,14 @@ class Texts:
         self.names = f"SELECT n, text FROM {u}.name WHERE n = ANY ($1::int[])"
         self.number = f"SELECT n FROM {u}.name WHERE text = $1"
         self.make_number = f"INSERT INTO {u}.name (text) VALUES ($1) ON CONFLICT DO NOTHING RETURNING n"
-        self.stream = (
+        self.index = (
             f"SELECT ix FROM {u}.ix WHERE schema = $1 AND tag = $2 AND path = $3 AND iv = $4 AND trail = 0"
         )
-        self.make_stream = (
+        self.make_index = (
             f"INSERT INTO {u}.ix (schema, tag, path, iv) VALUES ($1, $2, $3, $4)"
             " ON CONFLICT DO NOTHING RETURNING ix"
         )
-        self.streams = f"SELECT ix, schema, iv, tag, path FROM {u}.ix WHERE schema = $1 AND trail = 0"
+        self.indexes = f"SELECT ix, schema, iv, tag, path FROM {u}.ix WHERE schema = $1 AND trail = 0"
         self._rows(u)
         self._walks(u)
         self._log(u)
@@ -88,7 +88,7 @@ class Texts:
             " WHERE (dk, rev) IN (SELECT * FROM unnest($1::bigint[], $2::int[])) AND enc <> 2"
         )
         self.spans = f"SELECT dk, rev, seq, at FROM {u}.past WHERE dk = ANY ($1::bigint[]) ORDER BY dk, rev"
-        self.lagging = (
+        self.unindexed = (
             f"SELECT {_PREFIXED}, d.content FROM {u}.lag l"
             f" JOIN {u}.datum d ON d.id = l.id AND d.trail = 0 WHERE l.schema = $1"
         )
@@ -123,9 +123,9 @@ class Texts:
         self.size_ids = f"SELECT count(*) FROM (SELECT {from_id} LIMIT $3) e"
 
     def _with_clock(self, sql: str) -> str:
-        """The same rows, or one without a record if there are none, each with the catalog's number.
+        """Return the same rows, or one without a record if there are none, each with the catalog's number.
 
-        It tells in the same moment whether what the plan relied on still holds.
+        That number shows in the same moment whether the assumptions of the plan still hold.
         """
         return f"SELECT c.catalog, c.lag, r.* FROM {self.u}.clock c LEFT JOIN LATERAL ({sql}) r ON true"
 

@@ -1,4 +1,4 @@
-"""Looking after a universe on Postgres while others use it: inspecting, mending, sweeping."""
+"""Maintain a universe on Postgres while others use it: inspect, repair, sweep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from dgent.errors import Unsupported
-from dgent.store.engine.catalog import Entry, StreamName
+from dgent.store.engine.catalog import Entry, IndexName
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.engine.row import Row, datum_of
@@ -21,7 +21,7 @@ from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.read import LAST_ID
 from dgent.store.postgres.sql import Texts
 from dgent.store.upkeep import Duplicate, Finding
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 
 if TYPE_CHECKING:
     from dgent.store.postgres.backend import PostgresBackend
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R]) -> R:
-    """Run work over a kernel that holds the clock; its result once all of it is committed."""
+    """Run work over a kernel that holds the clock; returns its result once all of it is committed."""
     writer = os.urandom(16)
     done: list[R] = []
 
@@ -41,7 +41,7 @@ async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R
 
             def do() -> R:
                 kernel.begin()
-                if done and kernel.happened(writer):
+                if done and kernel.was_committed(writer):
                     return done[0]  # the last attempt was committed; only the word of it was lost
                 result = work(Ledger(wrap(kernel)))
                 kernel.end(writer)
@@ -56,7 +56,7 @@ async def write(pool: Pool, texts: Texts, wrap: Wrap, work: Callable[[Ledger], R
 
 PAGE = 500
 LONG_S = 300  # a transaction open for so long keeps the server from tidying up
-_NOWHERE = -1  # a stream that is not there
+_NOWHERE = -1  # a index that is not there
 
 
 async def sweep(connection: asyncpg.Connection, texts: Texts) -> bool:
@@ -74,13 +74,13 @@ class PostgresUpkeep:
         self._backend = backend
 
     async def universe_id(self) -> str:
-        """The id that the store got when it was made."""
+        """Return the id that the store got when it was made."""
         sql = f"SELECT bytes FROM {self._backend._texts.u}.meta WHERE name = 'universe_id'"
         found: bytes = (await self._backend._fetch(sql))[0][0]
         return found.decode()
 
     async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
-        """Not a file: the server has its own ways."""
+        """Refuse: a server has its own ways to be copied."""
         raise Unsupported(
             "a universe on Postgres is not backed up as a file",
             hint="use pg_dump of its schema, `dgent export`, or `dgent store copy` to a SQLite file",
@@ -89,7 +89,7 @@ class PostgresUpkeep:
     async def inspect(
         self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
     ) -> list[Finding]:
-        """Look for what is wrong; `deep` looks at every record, `fix` mends what is safe to mend."""
+        """Look for problems; `deep` checks every record, `fix` repairs what is safe to repair."""
         found = [
             await self._server(),
             Finding("ok", "universe", f"its id is {await self.universe_id()}"),
@@ -99,7 +99,7 @@ class PostgresUpkeep:
             *await self._indexes(),
         ]
         if deep:
-            found += await self._records(fix, Pace(progress))
+            found += await self._records(fix, ProgressReporter(progress))
         return found
 
     # -- the server -----------------------------------------------------------------------
@@ -112,7 +112,7 @@ class PostgresUpkeep:
         return Finding("warning" if standby else "ok", "server", f"Postgres {version}, {role}")
 
     async def _clock(self) -> Finding:
-        """The clock says where the log stands; if it were behind, numbers would be given twice."""
+        """Check that the clock is at the end of the log; if it were behind, numbers would be given twice."""
         u = self._backend._texts.u
         ((seq, dk, last, top),) = await self._backend._fetch(
             f"SELECT c.seq, c.dk, (SELECT coalesce(max(seq), 0) FROM {u}.commits),"
@@ -151,8 +151,8 @@ class PostgresUpkeep:
         ]
         return found or [Finding("ok", "indexes", "every index is complete")]
 
-    async def _records(self, fix: bool, pace: Pace) -> list[Finding]:
-        """Read every record and compare where it stands in the indexes with where it should."""
+    async def _records(self, fix: bool, pace: ProgressReporter) -> list[Finding]:
+        """Read every record and compare its index entries with those that it should have."""
         damaged = strays = 0
         last: str | None = ""
         while last is not None:
@@ -170,7 +170,7 @@ class PostgresUpkeep:
                 Finding("problem", "records", f"{damaged:,} records are damaged", "restore a backup")
             )
         if strays:
-            message = f"{strays:,} records stand wrongly in the indexes"
+            message = f"{strays:,} records have wrong index entries"
             found.append(
                 Finding("problem", "entries", message, "" if fix else "run it again with fix", True, fix)
             )
@@ -178,7 +178,7 @@ class PostgresUpkeep:
 
 
 class _Looked:
-    """What a look at some records found."""
+    """The findings in some records."""
 
     def __init__(self) -> None:
         self.count = self.damaged = 0
@@ -187,13 +187,13 @@ class _Looked:
 
 
 def _look(reading: Any, last: str) -> _Looked:
-    """Look at the next records by id; by an index, one that lost its entries would not be met."""
+    """Check the next records by id; by an index, one that lost its entries would not be met."""
     looked = _Looked()
     found = reading._all(reading.texts.walk_ids[True], "", LAST_ID, last, PAGE)
     rows = [Row._make(record) for record in found]
     looked.count = len(rows)
     looked.last = rows[-1].id if len(rows) == PAGE else None
-    ledger = Ledger(_Looking(reading))
+    ledger = Ledger(_InspectReading(reading))
     stand = _standing(reading, rows)
     for row in rows:
         if datum_of(row, reading.name).problem is not None:
@@ -204,7 +204,7 @@ def _look(reading: Any, last: str) -> _Looked:
 
 
 def _standing(reading: Any, rows: Iterable[Row]) -> dict[int, set[Entry]]:
-    """The entries that some records have."""
+    """Return the entries that some records have."""
     by_dk: dict[int, set[Entry]] = {row.dk: set() for row in rows}
     sql = f"SELECT ix, key, t, dk FROM {reading.texts.u}.entry WHERE dk = ANY ($1::bigint[])"
     for ix, key, t, dk in reading._all(sql, list(by_dk)):
@@ -213,7 +213,7 @@ def _standing(reading: Any, rows: Iterable[Row]) -> dict[int, set[Entry]]:
 
 
 def _mend(ledger: Ledger, ids: list[str]) -> None:
-    """Put records where they should stand, as they are now."""
+    """Repair the index entries of records, as they are now."""
     kernel: Any = ledger.kernel
     for id in ids:
         row = kernel.head(id)
@@ -224,8 +224,8 @@ def _mend(ledger: Ledger, ids: list[str]) -> None:
         kernel.add_entries(list(should - stands))
 
 
-class _Looking:
-    """A reading that the ledger may ask for streams, and that makes none."""
+class _InspectReading:
+    """A reading that the ledger may ask for indexes, and that makes none."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -233,7 +233,7 @@ class _Looking:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reading, name)
 
-    def make_stream(self, name: StreamName) -> int:
-        """The stream, or one that nothing stands in."""
-        stream = self._reading.stream(name)
-        return _NOWHERE if stream is None else stream
+    def make_index(self, name: IndexName) -> int:
+        """Return the index, or one that has no entries."""
+        index = self._reading.index_number(name)
+        return _NOWHERE if index is None else index

@@ -1,4 +1,4 @@
-"""Commits of all tasks, in groups: few round trips, and one group is worked out while another is away."""
+"""Commits of all tasks, in groups: few round trips, and one group is worked out while another is sent."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dgent.errors import Closed
 from dgent.store.backend import Committed, View
 from dgent.store.engine.commit import Prepared
 from dgent.store.engine.kernel import Wrap
-from dgent.store.postgres.lane import Job, Lane
+from dgent.store.postgres.lane import CommitJob, Lane
 from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.read import Catalogs
-from dgent.store.postgres.seen import Seen
+from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 
 MAX_COMMITS = 256
@@ -22,23 +22,23 @@ SPLIT = 16  # so many that wait are sent in two halves, so that server and clien
 LOOKS = 20  # how often within its time a commit is looked after
 
 
-class Writer:
+class GroupWriter:
     """Takes commits in the order they come and sends them together."""
 
-    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: Seen) -> None:
+    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: NewestSeen) -> None:
         self.pool = pool
         self._free = [Lane(pool, texts, catalogs, wrap, seen) for _ in range(LANES)]
-        self._queue: list[Job] = []
-        self._groups: dict[asyncio.Task[None], list[Job]] = {}
+        self._queue: list[CommitJob] = []
+        self._groups: dict[asyncio.Task[None], list[CommitJob]] = {}
         self._names: set[str | bytes] = set()  # what the groups under way are about
         self._soon = False
         self._looking = False
 
     def commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
-        """Hand in a commit; cancelled before it is on its way, it never happens."""
+        """Submit a commit; cancelled before it is on its way, it never happens."""
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
-        self._queue.append(Job(prepared, view, answer, loop.time() + self.pool.address.timeout))
+        self._queue.append(CommitJob(prepared, view, answer, loop.time() + self.pool.address.timeout))
         if self._free and len(self._queue) % AT_ONCE == 0:  # not at each one, if what waits cannot go yet
             self._send(at_once=True)
         elif not self._soon:
@@ -50,14 +50,14 @@ class Writer:
         return answer
 
     async def close(self) -> None:
-        """Finish what was handed in."""
+        """Finish submitted commits."""
         while self._soon or self._groups:
             await (asyncio.wait(self._groups) if self._groups else asyncio.sleep(0))
 
     # -- groups ---------------------------------------------------------------------------
 
     def _send(self, at_once: bool = False) -> None:
-        """Send what waits, as far as there are lanes."""
+        """Send waiting commits, as far as there are lanes."""
         self._soon = self._soon and at_once
         while self._free and self._queue:
             group = self._next_group(at_once)
@@ -71,7 +71,7 @@ class Writer:
             )
             self._groups[task] = group
 
-    async def _run(self, lane: Lane, group: list[Job]) -> None:
+    async def _run(self, lane: Lane, group: list[CommitJob]) -> None:
         try:
             await lane.settle(group)
         except BaseException as error:
@@ -89,15 +89,15 @@ class Writer:
             self._free.append(lane)
         self._send()
 
-    def _next_group(self, whole: bool) -> list[Job]:
-        """The next commits that may travel together; those about one record keep their order."""
+    def _next_group(self, whole: bool) -> list[CommitJob]:
+        """Return the next commits that may travel together; those about one record keep their order."""
         alone = not self._groups
         if self._queue[0].commit.guard is not None and not alone:
             return []  # it holds only if nobody commits in between, not even this process
         halve = alone and not whole and len(self._queue) >= SPLIT
         most = (len(self._queue) + 1) // 2 if halve else MAX_COMMITS
-        group: list[Job] = []
-        left: list[Job] = []
+        group: list[CommitJob] = []
+        left: list[CommitJob] = []
         names = set(self._names)
         size = 0
         for job in self._queue:
@@ -118,7 +118,7 @@ class Writer:
     # -- time -----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Answer those whose time is up; one look now and then costs less than a timer for each."""
+        """Answer jobs whose time is up; a periodic look costs less than a timer for each."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         waiting = [job for jobs in (self._queue, *self._groups.values()) for job in jobs]

@@ -15,10 +15,10 @@ from dgent.store.backend import Committed, View
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
-from dgent.store.engine.kernel import Reading, Wrap, unwrapped
+from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
-from dgent.store.sqlite.writer import LOOP_BUDGET_S, Job, Writer
+from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
 from dgent.system import files
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SQLiteBackend(EmbeddedBackend):
     name = "sqlite"
     priority = 50
 
-    def __init__(self, path: str, durability: str = "full", wrap: Wrap = unwrapped) -> None:
+    def __init__(self, path: str, durability: str = "full", wrap: Wrap = no_wrap) -> None:
         if durability not in DURABILITIES:
             raise InputError(
                 f"durability is {durability!r}; it is one of {', '.join(DURABILITIES)}", field="durability"
@@ -53,13 +53,13 @@ class SQLiteBackend(EmbeddedBackend):
         self.epoch = b""
         self._shared: Shared | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: list[Job] = []
+        self._waiting: list[WriteJob] = []
         self._deliver = self._answer  # one bound method, so that a group is answered at once
 
     # -- lifecycle ------------------------------------------------------------------------
 
     async def is_available(self) -> bool:
-        """Whether the file, or its folder if there is none yet, can be written."""
+        """Return whether the file, or its folder if there is none yet, can be written."""
         target = self.path if os.path.exists(self.path) else os.path.dirname(self.path)
         return os.path.isdir(os.path.dirname(self.path)) and os.access(target, os.R_OK | os.W_OK)
 
@@ -92,14 +92,14 @@ class SQLiteBackend(EmbeddedBackend):
         return Opening(self.path, self.durability, self._wrap)
 
     async def close(self) -> None:
-        """Finish what is queued and let go; the last handle folds the log into the file."""
+        """Finish queued work and release the file; the last handle checkpoints the log."""
         self._flush()  # what was handed in this tick was handed in before the close
         shared, self._shared = self._shared, None
         if shared is not None and not shared.inherited:
             # Shielded: a close that is cancelled still closes. On this loop: the own one may be gone.
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, release, shared))
 
-    def _opened(self) -> Shared:
+    def _require_open(self) -> Shared:
         shared = self._shared
         if shared is None:
             raise Closed(f"{self.path} is not open")
@@ -110,14 +110,14 @@ class SQLiteBackend(EmbeddedBackend):
     # -- reads ----------------------------------------------------------------------------
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
-        """The live version, read on this thread without an event loop."""
-        return self._opened().get(id, lazy)
+        """Return the live version, read on this thread without an event loop."""
+        return self._require_open().get(id, lazy)
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
-        return self._opened().read(work)
+        return self._require_open().read(work)
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
-        shared = self._opened()
+        shared = self._require_open()
         assert self._loop is not None
         return await self._loop.run_in_executor(shared.pool, shared.read, work)
 
@@ -135,20 +135,20 @@ class SQLiteBackend(EmbeddedBackend):
         return await wait_by_polling(newest, since, timeout_s, POLL_S)
 
     def _when_busy(self) -> None:
-        """What to do while another process is in the way; here it goes by itself."""
+        """Wait while another process blocks this one; the engine itself needs nothing done here."""
 
     # -- writes ---------------------------------------------------------------------------
 
     def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
-        return self._soon(Job(self._deliver, prepared, view))
+        return self._soon(WriteJob(self._deliver, prepared, view))
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
-        result: R = await self._queued(Job(self._deliver, work=work))
+        result: R = await self._run_queued(WriteJob(self._deliver, work=work))
         return result
 
-    async def _queued(self, job: Job) -> Any:
+    async def _run_queued(self, job: WriteJob) -> Any:
         """Have the writer thread do a job; cancelled before it starts, it never happens."""
-        shared = self._opened()
+        shared = self._require_open()
         assert self._loop is not None
         future = self._loop.create_future()
         job.receiver = future
@@ -156,9 +156,9 @@ class SQLiteBackend(EmbeddedBackend):
         shared.writer.submit([job])
         return await future
 
-    def _soon(self, job: Job) -> asyncio.Future[Any]:
+    def _soon(self, job: WriteJob) -> asyncio.Future[Any]:
         """Do a job at the end of this tick, together with all others of the tick."""
-        self._opened()
+        self._require_open()
         assert self._loop is not None
         future = self._loop.create_future()
         job.receiver = future
@@ -179,24 +179,24 @@ class SQLiteBackend(EmbeddedBackend):
         if not jobs:
             return
         try:
-            self._opened().writer.submit(jobs)
+            self._require_open().writer.submit(jobs)
         except Closed as error:
             for job in jobs:
                 job.error = error
             _settle(jobs)
 
-    def _fits_the_loop(self, jobs: Sequence[Job], writer: Writer) -> bool:
-        """Whether a commit here would be over sooner than a thread could be woken and answer.
+    def _fits_the_loop(self, jobs: Sequence[WriteJob], writer: WriterThread) -> bool:
+        """Return whether a commit on this thread would end sooner than a wake-up of the writer thread.
 
         A hop to the writer thread and back costs more than a quick disk needs for a durable commit.
-        When several wait, or the disk is slow, the loop has better things to do than to wait.
+        When several wait, or the disk is slow, the loop must not be held up.
         """
         if sum(job.size for job in jobs) > LOOP_BYTES:
             return False
         return self.durability == "relaxed" or (len(jobs) == 1 and writer.pace_s < LOOP_BUDGET_S)
 
-    def _answer(self, jobs: Sequence[Job]) -> None:
-        """Called on the writer's thread: wake the loop once for all of a group."""
+    def _answer(self, jobs: Sequence[WriteJob]) -> None:
+        """Wake the loop once for all of a group; called on the writer's thread."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(_settle, jobs)
@@ -206,17 +206,17 @@ class SQLiteBackend(EmbeddedBackend):
 
     async def _erase_traces(self) -> bool:
         """Rewrite the file and empty the log: forgotten bytes are gone only after that."""
-        shared = self._opened()
+        shared = self._require_open()
         assert self._loop is not None
         return await self._loop.run_in_executor(None, shared.scrub)
 
     def upkeep(self) -> Upkeep:
-        """What inspects and copies this store."""
+        """The upkeep of this store."""
         from dgent.store.sqlite.upkeep import SQLiteUpkeep  # loads when it is used
 
         return SQLiteUpkeep(self)
 
-    # -- what `stats` tells ---------------------------------------------------------------
+    # -- parts of `stats` -------------------------------------------------------------------
 
     def _place(self) -> str:
         return self.path
@@ -233,7 +233,7 @@ class SQLiteBackend(EmbeddedBackend):
         }
 
 
-def _settle(jobs: Sequence[Job]) -> None:
+def _settle(jobs: Sequence[WriteJob]) -> None:
     for job in jobs:
         future = job.receiver
         if future is None or future.done():
@@ -245,7 +245,7 @@ def _settle(jobs: Sequence[Job]) -> None:
 
 
 def _file(path: str) -> tuple[int, int] | None:
-    """Which file is at a path."""
+    """Return device and inode of the file at a path; None when there is none."""
     try:
         found = os.stat(path)
     except OSError:

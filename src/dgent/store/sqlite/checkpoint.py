@@ -1,4 +1,4 @@
-"""Folding SQLite's log into its file in the background, so that no commit has to wait for it."""
+"""Checkpoint SQLite's log in the background, so that no commit has to wait for it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import apsw
 
-GROWN_PAGES = 4000  # fold after the log grew by this much
+GROWN_PAGES = 4000  # checkpoint after the log grew by this much
 
 
 class Checkpointer:
-    """A thread with a connection of its own; woken when the log has grown.
+    """A thread with its own connection; woken when the log has grown.
 
-    Most of the work runs beside readers and writers. What they wrote meanwhile is folded under the
-    writer's lock: only a log that is folded whole starts over, and appending to a file that does not
-    grow is what makes a durable commit quick.
+    Most of the work runs beside readers and writers. Pages that they wrote meanwhile are checkpointed under
+    the writer's lock: only a log that is checkpointed whole starts over, and appending to a file that does
+    not grow is what makes a durable commit quick.
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection], writer_lock: threading.Lock) -> None:
@@ -25,20 +25,20 @@ class Checkpointer:
         self._writer_lock = writer_lock
         self._wake = threading.Event()
         self._stopping = False
-        self._folded = 0  # how much of the log, in pages, was folded last
+        self._done = 0  # pages of the log that the last checkpoint did
         self._thread = threading.Thread(target=self._run, name="dgent-checkpoint", daemon=True)
         self._thread.start()
 
     def grown(self, pages: int) -> None:
-        """Note how long the log is now; called after every commit."""
-        if pages < self._folded:
-            self._folded = 0  # it started over
-        if pages - self._folded >= GROWN_PAGES:
-            self._folded = pages
+        """Record the length of the log; called after every commit."""
+        if pages < self._done:
+            self._done = 0  # it started over
+        if pages - self._done >= GROWN_PAGES:
+            self._done = pages
             self._wake.set()
 
     def stop(self) -> None:
-        """End the thread; the writer folds the rest when it closes."""
+        """End the thread; the writer checkpoints the rest when it closes."""
         self._stopping = True
         self._wake.set()
         self._thread.join()
@@ -52,26 +52,26 @@ class Checkpointer:
                     if self.connection is not None:
                         self.connection.close(True)
                     return
-                self._fold()
+                self._run_checkpoint()
 
-    def _fold(self) -> None:
+    def _run_checkpoint(self) -> None:
         try:
             self.connection = self.connection or self._connect()
         except apsw.Error:
             return  # tried again when the log has grown further
-        fold(self.connection)
+        run_checkpoint(self.connection)
         with self._writer_lock:
-            fold(self.connection)
+            run_checkpoint(self.connection)
 
 
-def fold(connection: apsw.Connection, truncate: bool = False) -> bool:
-    """Fold what can be folded now; True when nothing is left in the log.
+def run_checkpoint(connection: apsw.Connection, truncate: bool = False) -> bool:
+    """Checkpoint as much as is possible now; True when nothing is left in the log.
 
-    Nothing is lost by a log that is not folded, so a full disk or a busy reader is no error here.
+    Nothing is lost while the log is not checkpointed, so a full disk or a busy reader is not an error here.
     """
     mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if truncate else apsw.SQLITE_CHECKPOINT_PASSIVE
     try:
-        pages, folded = connection.wal_checkpoint(mode=mode)
+        pages, done = connection.wal_checkpoint(mode=mode)
     except apsw.Error:
         return False
-    return pages == folded
+    return pages == done

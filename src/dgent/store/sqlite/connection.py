@@ -1,4 +1,4 @@
-"""Opening SQLite connections, waiting for other processes, and turning driver errors into ours."""
+"""Open SQLite connections, wait for other processes, and translate driver errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WRITE_LOCK_BYTE = 120  # where SQLite's WAL index keeps the writer's lock
 
 
 def check_library() -> None:
-    """Refuse a SQLite that does not keep a store whole; apsw may be built with another than its own."""
+    """Refuse a SQLite build that can damage a store; apsw may be built with another than its own."""
     found = apsw.sqlite_lib_version()
     if tuple(int(part) for part in found.split(".")[:3]) < FLOOR:
         wanted = ".".join(map(str, FLOOR))
@@ -45,7 +45,7 @@ def check_library() -> None:
 
 
 def connect(path: str, durability: str, *, wait: bool) -> apsw.Connection:
-    """A connection to the store's file; with `wait` it lets other processes finish, up to 30 s."""
+    """Return a connection to the store's file; with `wait` it lets other processes finish, up to 30 s."""
     check_library()
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
     files.make_file(path)
@@ -82,8 +82,8 @@ def use_wal(connection: apsw.Connection, place: str) -> None:
 class Patience:
     """A busy handler: short random pauses, so that no process starves, and 30 s in all.
 
-    `since` is when the wait began, where that was before SQLite was first asked; `none` is for who may
-    not wait at all.
+    `since` is the start of the wait, where that was before SQLite was first asked; `none` is for callers
+    that may not wait at all.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Patience:
 
 
 def lock_holder(path: str) -> int | None:
-    """The pid of the process that holds the store's write lock, where the system tells."""
+    """Return the pid of the process that holds the store's write lock, where the system reports it."""
     for lock in files.locks_on(path + "-shm"):
         past = lock.last is not None and lock.last < _WRITE_LOCK_BYTE
         if lock.mode == "WRITE" and lock.first <= _WRITE_LOCK_BYTE and not past:
@@ -113,8 +113,8 @@ def lock_holder(path: str) -> int | None:
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
-    """Let no driver error out: each becomes one of ours, with what to do."""
+def translate_errors(place: str) -> Iterator[None]:
+    """Translate each driver error into one of dgent's, with a hint."""
     try:
         yield
     except (apsw.Error, UnicodeDecodeError) as error:
@@ -122,7 +122,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 0) -> DgentError:
-    """Our error for a driver error; `number` is what the system said about the file, where that is known."""
+    """Return dgent's error for a driver error; `number` is the system's errno for the file, where known."""
     text = f"{place}: {error}"
     if isinstance(error, UnicodeDecodeError):
         return Corrupt(f"{place} holds a text that is damaged: {error}")
@@ -131,7 +131,7 @@ def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 
         who = f"process {pid}" if pid else "another process"
         return Busy(f"{place} was locked by {who} for more than {WAIT_S:.0f} s", pid=pid)
     if isinstance(error, apsw.FullError):
-        return StorageFull(f"there is no room left for {place}")
+        return StorageFull(f"no space left for {place}")
     if isinstance(error, apsw.CantOpenError | apsw.PermissionsError | apsw.AuthError):
         return NoBackendAvailable(
             f"cannot open {text}", hint="does the folder exist, and may you write there?"
@@ -143,7 +143,7 @@ def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 
     if isinstance(error, apsw.IOError):
         # A quota that is used up, and no room for the index of the log, are not called "full" by SQLite.
         if getattr(error, "extendedresult", 0) in _WRITES and (number in _FULL or files.is_full(place)):
-            return StorageFull(f"there is no room left for {place}")
+            return StorageFull(f"no space left for {place}")
         reason = f"{error}, {os.strerror(number)}" if number else str(error)
         return Unavailable(f"the disk failed: {place}: {reason}")
     if isinstance(error, apsw.ConnectionClosedError | apsw.ForkingViolationError):

@@ -1,7 +1,7 @@
-"""Rows that no dgent has written: a value of another kind, a number out of range, a name that is not there.
+"""Rows that dgent never wrote: a value of another kind, a number out of range, a missing name.
 
 SQLite keeps any kind of value in any column, and a file may be damaged or come from anybody. Nothing of this
-is looked for while all is well. When reading or writing fails in an unexpected way, this finds the row.
+is searched while reads and writes succeed. When one fails in an unexpected way, this finds the row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST = 2**47  # of numbers that count something; keys of names have six bytes
 
 
 def explain(error: BaseException, path: str) -> BaseException:
-    """Why an error came that is none of ours: Corrupt when a row is to blame, else the error itself."""
+    """Return the cause of a foreign error: Corrupt when a row is to blame, else the error itself."""
     if isinstance(error, DgentError) or not isinstance(error, Exception):
         return error
     try:
@@ -38,7 +38,7 @@ def explain(error: BaseException, path: str) -> BaseException:
 
 
 def find_bad_row(connection: apsw.Connection) -> str | None:
-    """The first row that no dgent has written, in words; None when there is none. Reads every row."""
+    """Return a description of the first row that dgent never wrote; None if none. Reads every row."""
     for table, sql in _questions().items():
         rows: Any = connection.execute(sql).fetchall()
         if rows:
@@ -51,7 +51,7 @@ def find_bad_row(connection: apsw.Connection) -> str | None:
 
 @cache
 def _questions() -> dict[str, str]:
-    """For each table a statement that gives its first bad row: its key, and the columns that are wrong."""
+    """Return for each table a statement that gives its first bad row: its key, and the wrong columns."""
     with closing(apsw.Connection(":memory:")) as made:
         made.execute(storage.TABLES)
         listed: Any = made.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
@@ -60,7 +60,7 @@ def _questions() -> dict[str, str]:
 
 
 def _columns(connection: apsw.Connection, table: str) -> Iterator[tuple[str, str]]:
-    """Each column of a table, and the condition under which its value is wrong."""
+    """Yield each column of a table, and the condition under which its value is wrong."""
     rows: Any = connection.execute(f"PRAGMA table_info({table})").fetchall()
     for _, name, declared, needed, _, key in rows:
         wrong = f"typeof({name}) <> '{_KINDS[declared]}'"
@@ -79,6 +79,6 @@ def _columns(connection: apsw.Connection, table: str) -> Iterator[tuple[str, str
 
 def _question(table: str, columns: list[tuple[str, str]]) -> str:
     key = "id" if ("id" in dict(columns) and table != "trail") else columns[0][0]
-    told = " || ' ' || ".join(f"iif({wrong}, '{name}', '')" for name, wrong in columns)
+    wrong_names = " || ' ' || ".join(f"iif({wrong}, '{name}', '')" for name, wrong in columns)
     anything = " OR ".join(wrong for _, wrong in columns)
-    return f"SELECT CAST({key} AS BLOB), {told} FROM {table} WHERE {anything} LIMIT 1"
+    return f"SELECT CAST({key} AS BLOB), {wrong_names} FROM {table} WHERE {anything} LIMIT 1"

@@ -74,12 +74,13 @@ INSERT INTO name (n, text) VALUES (0, '');
 STEPS: dict[int, str] = {}
 """SQL from format n to n + 1; each runs inside the one transaction that migrates a store.
 
-It leaves the texts of tables and indexes as they are above: whoever opens the store compares them."""
+It leaves the texts of tables and indexes as they are above: opening the store compares them.
+"""
 
 
 def refuse_foreign(path: str) -> None:
-    """Refuse what is plainly not a store, before SQLite itself would fold its log or change its mode."""
-    # The log first: whoever makes a store writes to the file before there is a log.
+    """Refuse a file that is plainly not a store, before SQLite would checkpoint it or change its mode."""
+    # The log first: a process that makes a store writes to the file before there is a log.
     log, size = files.size(path + "-wal"), files.size(path)
     if log and not size:
         raise Corrupt(
@@ -98,7 +99,7 @@ def refuse_foreign(path: str) -> None:
         finally:
             peek.close()
     except apsw.Error:
-        return  # damaged, or in the middle of a fold: opening it tells
+        return  # damaged, or in the middle of a checkpoint: opening it reports that
     if application != APPLICATION_ID and (application or version):
         raise _foreign(path)
 
@@ -109,7 +110,7 @@ def check(connection: apsw.Connection, place: str) -> None:
 
 
 def prepare(connection: apsw.Connection, place: str) -> None:
-    """Create the tables of an empty file, bring an old format up to date, refuse anything else."""
+    """Create the tables of an empty file, update an old format, refuse anything else."""
     if _number(connection, place) == FORMAT:
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -121,7 +122,7 @@ def prepare(connection: apsw.Connection, place: str) -> None:
         else:
             for step in range(number, FORMAT):
                 if step not in STEPS:
-                    raise Corrupt(f"{place} has storage format {number}, which no step leads on from")
+                    raise Corrupt(f"{place} has storage format {number}, which this dgent cannot migrate")
                 connection.execute(STEPS[step])
         connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))
         connection.execute("COMMIT")
@@ -132,7 +133,7 @@ def prepare(connection: apsw.Connection, place: str) -> None:
 
 
 def check_meta(connection: apsw.Connection, place: str) -> bytes:
-    """Refuse a store that does not say of itself what it must, in the kind of value it must; its epoch."""
+    """Return the epoch; refuse a store whose own description is missing or of the wrong kind."""
     rows: Any = connection.execute("SELECT CAST(name AS BLOB), value FROM meta").fetchall()
     found = {bytes(name or b"").decode("utf-8", "replace"): value for name, value in rows}
     for name, kind in _META.items():
@@ -169,7 +170,7 @@ def _create(connection: apsw.Connection) -> None:
 
 
 def _number(connection: apsw.Connection, place: str) -> int | None:
-    """The format number of the file; None when it is empty."""
+    """Return the format number of the file; None when it is empty."""
     # In this order: another process may make the store between these two lines.
     objects = _objects(connection)
     ((application,),) = connection.execute("PRAGMA application_id").fetchall()
@@ -213,19 +214,19 @@ def _objects(connection: apsw.Connection) -> Objects:
 
 
 def _check_harmless(found: Objects, place: str) -> None:
-    """Refuse a file that does something of its own when it is read or written.
+    """Refuse a file that runs code when it is read or written.
 
     It may come from anybody: a trigger can undo what was just written, and a view can go on for ever.
     """
     for kind, name in found:
         if kind not in ("table", "index"):
-            raise _altered(place, kind, name)
+            raise _foreign_part(place, kind, name)
 
 
 def _check_same(found: Objects, place: str) -> None:
-    """Refuse a store of this format whose tables are not as we make them, or whose indexes are not all there.
+    """Refuse a store of this format whose tables differ from ours, or that lacks one of our indexes.
 
-    With a constraint more it refuses what it should keep, and without an index an id can be there twice.
+    An additional constraint refuses rows that it should keep, and without an index an id can occur twice.
     """
     own = _own_objects()
     tables = {name for kind, name in own if kind == "table"}
@@ -233,12 +234,12 @@ def _check_same(found: Objects, place: str) -> None:
         if own.get((kind, name)) == sql or name.startswith("sqlite_"):
             continue
         if (kind, name) in own or (kind == "index" and not tables.isdisjoint(_ON.findall(sql.lower()))):
-            raise _altered(place, kind, name)
+            raise _foreign_part(place, kind, name)
     missing = sorted(name for kind, name in own if (kind, name) not in found)
     if missing:
         raise Corrupt(f"{place} lacks {', '.join(missing)}", hint="restore a backup; it was not changed")
 
 
-def _altered(place: str, kind: str, name: str) -> Corrupt:
+def _foreign_part(place: str, kind: str, name: str) -> Corrupt:
     hint = f"dgent made no such {kind}: do not use the file, or take it out with another tool"
     return Corrupt(f"{place} has the {kind} {name!r:.80} of somebody else", hint=hint)

@@ -1,4 +1,4 @@
-"""What an inspection of a SQLite store looks at, and how it mends what is safe to mend."""
+"""Inspect a SQLite store, and repair what is safe to repair."""
 
 from __future__ import annotations
 
@@ -20,44 +20,46 @@ from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.sqlite.upkeep import looking
 from dgent.store.sqlite.verify import Strays, find_strays, mend_strays
 from dgent.store.upkeep import Finding, Level
-from dgent.system import files as file
-from dgent.system.progress import Pace
+from dgent.system import files
+from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped, in_thread
 
 if TYPE_CHECKING:
     from dgent.store.sqlite.backend import SQLiteBackend
 
 MIB = 1 << 20
-LOG_BYTES = 64 * MIB  # folding begins at a quarter of this; a log beyond it means that someone hinders it
+LOG_BYTES = (
+    64 * MIB
+)  # checkpoints begin at a quarter of this; a log beyond it means that someone hinders them
 ROOM_BYTES = 1024 * MIB
 NO_ROOM_BYTES = 64 * MIB
 
 Mend = Callable[[], Awaitable[str | None]]
-"""Does something about a finding, and says what it did; None when it could not be done now."""
+"""Repairs a finding, and returns a report; None when it could not be done now."""
 
 
-async def inspect(backend: SQLiteBackend, deep: bool, fix: bool, pace: Pace) -> list[Finding]:
-    """Look at the file, its place and what is in it; mend what is safe to mend if asked."""
-    backend._opened()
+async def inspect(backend: SQLiteBackend, deep: bool, fix: bool, pace: ProgressReporter) -> list[Finding]:
+    """Inspect the file, its place and its contents; with `fix`, repair what is safe to repair."""
+    backend._require_open()
     path = backend.path
     seen, strays = await in_thread(lambda stopped: _look(path, deep, pace, stopped))
     found: list[Finding] = []
     for finding, mend in [*seen, *await _mendable(backend, strays), *_around(backend)]:
         if mend is not None:
-            finding = await _mended(finding, mend) if fix else _changed(finding, fixable=True)
+            finding = await _mend(finding, mend) if fix else _replace(finding, fixable=True)
         found.append(finding)
     pace.end()
     return found
 
 
-async def _mended(finding: Finding, mend: Mend) -> Finding:
+async def _mend(finding: Finding, mend: Mend) -> Finding:
     done = await mend()
     if done is None:
-        return _changed(finding, message=f"{finding.message}; it could not be mended now", fixable=True)
-    return _changed(finding, message=f"{finding.message}: {done}", fixable=True, fixed=True)
+        return _replace(finding, message=f"{finding.message}; it could not be mended now", fixable=True)
+    return _replace(finding, message=f"{finding.message}: {done}", fixable=True, fixed=True)
 
 
-def _changed(finding: Finding, **changes: Any) -> Finding:
+def _replace(finding: Finding, **changes: Any) -> Finding:
     return msgspec.structs.replace(finding, **changes)
 
 
@@ -67,8 +69,8 @@ Seen = list[tuple[Finding, Mend | None]]
 # -- what the file says -------------------------------------------------------------------
 
 
-def _look(path: str, deep: bool, pace: Pace, stopped: Stopped) -> tuple[Seen, Strays]:
-    """All reads of one inspection; of one moment, so that the parts fit each other."""
+def _look(path: str, deep: bool, pace: ProgressReporter, stopped: Stopped) -> tuple[Seen, Strays]:
+    """Return the results of all reads of one inspection; of one moment, so that they are consistent."""
     strays = Strays()
     with looking(path, stopped) as connection:
         ask: Callable[[str], Any] = connection.execute
@@ -85,8 +87,8 @@ def _look(path: str, deep: bool, pace: Pace, stopped: Stopped) -> tuple[Seen, St
     return [(finding, None) for finding in seen], strays
 
 
-def _strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[Finding]]:
-    """What does not fit together; a row that no dgent has written ends the search, and is named."""
+def _strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[Strays, list[Finding]]:
+    """Return the inconsistencies; a row that dgent never wrote ends the search, and is named."""
     try:
         return find_strays(connection, pace)
     except (DgentError, apsw.Error):
@@ -144,22 +146,22 @@ async def _mendable(backend: SQLiteBackend, strays: Strays) -> Seen:
 
 
 def _log(backend: SQLiteBackend) -> Seen:
-    size = file.size(backend.path + "-wal")
+    size = files.size(backend.path + "-wal")
     sync = "FULL" if backend.durability == "full" else "NORMAL"
     if size <= LOG_BYTES:
         return [(Finding("ok", "log", f"the log has {size:,} bytes; synchronous is {sync} here"), None)]
 
-    async def fold() -> str | None:
-        shared = backend._opened()
-        folded = await in_thread(lambda _: shared.writer.truncate())
-        return "folded into the file" if folded else None
+    async def checkpoint() -> str | None:
+        shared = backend._require_open()
+        emptied = await in_thread(lambda _: shared.writer.truncate())
+        return "checkpointed into the file" if emptied else None
 
-    hint = "a reader that never ends keeps it from being folded"
-    return [(Finding("warning", "log", f"the log has {size:,} bytes", hint), fold)]
+    hint = "a reader that never ends keeps it from being checkpointed"
+    return [(Finding("warning", "log", f"the log has {size:,} bytes", hint), checkpoint)]
 
 
 async def _forgetting(backend: SQLiteBackend) -> Seen:
-    shared = backend._opened()
+    shared = backend._require_open()
     ask = "SELECT 1 FROM meta WHERE name = 'erasing'"
     if not await backend._read(lambda _: shared._reader().own._all(ask)):
         return [(Finding("ok", "forgetting", "nothing forgotten is left in the files"), None)]
@@ -172,36 +174,34 @@ async def _forgetting(backend: SQLiteBackend) -> Seen:
 
 
 async def _indexes(backend: SQLiteBackend) -> Seen:
-    shared = backend._opened()
+    shared = backend._require_open()
 
     def work(reading: Any) -> list[tuple[SchemaState, int, bool]]:
         reading.refresh()
         return [(state, *_behind(shared._reader().own, state)) for state in reading.states()]
 
     seen: Seen = []
-    for state, lagging, mixed in await backend._read(work):
+    for state, unindexed, mixed in await backend._read(work):
         if state.fill is not None or state.stale:
             seen.append(_filling(backend, state, mixed))
-        if lagging:
-            message = (
-                f"{state.name}: {lagging:,} records stand in no field index; queries look at each of them"
-            )
+        if unindexed:
+            message = f"{state.name}: {unindexed:,} records are in no field index; queries read each of them"
             hint = f"upgrade them with a program that knows version {state.iv}"
             seen.append((Finding("note", "indexes", message, hint), None))
     return seen or [(Finding("ok", "indexes", "every index is complete"), None)]
 
 
 def _behind(reading: SQLiteReading, state: SchemaState) -> tuple[int, bool]:
-    """How many records stand in no field stream; whether some are not of the index's version."""
-    lagging = reading._all("SELECT count(*) FROM lag WHERE schema = ?", state.number)[0][0]
+    """Return how many records are in no field index, and whether some are not of the index's version."""
+    unindexed = reading._all("SELECT count(*) FROM lag WHERE schema = ?", state.number)[0][0]
     if state.fill is None:
-        return lagging, False
+        return unindexed, False
     sql = "SELECT EXISTS (SELECT 1 FROM datum WHERE schema = ? AND sv <> ? AND live = 1 AND trail = 0)"
-    return lagging, bool(reading._all(sql, state.number, state.iv)[0][0])
+    return unindexed, bool(reading._all(sql, state.number, state.iv)[0][0])
 
 
 def _filling(backend: SQLiteBackend, state: SchemaState, mixed: bool) -> tuple[Finding, Mend | None]:
-    waiting = ", ".join(state.building) or "streams of an older version"
+    waiting = ", ".join(state.building) or "indexes of an older version"
     message = f"{state.name}: an index is not complete ({waiting}); queries are right, only slower"
     if mixed:
         hint = f"a program that knows version {state.iv} of the schema goes on with it when it is opened"
@@ -223,13 +223,13 @@ def _fill(ledger: Ledger, state: SchemaState, view: _Own) -> bool:
 
 
 class _Own(StoredView):
-    """Sees records of one schema as they are; right where all of them are of the index's version."""
+    """Shows records of one schema as they are; right where all of them are of the index's version."""
 
     def __init__(self, state: SchemaState) -> None:
         self._state = state
 
     def version(self, schema: str) -> int | None:
-        """The version that the index is of."""
+        """Return the version of the index."""
         return self._state.iv if schema == self._state.name else None
 
 
@@ -252,8 +252,8 @@ def _room(backend: SQLiteBackend) -> Seen:
 
 def _permissions(path: str) -> Seen:
     seen: Seen = []
-    files = [path + suffix for suffix in ("", "-wal", "-shm") if os.path.exists(path + suffix)]
-    open_to_others = [name for name in files if os.stat(name).st_mode & 0o077]
+    names = [path + suffix for suffix in ("", "-wal", "-shm") if os.path.exists(path + suffix)]
+    open_to_others = [name for name in names if os.stat(name).st_mode & 0o077]
 
     async def tighten() -> str | None:
         for name in open_to_others:
@@ -275,4 +275,6 @@ def _leftovers(path: str) -> Seen:
     names = set(os.listdir(folder))
     logs = [n for n in sorted(names) if n.endswith("-wal") and n.removesuffix("-wal") not in names]
     hint = "put the store back beside it, or remove it"
-    return [(Finding("warning", "leftovers", f"{name} is the log of no store", hint), None) for name in logs]
+    return [
+        (Finding("warning", "leftovers", f"{name} is a log without a store", hint), None) for name in logs
+    ]

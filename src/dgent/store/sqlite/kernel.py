@@ -13,14 +13,14 @@ from dgent.errors import Corrupt
 from dgent.store.engine.catalog import (
     Catalog,
     Entry,
+    IndexName,
     SchemaState,
-    StreamName,
     after_text,
     high,
     low,
     state_of,
 )
-from dgent.store.engine.kernel import Logged, Scan, Tip, Wrap, Writing, ops_of, start_at
+from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Wrap, Writing, ops_of, start_at
 from dgent.store.engine.row import Brief, Row
 from dgent.store.engine.versions import ANCHOR
 
@@ -70,7 +70,7 @@ _TRIM = (
 )
 _ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
 _FEW = 64  # so many entries are not worth sorting
-_FEW_GRAVES = 16  # so many rows of deleted records may stay where they are
+_FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
 _APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -80,7 +80,7 @@ def _order(descending: bool) -> str:
 
 def _walk_sql(columns: str, content: bool, descending: bool, between: str = _BETWEEN) -> str:
     body = "d.content" if content else "NULL"
-    # CROSS JOIN keeps the stream as the outer loop, so rows come in its order without a sort.
+    # CROSS JOIN keeps the index as the outer loop, so rows come in its order without a sort.
     return (
         f"SELECT {columns}, {body} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
         f" WHERE {between} {_order(descending)}"
@@ -107,18 +107,18 @@ class SQLiteReading:
         self.catalog = Catalog()
         self._execute: Callable[..., apsw.Cursor] = connection.cursor().execute
         self._walking: set[apsw.Cursor] = set()
-        self._any_lag = 1  # hardly ever any; told by `refresh`, so that most queries need not look
+        self._any_unindexed = 1  # hardly ever any; set by `refresh`, so that most queries need not look
 
     @property
     def generation(self) -> int:
-        """Changes whenever numbers or states known before may be wrong."""
+        """A number that changes whenever cached numbers or states may be wrong."""
         return self.catalog.generation
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
         return self._execute(sql, values).fetchall()
 
     def refresh(self) -> None:
-        ((version, self._any_lag),) = self._all(_FRESH)
+        ((version, self._any_unindexed),) = self._all(_FRESH)
         if version != self.catalog.version:
             self._load(version)
 
@@ -172,18 +172,18 @@ class SQLiteReading:
     def states(self) -> list[SchemaState]:
         return list(self.catalog.states.values())
 
-    def stream(self, name: StreamName) -> int | None:
-        stream = self.catalog.streams.get(name)
-        if stream is None:
+    def index_number(self, name: IndexName) -> int | None:
+        index = self.catalog.indexes.get(name)
+        if index is None:
             sql = "SELECT ix FROM ix WHERE schema = ? AND tag = ? AND path = ? AND iv = ? AND trail = 0"
             found = self._all(sql, name.schema, name.tag, name.path, name.iv)
             if not found:
                 return None
-            stream = found[0][0]
-            if len(self.catalog.streams) > _MAX_CACHED:
-                self.catalog.streams.clear()
-            self.catalog.streams[name] = stream
-        return stream
+            index = found[0][0]
+            if len(self.catalog.indexes) > _MAX_CACHED:
+                self.catalog.indexes.clear()
+            self.catalog.indexes[name] = index
+        return index
 
     def head(self, id: str) -> Row | None:
         found = self._execute(_HEAD, (id,)).fetchall()
@@ -193,8 +193,8 @@ class SQLiteReading:
         found = self._all(_ROW, dk)
         return Row._make(found[0]) if found else None
 
-    def walk(self, scan: Scan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        values = (scan.stream, *scan.low, *scan.high)
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        values = (scan.index_number, *scan.low, *scan.high)
         make = Row._make
         for found in self._walk(_WALK[descending, content], values):
             yield found[0], make(found[1:])
@@ -210,30 +210,30 @@ class SQLiteReading:
             cursor.close(True)
 
     def begin_read(self) -> None:
-        """From here on, every read sees one moment."""
+        """Start a read transaction: from here on, every read sees one moment."""
         self._execute("BEGIN")
 
     def end_read(self) -> None:
-        """The next read sees what was committed meanwhile."""
+        """End the read transaction: the next read sees what was committed meanwhile."""
         self.end_walks()
         if not self.connection.get_autocommit():
             self._execute("COMMIT")
 
     def end_walks(self) -> None:
-        """Close what an error left open: whoever keeps its traceback keeps the walk alive."""
+        """Close walks that an error left open: its traceback would keep them alive."""
         while self._walking:
             self._walking.pop().close(True)
 
-    def fetch(self, scan: Scan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
+    def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
         key = scan.low[0]
         if scan.low == low(key) and scan.high == high(key):
-            return self._execute(_FETCH_KEY[descending, content], (scan.stream, key, limit)).fetchall()
-        values = (scan.stream, *scan.low, *scan.high, limit)
+            return self._execute(_FETCH_KEY[descending, content], (scan.index_number, key, limit)).fetchall()
+        values = (scan.index_number, *scan.low, *scan.high, limit)
         return self._execute(_FETCH[descending, content], values).fetchall()
 
-    def skip(self, scan: Scan, descending: bool, count: int) -> Scan | None:
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         sql = f"SELECT e.key, e.t, e.dk FROM entry e WHERE {_BETWEEN} {_order(descending)} LIMIT 1 OFFSET ?"
-        found = self._all(sql, scan.stream, *scan.low, *scan.high, count)
+        found = self._all(sql, scan.index_number, *scan.low, *scan.high, count)
         return start_at(scan, descending, found[0]) if found else None
 
     def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
@@ -244,15 +244,15 @@ class SQLiteReading:
         sql = f"SELECT {_PREFIXED}, {body} {_IDS} ORDER BY d.id"
         return map(Row._make, self._walk(sql, (prefix, after_text(prefix) or _ABOVE_TEXT)))
 
-    def size(self, scan: Scan, cap: int) -> int:
-        return int(self._all(_SIZE, scan.stream, *scan.low, *scan.high, cap)[0][0])
+    def size(self, scan: IndexScan, cap: int) -> int:
+        return int(self._all(_SIZE, scan.index_number, *scan.low, *scan.high, cap)[0][0])
 
     def size_ids(self, prefix: str, cap: int) -> int:
         sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
         return int(self._all(sql, prefix, after_text(prefix) or _ABOVE_TEXT, cap)[0][0])
 
-    def lagging(self, schema: int) -> list[Row]:
-        if not self._any_lag:
+    def unindexed_rows(self, schema: int) -> list[Row]:
+        if not self._any_unindexed:
             return []
         return [Row._make(found) for found in self._all(_LAG, schema)]
 
@@ -265,15 +265,15 @@ class SQLiteReading:
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         sql = f"SELECT {_LOG} FROM commits WHERE seq > ? AND trail = 0 ORDER BY seq LIMIT ?"
-        return [_logged(found) for found in self._all(sql, since, -1 if limit is None else limit)]
+        return [_logged_of(found) for found in self._all(sql, since, -1 if limit is None else limit)]
 
-    def logged(self, seq: int) -> Logged | None:
+    def read_commit(self, seq: int) -> Logged | None:
         found = self._all(f"SELECT {_LOG} FROM commits WHERE seq = ?", seq)
-        return _logged(found[0]) if found else None
+        return _logged_of(found[0]) if found else None
 
-    def keyed(self, key: bytes) -> Logged | None:
+    def find_by_key(self, key: bytes) -> Logged | None:
         found = self._all(f"SELECT {_LOG} FROM commits WHERE key = ?", key)
-        return _logged(found[0]) if found else None
+        return _logged_of(found[0]) if found else None
 
     def seq_at(self, at: int) -> int:
         def time_by(seq: int) -> int | None:
@@ -296,11 +296,11 @@ class SQLiteKernel(SQLiteReading):
     """Reads and writes of the one writing connection."""
 
     _append = _APPEND
-    _graves_wait = True
+    _tombstones_wait = True
 
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
-        self.tip = Tip(0, 0, 0)
+        self.tip = LogTip(0, 0, 0)
         self.patient = True  # whether a transaction may wait for another process to end its own
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
@@ -309,33 +309,33 @@ class SQLiteKernel(SQLiteReading):
         self._new: dict[str, Row] = {}
         self._new_entries: list[Entry] = []
         self._new_log: list[tuple[Any, ...]] = []
-        self._graves: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
+        self._tombstones: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
         self._data_version = -1
         # What this transaction added; others may use it only after the commit.
         self._fresh_numbers: dict[str, int] = {}
-        self._fresh_streams: dict[StreamName, int] = {}
+        self._fresh_indexes: dict[IndexName, int] = {}
         self._fresh_states: dict[str, SchemaState] = {}
         self._changed_catalog = False
 
     def behind(self, wrap: Wrap) -> Writing:
-        """This kernel as a ledger uses it."""
+        """Return this kernel as a ledger uses it."""
         wrapped: Writing = wrap(self)
         return wrapped
 
     def close(self) -> None:
         """Release the file."""
-        with suppress(apsw.Error):  # of folding the log into the file: nothing is lost without it
+        with suppress(apsw.Error):  # of the checkpoint: nothing is lost without it
             self.connection.close()
 
     # -- what waits -----------------------------------------------------------------------
 
     def _in_turn(self, sql: str, values: Any = ()) -> apsw.Cursor:
-        """Run a statement after what waits, because it may read or change that."""
-        self._write_graves()
+        """Run a statement after the pending writes, because it may read or change them."""
+        self._write_tombstones()
         return self._apart(sql, values)
 
     def _apart(self, sql: str, values: Any) -> apsw.Cursor:
-        """Run a statement that has nothing to do with the rows of deleted records."""
+        """Run a statement that does not concern the rows of deleted records."""
         self._write_waiting()
         return self._at_once(sql, values)
 
@@ -358,20 +358,22 @@ class SQLiteKernel(SQLiteReading):
         if log:
             self._many_at_once(self._append, log)
 
-    def _write_graves(self) -> None:
-        graves, self._graves = self._graves, {}
-        if len(graves) > _FEW_GRAVES:  # what is left of them is small: written anew, it fills few pages
-            self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in graves.values()])
-            self._many_at_once(_INSERT, sorted(graves.values()))
+    def _write_tombstones(self) -> None:
+        tombstones, self._tombstones = self._tombstones, {}
+        if (
+            len(tombstones) > _FEW_TOMBSTONES
+        ):  # what is left of them is small: written anew, it fills few pages
+            self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in tombstones.values()])
+            self._many_at_once(_INSERT, sorted(tombstones.values()))
         else:
-            for row in graves.values():
+            for row in tombstones.values():
                 self._at_once(_UPDATE, (*row[2:], row.dk))
 
     def _drop_new(self) -> None:
         self._new, self._new_entries, self._new_log = {}, [], []
 
     def head(self, id: str) -> Row | None:
-        waiting = self._new.get(id) or self._graves.get(id)
+        waiting = self._new.get(id) or self._tombstones.get(id)
         if waiting is not None:
             return waiting
         found: Any = self._at_once(_HEAD, (id,)).fetchall()
@@ -379,13 +381,13 @@ class SQLiteKernel(SQLiteReading):
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
         self._write_waiting()
-        self._write_graves()
+        self._write_tombstones()
         return super()._walk(sql, values)
 
     # -- the transaction ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start a write transaction and notice what other processes wrote."""
+        """Start a write transaction and load what other processes wrote."""
         self._at_once("BEGIN IMMEDIATE")
         self._notice_others()
 
@@ -394,17 +396,17 @@ class SQLiteKernel(SQLiteReading):
         if version != self._data_version:
             self.refresh()
             seq, at = self.newest()
-            self.tip = Tip(seq, at, self._all(_LAST_KEY)[0][0])
+            self.tip = LogTip(seq, at, self._all(_LAST_KEY)[0][0])
             self._data_version = version
 
     def _version(self) -> int:
-        """Another number whenever someone else has written."""
+        """Return a number that changes whenever someone else has written."""
         found: Any = self._at_once("PRAGMA data_version").fetchall()
         version: int = found[0][0]
         return version
 
     def changes(self) -> tuple[int, int, int]:
-        """Differs as soon as the work at hand has written something."""
+        """Return counters that differ as soon as the present work has written something."""
         return self.connection.total_changes(), self.tip.seq, self.tip.dk
 
     def commit(self) -> None:
@@ -416,7 +418,7 @@ class SQLiteKernel(SQLiteReading):
         catalog = self.catalog
         catalog.numbers.update(self._fresh_numbers)
         catalog.names.update({number: text for text, number in self._fresh_numbers.items()})
-        catalog.streams.update(self._fresh_streams)
+        catalog.indexes.update(self._fresh_indexes)
         catalog.states.update(self._fresh_states)
         if self._changed_catalog:
             catalog.version += 1
@@ -427,7 +429,7 @@ class SQLiteKernel(SQLiteReading):
         """Undo the transaction, also when SQLite already did."""
         self.end_walks()
         self._drop_new()
-        self._graves = {}
+        self._tombstones = {}
         self._forget_fresh()
         self._data_version = self.catalog.version = -1
         self.catalog.generation += 1
@@ -436,7 +438,7 @@ class SQLiteKernel(SQLiteReading):
 
     def _forget_fresh(self) -> None:
         self._fresh_numbers = {}
-        self._fresh_streams = {}
+        self._fresh_indexes = {}
         self._fresh_states = {}
         self._changed_catalog = False
 
@@ -463,20 +465,20 @@ class SQLiteKernel(SQLiteReading):
                 self._fresh_numbers[text] = number
         return number
 
-    def stream(self, name: StreamName) -> int | None:
-        fresh = self._fresh_streams.get(name)
-        return super().stream(name) if fresh is None else fresh
+    def index_number(self, name: IndexName) -> int | None:
+        fresh = self._fresh_indexes.get(name)
+        return super().index_number(name) if fresh is None else fresh
 
-    def make_stream(self, name: StreamName) -> int:
-        stream = self.catalog.streams.get(name)
-        if stream is None:
-            stream = self.stream(name)
-            if stream is None:
+    def make_index(self, name: IndexName) -> int:
+        index = self.catalog.indexes.get(name)
+        if index is None:
+            index = self.index_number(name)
+            if index is None:
                 values = (name.schema, name.iv, name.tag, name.path)
                 self._execute("INSERT INTO ix (schema, iv, tag, path) VALUES (?, ?, ?, ?)", values)
-                stream = self.connection.last_insert_rowid()
-                self._fresh_streams[name] = stream
-        return stream
+                index = self.connection.last_insert_rowid()
+                self._fresh_indexes[name] = index
+        return index
 
     def state(self, schema: str) -> SchemaState | None:
         fresh = self._fresh_states.get(schema)
@@ -498,16 +500,16 @@ class SQLiteKernel(SQLiteReading):
         self._new.update({row.id: row for row in rows})
 
     def replace(self, row: Row) -> None:
-        if row.live or not self._graves_wait:
-            self._graves.pop(row.id, None)
+        if row.live or not self._tombstones_wait:
+            self._tombstones.pop(row.id, None)
             self._execute(_UPDATE, (*row[2:], row.dk))
         else:
-            self._graves[row.id] = row
+            self._tombstones[row.id] = row
 
     def set_keys(self, dk: int, fk: bytes | None) -> None:
         self._execute("UPDATE datum SET fk = ? WHERE dk = ?", (fk, dk))
 
-    def bury(self, row: Row) -> None:
+    def archive(self, row: Row) -> None:
         self._apart(_BURY, row)
 
     def drop_past(self, dk: int, below_rev: int) -> int:
@@ -525,9 +527,9 @@ class SQLiteKernel(SQLiteReading):
     def entries_at(self, dk: int) -> list[Entry]:
         return self._all("SELECT ix, key, t, dk FROM entry WHERE dk = ?", dk)
 
-    def set_lag(self, schema: int, dk: int, lagging: bool) -> None:
-        if lagging:
-            self._any_lag = 1
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+        if unindexed:
+            self._any_unindexed = 1
             self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, dk))
         else:
             self._apart("DELETE FROM lag WHERE schema = ? AND dk = ?", (schema, dk))
@@ -538,10 +540,10 @@ class SQLiteKernel(SQLiteReading):
         self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, *self._more(seq)))
 
     def _more(self, seq: int) -> tuple[Any, ...]:
-        """What else an engine keeps of a commit."""
+        """Return the columns that a subclass adds to a commit's row."""
         return ()
 
-    # -- letting go -----------------------------------------------------------------------
+    # -- pruning --------------------------------------------------------------------------
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         versions = 0
@@ -566,31 +568,31 @@ class SQLiteKernel(SQLiteReading):
         return versions
 
     def _drop_unused_names(self) -> None:
-        """Drop texts that only forgotten records had, also in versions that were compacted away before."""
+        """Drop texts that only forgotten records had, also in versions that were compacted before."""
         for number, text in self._all(_UNUSED):
             self._execute("DELETE FROM name WHERE n = ?", (number,))
             self._fresh_numbers.pop(text, None)
 
     def _reload_everywhere(self) -> None:
-        """Make this process too read the catalog again, as another one will."""
+        """Make this process, like others, load the catalog again."""
         self._changed_catalog = True
         self._data_version = -1
         version = self.catalog.version
         self.catalog.clear()
         self._load(version)
 
-    def drop_streams(self, schema: int, keep: Callable[[StreamName], bool], limit: int) -> bool:
+    def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
         names = self._all("SELECT ix, schema, iv, tag, path FROM ix WHERE schema = ? AND trail = 0", schema)
         left = limit
         for ix, *name in names:
-            if keep(StreamName(*name)):
+            if keep(IndexName(*name)):
                 continue
             self._execute(_DROP_SOME, (ix, left))
             left -= self.connection.changes()
             if left <= 0:
                 return True
             self._execute("DELETE FROM ix WHERE ix = ?", (ix,))
-            self._fresh_streams = {made: n for made, n in self._fresh_streams.items() if n != ix}
+            self._fresh_indexes = {made: n for made, n in self._fresh_indexes.items() if n != ix}
             self._reload_everywhere()
         return False
 
@@ -613,6 +615,6 @@ class SQLiteKernel(SQLiteReading):
         return removed
 
 
-def _logged(found: tuple[Any, ...]) -> Logged:
+def _logged_of(found: tuple[Any, ...]) -> Logged:
     seq, at, author, kind, note, of_seq, ops, key, digest = found
     return Logged(seq, at, author, kind, note, of_seq, ops_of(seq, ops), key, digest)

@@ -1,4 +1,4 @@
-"""Taking a SQLite store out of use, to put another in its place; and what must outlive that."""
+"""Take a SQLite store out of use, to put another in its place, and keep what must outlive that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import apsw
 
 from dgent.errors import Busy, Corrupt
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.connection import connect, translated
+from dgent.store.sqlite.connection import connect, translate_errors
 from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.sqlite.upkeep import looking, one, unforkable
 
@@ -22,21 +22,21 @@ _KEEP = (
 )
 
 Held = apsw.Connection
-"""The connection of somebody who has a store alone."""
+"""The connection of a caller that has a store to itself."""
 Forgotten = Mapping[bytes, tuple[int, int]]
 """Salted hash of a forgotten id: its last rev, and the seq of the forget."""
 
 
 @contextmanager
 def alone(path: str) -> Iterator[apsw.Connection]:
-    """Have a store to oneself; Busy, naming the process, when anyone has it open, be it idle.
+    """Hold a store exclusively; Busy names the process when anyone has it open, even idle.
 
     In WAL mode every connection keeps a shared lock on the file as long as it is open, also between
     transactions. A connection in SQLite's exclusive mode needs that lock for itself, and while it has
-    it nobody else can open the store. It never folds or removes the log, which may have moved.
+    it nobody else can open the store. It never checkpoints or removes the log, which may have moved.
     """
     flags = apsw.SQLITE_OPEN_READWRITE
-    with unforkable(path), translated(path), closing(apsw.Connection(path, flags=flags)) as connection:
+    with unforkable(path), translate_errors(path), closing(apsw.Connection(path, flags=flags)) as connection:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
@@ -53,13 +53,13 @@ def alone(path: str) -> Iterator[apsw.Connection]:
 
 
 def retire(connection: apsw.Connection) -> None:
-    """Fold the log of a store that one has alone, and make it a file that stands alone.
+    """Checkpoint the log of a store that is held exclusively, and make the file complete without it.
 
-    Whoever waits to open it has the file already and will look for its log beside the path, where
+    A process that waits to open it has the file already and will look for its log beside the path, where
     another store's may be by then. Without a log there is none to mistake, and SQLite itself refuses
     to begin one for a file that was moved.
     """
-    with translated(connection.filename):
+    with translate_errors(connection.filename):
         connection.execute("COMMIT")
         mode = connection.execute("PRAGMA journal_mode = DELETE").fetchall()[0][0]
         if mode != "delete":
@@ -71,7 +71,7 @@ def retire(connection: apsw.Connection) -> None:
 
 
 def holder(path: str) -> int | None:
-    """The pid of a process that has the store open, where the system tells."""
+    """Return the pid of a process that has the store open, where the system reports it."""
     pids: set[int] = set()
     try:
         # stat and /proc only: opening one of SQLite's files here would drop this process's locks.
@@ -91,8 +91,8 @@ def holder(path: str) -> int | None:
 
 
 def forgotten_in(connection: apsw.Connection, universe_id: str) -> tuple[bytes | None, Forgotten]:
-    """The salt of a store of this universe, and what it keeps of forgotten ids; nothing of another one."""
-    with translated(connection.filename):
+    """Return the salt of a store of this universe, and its hashes of forgotten ids; none of another one."""
+    with translate_errors(connection.filename):
         storage.check(connection, connection.filename)
         try:
             if one(connection, "SELECT value FROM meta WHERE name = 'universe_id'") != universe_id:
@@ -108,7 +108,7 @@ def _forgotten(connection: apsw.Connection) -> Forgotten:
 
 
 def forgotten_since(path: str, salt: bytes, forgotten: Forgotten) -> list[tuple[str, str]]:
-    """Id and schema of the records in a store that another one of the same universe has forgotten.
+    """Return id and schema of a store's records that another store of the same universe has forgotten.
 
     A record that both forgot alike, and that is there again, was made anew afterwards.
     """
@@ -129,19 +129,19 @@ def forgotten_since(path: str, salt: bytes, forgotten: Forgotten) -> list[tuple[
 def live_records(
     connection: apsw.Connection, schema: str, prefix: str = ""
 ) -> Iterator[tuple[str, bytes, bytes]]:
-    """Id, data and content of the live records of a schema in a store that one has alone, by id."""
+    """Yield id, data and content of the live records of a schema in an exclusively held store, by id."""
     sql = (
         "SELECT d.id, d.data, d.content FROM datum d JOIN name n ON n.n = d.schema"
         " WHERE n.text = ? AND d.live = 1 AND d.trail = 0 AND substr(d.id, 1, ?) = ? ORDER BY d.id"
     )
-    with translated(connection.filename):
+    with translate_errors(connection.filename):
         for id, data, content in connection.execute(sql, (schema, len(prefix), prefix)):
             yield id, bytes(data), bytes(content or b"")
 
 
 def settle_restored(path: str, salt: bytes | None, forgotten: Forgotten) -> None:
-    """Make a restored file a store of its own: old cursors do not fit it, and nothing forgotten is lost."""
-    with translated(path), closing(connect(path, "full", wait=True)) as connection, connection:
+    """Make a restored file a new store: old cursors do not fit it, and forgotten ids stay forgotten."""
+    with translate_errors(path), closing(connect(path, "full", wait=True)) as connection, connection:
         ask = connection.execute
         ask("UPDATE meta SET value = ? WHERE name = 'epoch'", (os.urandom(8),))
         if salt is not None and bytes(one(connection, _SALT)) == salt and forgotten:

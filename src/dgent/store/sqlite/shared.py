@@ -1,4 +1,4 @@
-"""One real file, one writer in this process: what all handles on a file share, also across fork.
+"""One file, one writer in this process: the state that all handles on a file share, also across fork.
 
 SQLite keeps one table of file locks per process. Fork copies the table without the locks, so a
 child that opened the file on top of that copy would write without holding any. Therefore a fork
@@ -24,25 +24,25 @@ import apsw
 
 from dgent.errors import Closed, DgentError, NoBackendAvailable
 from dgent.model.datum import Datum
-from dgent.store.engine import read as select
+from dgent.store.engine import read
 from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.connection import connect, translate, translated, use_wal
+from dgent.store.sqlite.connection import connect, translate, translate_errors, use_wal
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
-from dgent.store.sqlite.writer import Writer
+from dgent.store.sqlite.writer import WriterThread
 
 R = TypeVar("R")
 Make: TypeAlias = Callable[[apsw.Connection], SQLiteKernel]
-"""Makes the writing kernel of a connection. Equal ones make alike, so that handles can share it."""
+"""Makes the writing kernel of a connection. Equal ones make the same, so that handles can share it."""
 
 READERS = 4
 SCRUB_S = 5.0
 PAUSE_S = 1.0  # how long a fork waits for reads and commits under way
 
 
-class Reader:
+class ReaderConnection:
     """One thread's connection; its lock is held while a statement runs."""
 
     def __init__(self, path: str, durability: str, wrap: Wrap) -> None:
@@ -61,43 +61,43 @@ class Shared:
         self.inherited = False  # opened by the process that this one was forked from
         self.key: _Key | None = None
         storage.refuse_foreign(path)
-        with translated(path):
-            self.writer = Writer(path, durability, _prepare, wrap, make)
+        with translate_errors(path):
+            self.writer = WriterThread(path, durability, _prepare, wrap, make)
         self.epoch = self.writer.epoch
         self.pool = ThreadPoolExecutor(READERS, thread_name_prefix="dgent-reader")
         self._local = threading.local()
         self._lock = threading.Lock()
         # Held by the threads alone: when one ends, its connection is closed.
-        self._readers: WeakSet[Reader] = WeakSet()
+        self._readers: WeakSet[ReaderConnection] = WeakSet()
         self._paused: list[threading.Lock] = []
         _every.add(self)
 
     # -- reading --------------------------------------------------------------------------
 
-    def _reader(self) -> Reader:
-        """This thread's connection and the reads on it."""
-        reader: Reader | None = getattr(self._local, "reader", None)
+    def _reader(self) -> ReaderConnection:
+        """Return this thread's connection and the reads on it."""
+        reader: ReaderConnection | None = getattr(self._local, "reader", None)
         if reader is None:
-            with self._lock, translated(self.path):
-                reader = self._local.reader = Reader(self.path, self.durability, self.wrap)
+            with self._lock, translate_errors(self.path):
+                reader = self._local.reader = ReaderConnection(self.path, self.durability, self.wrap)
                 self._readers.add(reader)
         return reader
 
     def get(self, id: str, lazy: bool) -> Datum | None:
-        """The live version of a record."""
+        """Return the live version of a record."""
         reader = self._reader()
         with reader.lock:
             try:
                 if lazy:
-                    return select.get_lazily(reader.reading, id)
-                return select.get(reader.reading, id, None)
+                    return read.get_lazily(reader.reading, id)
+                return read.get(reader.reading, id, None)
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise translate(error, self.path) from error
             except Exception:
                 # Two statements are two moments: a name may have been forgotten between them. If it is
                 # something else, the same shows again below.
                 pass
-        return self.read(lambda reading: select.get(reading, id, None))
+        return self.read(lambda reading: read.get(reading, id, None))
 
     def read(self, work: Callable[[Reading], R]) -> R:
         """Run reads that all see one moment."""
@@ -155,8 +155,8 @@ class Shared:
         while self._paused:
             self._paused.pop().release()
 
-    def let_go(self) -> None:
-        """In a forked child: close what was inherited, without folding the log that the parent writes."""
+    def close_inherited(self) -> None:
+        """Close inherited connections in a forked child, without checkpointing the parent's log."""
         for connection in (*(reader.own.connection for reader in self._readers), *self.writer.connections()):
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close(True)
@@ -171,22 +171,22 @@ def _on_a_loop() -> bool:
 
 
 def _prepare(connection: apsw.Connection, path: str) -> bytes:
-    """Bring a file into use; tried again while other processes are doing the same.
+    """Prepare a file for use; tried again while other processes are doing the same.
 
-    Turning on the log needs the file for itself, and SQLite gives up on that without asking the busy
+    Turning on the log needs exclusive access, and SQLite gives up on that without asking the busy
     handler when it sees that waiting could end in a deadlock.
     """
     until = time.monotonic() + waiting.WAIT_S
     while True:
         try:
-            return _prepared(connection, path)
+            return _try_prepare(connection, path)
         except apsw.BusyError:
             if time.monotonic() > until:
                 raise
             time.sleep(random.uniform(0.001, 0.01))
 
 
-def _prepared(connection: apsw.Connection, path: str) -> bytes:
+def _try_prepare(connection: apsw.Connection, path: str) -> bytes:
     storage.check(connection, path)
     use_wal(connection, path)
     storage.prepare(connection, path)
@@ -203,7 +203,7 @@ _lock = threading.Lock()
 
 
 def share(path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> Shared:
-    """The one `Shared` of a file in this process, opened if it is not yet."""
+    """Return the one `Shared` of a file in this process, opened if it is not yet."""
     with _lock:
         key = _key(path, durability, wrap, make)
         if key is not None and key[:2] in _unsafe:
@@ -225,14 +225,14 @@ def share(path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> 
             shared.key = _key(path, durability, wrap, make)
             if shared.key is None:
                 shared.close()
-                raise NoBackendAvailable(f"{path} was moved away while it was being opened")
+                raise NoBackendAvailable(f"{path} was moved while it was being opened")
             _open[shared.key] = shared
         shared.handles += 1
         return shared
 
 
 def release(shared: Shared) -> None:
-    """One handle less; the last one closes."""
+    """Release one handle; the last one closes."""
     with _lock:
         shared.handles -= 1
         if shared.handles or shared.inherited:
@@ -243,7 +243,7 @@ def release(shared: Shared) -> None:
 
 
 def _release_quietly(shared: Shared) -> None:
-    """Release what nobody waits for any more, and wrote nothing through."""
+    """Release a store that nobody waits for any more, and that nothing was written through."""
     with suppress(DgentError):
         release(shared)
 
@@ -258,7 +258,7 @@ class Opening:
         self._disowned = False
 
     def run(self) -> Shared:
-        """Open, on the thread for it."""
+        """Open the store; runs on the thread for it."""
         shared = share(*self._asked)
         with self._lock:
             self._shared = shared
@@ -268,7 +268,7 @@ class Opening:
         return shared
 
     def disown(self) -> None:
-        """Called by who no longer waits for it; closing may take a while, so it has a thread too."""
+        """Stop waiting for the open; the close that follows may take a while, so it has a thread too."""
         with self._lock:
             self._disowned = True
             shared = self._shared
@@ -291,7 +291,7 @@ _inherited: list[Shared] = []  # never closed: a thread of the parent was in the
 
 
 class _Fork(threading.local):
-    """What the fork under way on this thread has paused."""
+    """The stores that the fork under way on this thread has paused."""
 
     def __init__(self) -> None:
         self.paused: list[Shared] = []
@@ -324,7 +324,7 @@ def _after_fork_in_child() -> None:
     for shared in list(_every):
         shared.inherited = True
         if shared in _fork.paused:
-            shared.let_go()
+            shared.close_inherited()
         else:
             unsafe.add(shared.path)
             _inherited.append(shared)

@@ -1,6 +1,6 @@
-"""Looking after a SQLite store while others use it: inspecting, mending, copying.
+"""Maintain a SQLite store while others use it: inspect, repair, copy.
 
-All of it runs on threads and connections of its own. A long look at the store is one read
+All of it runs on separate threads and connections. A long look at the store is one read
 transaction: it stops nobody from writing, and only the log cannot start over meanwhile.
 """
 
@@ -22,11 +22,11 @@ from dgent.errors import (
     Unavailable,
 )
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite import shared as sharing
-from dgent.store.sqlite.connection import Patience, translated
+from dgent.store.sqlite import shared
+from dgent.store.sqlite.connection import Patience, translate_errors
 from dgent.store.upkeep import Contents, Duplicate, Finding
 from dgent.system.files import disk_errors, sync
-from dgent.system.progress import Pace, Progress
+from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import Stopped, in_thread
 
 if TYPE_CHECKING:
@@ -52,20 +52,20 @@ class SQLiteUpkeep:
     async def inspect(
         self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
     ) -> list[Finding]:
-        """Look for what is wrong; `deep` looks at every record, `fix` mends what is safe to mend."""
+        """Look for problems; `deep` checks every record, `fix` repairs what is safe to repair."""
         from dgent.store.sqlite.inspect import inspect  # loads when it is used
 
-        return await inspect(self._backend, deep, fix, Pace(progress))
+        return await inspect(self._backend, deep, fix, ProgressReporter(progress))
 
     async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
         """Write a copy of one moment to a new file, checked before this returns."""
-        self._backend._opened()  # a closed handle says so
+        self._backend._require_open()  # a closed handle says so
         source = self._backend.path
-        return await in_thread(lambda stopped: _copy_store(source, path, Pace(progress), stopped))
+        return await in_thread(lambda stopped: _copy_store(source, path, ProgressReporter(progress), stopped))
 
     async def universe_id(self) -> str:
-        """The id that the store got when it was made; copies have the same."""
-        self._backend._opened()
+        """Return the id that the store got when it was made; copies have the same."""
+        self._backend._require_open()
         return (await in_thread(lambda _: _ask(self._backend.path, contents))).universe_id
 
 
@@ -75,8 +75,8 @@ class SQLiteUpkeep:
 class _Inside:
     """Makes a fork refuse the file in the child, as long as a thread here may be inside SQLite with it.
 
-    Fork copies SQLite's table of locks without the locks, so a child must not open what was open
-    here. `shared` asks what it knows to pause; this never can.
+    Fork copies SQLite's table of locks without the locks, so a child must not open a file that was open
+    here. `shared` asks its stores to pause; this one never can.
     """
 
     inherited = False
@@ -85,19 +85,19 @@ class _Inside:
         self.path = path
 
     def pause(self, until: float) -> bool:
-        """Never."""
+        """Return False: it never pauses."""
         return False
 
     def resume(self) -> None:
-        """Nothing was paused."""
+        """Do nothing: nothing was paused."""
 
 
 @contextmanager
 def unforkable(path: str) -> Iterator[None]:
-    """While a connection of its own is open on a file that `shared` may have open too."""
-    known: WeakSet[Any] = sharing._every
+    """Hold a separate connection on a file that `shared` may have open too; a forked child may not use it."""
+    known: WeakSet[Any] = shared._every
     inside = _Inside(path)
-    with sharing._lock:
+    with shared._lock:
         known.add(inside)
     try:
         yield
@@ -107,9 +107,9 @@ def unforkable(path: str) -> Iterator[None]:
 
 @contextmanager
 def looking(path: str, stopped: Stopped | None = None) -> Iterator[apsw.Connection]:
-    """A connection for one long read of an existing file; no driver error leaves it."""
+    """Open a connection for one long read of an existing file; driver errors are translated."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX  # a file that is gone is not made anew
-    with unforkable(path), translated(path):
+    with unforkable(path), translate_errors(path):
         connection = apsw.Connection(path, flags=flags)
         try:
             connection.set_busy_handler(Patience())
@@ -129,23 +129,23 @@ def _ask(path: str, question: Callable[[apsw.Connection], R]) -> R:
 
 
 def one(connection: apsw.Connection, sql: str) -> Any:
-    """The one value that a statement gives."""
+    """Return the one value that a statement gives."""
     return connection.execute(sql).fetchall()[0][0]
 
 
 def in_use_here(path: str) -> bool:
-    """Whether this process has the file open: reading it past SQLite would drop SQLite's locks."""
+    """Return whether this process has the file open: reading it past SQLite would drop SQLite's locks."""
     try:
         found = os.stat(path)
     except OSError:
         return False
-    return any(key[:2] == (found.st_dev, found.st_ino) for key in list(sharing._open))
+    return any(key[:2] == (found.st_dev, found.st_ino) for key in list(shared._open))
 
 
 # -- copying ------------------------------------------------------------------------------
 
 
-def _copy_store(source: str, path: str, pace: Pace, stopped: Stopped) -> Duplicate:
+def _copy_store(source: str, path: str, pace: ProgressReporter, stopped: Stopped) -> Duplicate:
     copy_database(source, path, pace, stopped)
     try:
         stand_alone(path)
@@ -158,15 +158,15 @@ def _copy_store(source: str, path: str, pace: Pace, stopped: Stopped) -> Duplica
     return Duplicate(path, found.seq, found.records, os.stat(path).st_size)
 
 
-def copy_database(source: str, path: str, pace: Pace, stopped: Stopped) -> None:
-    """Copy any SQLite file as of one moment, while others write to it, to a new file of ours alone."""
+def copy_database(source: str, path: str, pace: ProgressReporter, stopped: Stopped) -> None:
+    """Copy any SQLite file as of one moment, while others write to it, to a new private file."""
     with disk_errors(path):
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             raise Conflict(f"{path} exists already", hint="give a path where nothing is yet") from None
     try:
-        with looking(source) as here, translated(path), closing(apsw.Connection(path)) as there:
+        with looking(source) as here, translate_errors(path), closing(apsw.Connection(path)) as there:
             # Nothing to return to if this fails: the file is removed.
             for pragma in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF"):
                 there.execute(f"PRAGMA {pragma}").fetchall()
@@ -189,8 +189,8 @@ def copy_database(source: str, path: str, pace: Pace, stopped: Stopped) -> None:
 
 
 def stand_alone(path: str) -> None:
-    """Make a copy readable without a log, and leave out what was forgotten and not yet erased."""
-    with translated(path), closing(apsw.Connection(path)) as connection:
+    """Make a copy readable without a log, and leave out bytes that were forgotten and not yet erased."""
+    with translate_errors(path), closing(apsw.Connection(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
         if connection.execute("SELECT 1 FROM meta WHERE name = 'erasing'").fetchall():
             connection.execute("DELETE FROM meta WHERE name = 'erasing'").fetchall()
@@ -198,8 +198,8 @@ def stand_alone(path: str) -> None:
 
 
 def check_copy(path: str) -> Contents:
-    """What a file that nobody writes holds; Corrupt when SQLite finds it damaged. Changes nothing."""
-    with translated(path), _still(path) as peek:
+    """Return the contents of a file that nobody writes; Corrupt if SQLite finds damage. Changes nothing."""
+    with translate_errors(path), _still(path) as peek:
         storage.check(peek, path)
         storage.check_meta(peek, path)
         said = one(peek, "PRAGMA quick_check(1)")
@@ -209,10 +209,10 @@ def check_copy(path: str) -> Contents:
 
 
 def read_copy(path: str, limit: int, stopped: Stopped) -> tuple[Contents, tuple[str, ...]]:
-    """What a checked copy holds, and the first ids of the records in it that cannot be read."""
+    """Return the contents of a checked copy, and the first ids of its records that cannot be read."""
     from dgent.store.sqlite.verify import unreadable  # loads when it is used
 
-    with translated(path), _still(path) as peek:
+    with translate_errors(path), _still(path) as peek:
         peek.set_progress_handler(stopped, INTERRUPT_STEPS)
         return contents(peek), tuple(islice(unreadable(peek), limit))
 

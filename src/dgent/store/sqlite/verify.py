@@ -1,4 +1,4 @@
-"""Whether everything in a SQLite store fits together, worked out from each live row; and mending it."""
+"""Check a SQLite store for consistency, worked out from each live row, and repair it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import apsw
 
 from dgent import codec
 from dgent.store.engine import row as rows
-from dgent.store.engine.catalog import EMPTY, Entry, StreamName, is_declared
+from dgent.store.engine.catalog import EMPTY, Entry, IndexName, is_declared
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.engine.row import Row
 from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.upkeep import Finding
-from dgent.system.progress import Pace
+from dgent.system.progress import ProgressReporter
 
 if TYPE_CHECKING:
     from dgent.store.sqlite.backend import SQLiteBackend
@@ -34,7 +34,7 @@ _WRONG = " OR ".join(
 # Read as bytes: a text that is damaged cannot be read as one.
 _BYTES = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "tags", "parent"))
 _BODIES = f"SELECT dk, {_BYTES}, t, x, data, {_WRONG} FROM datum WHERE trail = 0 ORDER BY dk"
-# In SQLite's order any text or blob is above any number, so the greatest tells of all of them.
+# In SQLite's order any text or blob is above any number, so checking the greatest checks all of them.
 _SOUND = (
     f"SELECT id, tags, parent, t, x, data, max({', '.join(_NUMBERS)}, ifnull(source, 0)),"
     " typeof(content) = 'text' FROM datum WHERE live IS NOT 0 AND trail = 0"
@@ -73,7 +73,7 @@ _UNLISTED = (
     "SELECT d.dk FROM datum d LEFT JOIN lag l ON l.schema = d.schema AND l.dk = d.dk"
     " WHERE d.live = 1 AND d.trail = 0 AND d.fk = x'' AND l.dk IS NULL"
 )
-_NOT_LAGGING = (
+_NOT_UNINDEXED = (
     "SELECT l.dk FROM lag l LEFT JOIN datum d ON d.dk = l.dk AND d.schema = l.schema AND d.live = 1"
     " AND d.fk = x'' WHERE d.dk IS NULL"
 )
@@ -95,61 +95,61 @@ SELECT count(*) FROM (
 
 
 class Strays:
-    """Index entries that do not follow from the rows, and rows whose `lag` mark is wrong."""
+    """Index entries that do not follow from the rows, and rows whose mark as unindexed (`lag`) is wrong."""
 
     def __init__(self) -> None:
         self.missing: list[int] = []  # dk of rows that lack an entry
         self.extra: list[Entry] = []
-        self.lag: list[int] = []
+        self.unindexed: list[int] = []
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.extra or self.lag)
+        return bool(self.missing or self.extra or self.unindexed)
 
     def describe(self) -> str:
-        """What is wrong, in numbers."""
+        """Return a description of the problems, in numbers."""
         return (
             f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
-            f" {len(self.lag):,} marks of lagging records are wrong"
+            f" {len(self.unindexed):,} marks of unindexed records are wrong"
         )
 
 
-class _Looking(SQLiteReading):
-    """Tells a ledger where rows must stand without making the streams that are missing."""
+class _VerifyReading(SQLiteReading):
+    """A reading that works out entries of rows without making the indexes that are missing."""
 
-    def make_stream(self, name: StreamName) -> int:
-        """The number of a stream; a missing one has a number that no stream has."""
-        return self.stream(name) or -1
+    def make_index(self, name: IndexName) -> int:
+        """Return the number of an index; a missing one has a number that no index has."""
+        return self.index_number(name) or -1
 
     def entries_at(self, dk: int) -> list[Entry]:
-        """Nothing: where a damaged row stands cannot be told."""
+        """Return nothing: the entries of a damaged row cannot be worked out."""
         return []
 
 
 class _Unsettled:
-    """The field streams that are not what they will be: being filled, or no longer declared."""
+    """The field indexes that are not in their final state: being built, or no longer declared."""
 
     def __init__(self, kernel: SQLiteReading) -> None:
         states = {state.number: state for state in kernel.states()}
-        self.streams: set[int] = {-2}
+        self.indexes: set[int] = {-2}
         for ix, *name in kernel._all("SELECT ix, schema, iv, tag, path FROM ix WHERE iv <> 0"):
             state = states.get(name[0])
             if state is None:
                 continue
-            if state.fill is not None or (state.stale and not is_declared(state, StreamName(*name))):
-                self.streams.add(ix)
+            if state.fill is not None or (state.stale and not is_declared(state, IndexName(*name))):
+                self.indexes.add(ix)
         self.schemas = {state.number for state in states.values() if state.fill is not None}
 
-    def settled(self, entries: Iterable[Entry], schema: int) -> list[Entry]:
-        """Without those of streams that may or may not have them."""
+    def drop_unsettled(self, entries: Iterable[Entry], schema: int) -> list[Entry]:
+        """Return the entries without those of indexes that may or may not have them."""
         if schema in self.schemas:
-            return [entry for entry in entries if entry[0] not in self.streams and entry[0] != -1]
+            return [entry for entry in entries if entry[0] not in self.indexes and entry[0] != -1]
         return list(entries)
 
 
-def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[Finding]]:
+def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[Strays, list[Finding]]:
     """Work out from every live row which entries there must be, and compare; inside a read transaction."""
     ask = connection.execute
-    kernel = _Looking(connection)
+    kernel = _VerifyReading(connection)
     kernel.refresh()
     ledger, unsettled = Ledger(_as_writing(kernel)), _Unsettled(kernel)
     pace.total = int(kernel._all("SELECT count(*) FROM datum WHERE live = 1 AND trail = 0")[0][0])
@@ -162,7 +162,7 @@ def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[F
         wanted: list[Entry] = []
         for row in batch:
             try:
-                wanted += unsettled.settled(ledger.entries_of(row), row.schema)
+                wanted += unsettled.drop_unsettled(ledger.entries_of(row), row.schema)
             except rows.DAMAGE:
                 damaged.add(row.dk)
         connection.executemany("INSERT OR IGNORE INTO want VALUES (?, ?, ?, ?)", sorted(wanted))
@@ -173,11 +173,11 @@ def find_strays(connection: apsw.Connection, pace: Pace) -> tuple[Strays, list[F
     traced = {dk for (dk,) in _all(connection, _TRACED)} - gone
     strays, spared = Strays(), damaged | gone | traced
     strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
-    # What still stands in an index of a lost record is the trace of it, and stays.
-    strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.streams and e[3] not in spared]
-    strays.lag = sorted({dk for sql in (_UNLISTED, _NOT_LAGGING) for (dk,) in ask(sql)} - spared)
+    # The index entries of a lost record are its only trace, and stay.
+    strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.indexes and e[3] not in spared]
+    strays.unindexed = sorted({dk for sql in (_UNLISTED, _NOT_UNINDEXED) for (dk,) in ask(sql)} - spared)
     found = [
-        *_damaged(len(damaged)),
+        *_report_damaged(len(damaged)),
         *_lost([seq for _, seq, _ in lost], len(traced)),
         *_log_and_history(kernel, unread),
     ]
@@ -216,14 +216,14 @@ def _readable(row: Row) -> bool:
 
 
 def unreadable(connection: apsw.Connection) -> Iterator[str]:
-    """The ids of records whose bytes are not what was written, as far as that shows; in no index order."""
+    """Yield the ids of records whose bytes are damaged, as far as that shows; not in any index's order."""
     if not _sound(connection):
         for _, id in _unsound(connection):
             yield id
 
 
 def _sound(connection: apsw.Connection) -> bool:
-    """Whether every live record can be read, found out in one quick pass."""
+    """Return whether every live record can be read, checked in one quick pass."""
     seen: set[str] = set()
     first, last, decode, cursor = rows.T_FIRST, rows.T_LAST, rows._data_decoder.decode, connection.cursor()
     try:
@@ -247,7 +247,7 @@ def _sound(connection: apsw.Connection) -> bool:
 
 
 def _unsound(connection: apsw.Connection) -> Iterator[tuple[int, str]]:
-    """dk and id, as far as it can be told, of each damaged row."""
+    """Yield dk and id, as far as it is readable, of each damaged row."""
     cursor: Any = connection.cursor().execute(_BODIES)
     for dk, id, tags, parent, t, x, data, wrong in cursor:
         try:
@@ -265,7 +265,7 @@ def _unsound(connection: apsw.Connection) -> Iterator[tuple[int, str]]:
             yield dk, id.decode("utf-8", "backslashreplace") if isinstance(id, bytes) else f"#{dk}"
 
 
-def _damaged(count: int) -> list[Finding]:
+def _report_damaged(count: int) -> list[Finding]:
     if not count:
         return []
     return [Finding("problem", "records", f"{count:,} records are damaged", "restore them from a backup")]
@@ -275,7 +275,7 @@ def _damaged(count: int) -> list[Finding]:
 
 
 def _read_log(connection: apsw.Connection, floor: int) -> int:
-    """Gather which records the log says there are, and in which version; how many entries are damaged.
+    """Collect the records that the log names, and their versions; return how many entries are damaged.
 
     A record that was forgotten is named by the entry of the forget too, which is always kept as long
     as those of the commits before it.
@@ -314,7 +314,7 @@ def _lost(commits: list[int], traced: int) -> list[Finding]:
         message = f"{len(commits):,} records of commits {named} are missing"
         found.append(Finding("problem", "missing", message, hint))
     if traced:
-        message = f"{traced:,} records that stand in an index are missing"
+        message = f"{traced:,} records with index entries are missing"
         found.append(Finding("problem", "missing", message, hint))
     return found
 
@@ -338,30 +338,30 @@ def _log_and_history(kernel: SQLiteReading, unread: int) -> list[Finding]:
 
 
 async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
-    """Add what is missing and remove what leads nowhere, some records at a time, each looked at again."""
+    """Add missing entries and remove those that lead nowhere, in batches, each row checked again."""
     for start in range(0, len(strays.missing), MEND_BATCH):
         some = strays.missing[start : start + MEND_BATCH]
         await backend._write(lambda ledger, some=some: _add(ledger, some))  # type: ignore[misc]
     for start in range(0, len(strays.extra), MEND_BATCH):
         extra = strays.extra[start : start + MEND_BATCH]
         await backend._write(lambda ledger, extra=extra: _remove(ledger, extra))  # type: ignore[misc]
-    for start in range(0, len(strays.lag), MEND_BATCH):
-        marks = strays.lag[start : start + MEND_BATCH]
+    for start in range(0, len(strays.unindexed), MEND_BATCH):
+        marks = strays.unindexed[start : start + MEND_BATCH]
         await backend._write(lambda ledger, marks=marks: _mark(ledger, marks))  # type: ignore[misc]
     return "mended"
 
 
-def _wanted(ledger: Ledger, unsettled: _Unsettled, dk: int) -> tuple[Row | None, set[Entry]]:
+def _work_out_entries(ledger: Ledger, unsettled: _Unsettled, dk: int) -> tuple[Row | None, set[Entry]]:
     row = ledger.kernel.row(dk)
     if row is None or not row.live:
         return row, set()
-    return row, set(unsettled.settled(ledger.entries_of(row), row.schema))
+    return row, set(unsettled.drop_unsettled(ledger.entries_of(row), row.schema))
 
 
 def _add(ledger: Ledger, dks: Sequence[int]) -> None:
     unsettled = _Unsettled(_own(ledger))
     for dk in dks:
-        row, wanted = _wanted(ledger, unsettled, dk)
+        row, wanted = _work_out_entries(ledger, unsettled, dk)
         if row is not None and _readable(row):
             ledger.kernel.add_entries(sorted(wanted))
 
@@ -370,8 +370,8 @@ def _remove(ledger: Ledger, extra: Sequence[Entry]) -> None:
     unsettled = _Unsettled(_own(ledger))
     gone = []
     for entry in extra:
-        row, wanted = _wanted(ledger, unsettled, entry[3])
-        if entry not in wanted and entry[0] not in unsettled.streams and (row is None or _readable(row)):
+        row, wanted = _work_out_entries(ledger, unsettled, entry[3])
+        if entry not in wanted and entry[0] not in unsettled.indexes and (row is None or _readable(row)):
             gone.append(entry)
     ledger.kernel.remove_entries(gone)
 
@@ -381,13 +381,13 @@ def _mark(ledger: Ledger, dks: Sequence[int]) -> None:
     for dk in dks:
         row = kernel.row(dk)
         for (schema,) in _own(ledger)._all("SELECT schema FROM lag WHERE dk = ?", dk):
-            kernel.set_lag(schema, dk, False)
+            kernel.mark_unindexed(schema, dk, False)
         if row is not None and row.live and row.fk == EMPTY:
-            kernel.set_lag(row.schema, dk, True)
+            kernel.mark_unindexed(row.schema, dk, True)
 
 
 def _own(ledger: Ledger) -> SQLiteReading:
-    """The kernel of this engine that a ledger writes to."""
+    """Return the kernel of this engine that a ledger writes to."""
     kernel: Any = ledger.kernel
     assert isinstance(kernel, SQLiteReading)
     return kernel

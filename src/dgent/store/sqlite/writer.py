@@ -16,8 +16,8 @@ from dgent.errors import Busy, Closed, DgentError, OutcomeUnknown
 from dgent.store.backend import View
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.kernel import Wrap
-from dgent.store.sqlite.checkpoint import Checkpointer, fold
-from dgent.store.sqlite.connection import Patience, connect, translate, translated
+from dgent.store.sqlite.checkpoint import Checkpointer, run_checkpoint
+from dgent.store.sqlite.connection import Patience, connect, translate, translate_errors
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel
 
@@ -28,8 +28,8 @@ LOOP_BUDGET_S = 0.001  # commits that lately took longer than this do not run on
 HICCUP_S = 2 * LOOP_BUDGET_S  # one commit that took longer says nothing of the next; three in a row do
 
 
-class Job:
-    """Something to do in a write transaction, and where the answer goes.
+class WriteJob:
+    """Work to do in a write transaction, and the receiver of its answer.
 
     `deliver` is called on the writer's thread, after the transaction is durable or has failed.
     """
@@ -38,7 +38,7 @@ class Job:
 
     def __init__(
         self,
-        deliver: Callable[[Sequence[Job]], None],
+        deliver: Callable[[Sequence[WriteJob]], None],
         prepared: Prepared | None = None,
         view: View | None = None,
         work: Callable[[Ledger], Any] | None = None,
@@ -46,22 +46,22 @@ class Job:
         self.deliver = deliver
         self.prepared, self.view, self.work = prepared, view, work
         self.since = monotonic()
-        self.dropped: Callable[[], bool] = _kept
+        self.dropped: Callable[[], bool] = _never
         self.receiver: Any = None
         self.result: Any = None
         self.error: BaseException | None = None
 
     @property
     def size(self) -> int:
-        """How much this adds to a group."""
+        """The bytes that this adds to a group."""
         return GROUP_BYTES if self.prepared is None else self.prepared.size
 
 
-def _kept() -> bool:
+def _never() -> bool:
     return False
 
 
-class Writer:
+class WriterThread:
     """Owns the writing connection; used by its thread, or on the loop under `lock`."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Writer:
         try:
             self.epoch = prepare(self.connection, path)
         except BaseException:
-            # What is refused stays as it is, so its log is not folded either.
+            # A refused file stays as it is, so its log is not checkpointed either.
             if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal"):
                 self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.connection.close()
@@ -92,8 +92,8 @@ class Writer:
             self.connection.close()
             raise
         self.pace_s = LOOP_BUDGET_S  # how long commits take lately
-        self._jobs: queue.SimpleQueue[Sequence[Job] | None] = queue.SimpleQueue()
-        self._left: deque[Job] = deque()  # what the thread took over and has not begun
+        self._jobs: queue.SimpleQueue[Sequence[WriteJob] | None] = queue.SimpleQueue()
+        self._left: deque[WriteJob] = deque()  # what the thread took over and has not begun
         self._closed = False
         self._failure: BaseException | None = None  # what went wrong on the thread while nobody waited
         self._checkpointer = Checkpointer(lambda: connect(path, durability, wait=False), self.lock)
@@ -107,16 +107,16 @@ class Writer:
 
     # -- called from other threads --------------------------------------------------------
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: Sequence[WriteJob]) -> None:
         """Queue jobs, all at once so that they share a group; answered after their transaction is durable."""
         if self._closed:
             raise Closed(f"{self.path} is closed")
         self._jobs.put(jobs)
 
-    def try_now(self, jobs: Sequence[Job]) -> bool:
+    def try_now(self, jobs: Sequence[WriteJob]) -> bool:
         """Run jobs on this thread if nobody else is writing; False to leave them to the thread.
 
-        Never waits: not for another thread, not for another process. Whatever fails here is undone
+        Never waits: not for another thread, not for another process. A job that fails here is undone
         and left to the thread too, which finds out whose fault it is.
         """
         if self._closed or self._left or not self._jobs.empty() or not self.lock.acquire(blocking=False):
@@ -134,20 +134,20 @@ class Writer:
         return True
 
     def run_alone(self, work: Callable[[], None], wait_s: float) -> None:
-        """Do something on this thread while nobody writes here; Busy when somebody does for too long."""
+        """Run work on this thread while nobody writes here; Busy when somebody does for too long."""
         if not self.lock.acquire(timeout=wait_s):
             raise Busy(f"{self.path} was being written for more than {wait_s:g} s")
         try:
             if self._closed:
                 raise Closed(f"{self.path} is closed")
             self._patience.since = None
-            with translated(self.path):
+            with translate_errors(self.path):
                 work()
         finally:
             self.lock.release()
 
     def close(self) -> None:
-        """Finish what is queued, checkpoint, and release the file; raises what failed on the way."""
+        """Finish queued jobs, checkpoint, and release the file; raises what failed meanwhile."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -157,18 +157,18 @@ class Writer:
             raise failure
 
     def locks(self) -> list[threading.Lock]:
-        """What to hold so that nothing here is inside SQLite, in the order to take it."""
+        """Return the locks that keep every thread out of SQLite, in the order to take them."""
         return [self._checkpointer.lock, self.lock]
 
     def connections(self) -> list[apsw.Connection]:
-        """Every connection that is open here."""
+        """Return every connection that is open here."""
         others = self._checkpointer.connection
         return [self.connection] if others is None else [self.connection, others]
 
     # -- the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Serve until the end. Nothing dies here unheard: `close` raises it."""
+        """Serve until the end. No error is lost: `close` raises it."""
         for work in (self._serve, self._finish):
             try:
                 work()
@@ -187,7 +187,7 @@ class Writer:
                 _deliver(group)
 
     def _take(self) -> bool:
-        """Take over what was handed in, and wait for it when there is nothing to do; True at the end."""
+        """Take the submitted jobs, waiting for some when there are none; True at the end."""
         wait = not self._left
         while True:
             try:
@@ -199,9 +199,9 @@ class Writer:
             self._left.extend(jobs)
             wait = False
 
-    def _next_group(self) -> list[Job]:
-        """The oldest that wait, up to the size of a group."""
-        group: list[Job] = []
+    def _next_group(self) -> list[WriteJob]:
+        """Return the oldest waiting jobs, up to the size of a group."""
+        group: list[WriteJob] = []
         size = 0
         while self._left and len(group) < GROUP_COMMITS and size < GROUP_BYTES:
             job = self._left.popleft()
@@ -210,7 +210,7 @@ class Writer:
                 size += job.size
         return group
 
-    def _run_group(self, group: Sequence[Job]) -> None:
+    def _run_group(self, group: Sequence[WriteJob]) -> None:
         # The wait is counted from when the oldest was handed in, so waits do not add up in the queue.
         self._patience.since = group[0].since
         try:
@@ -218,16 +218,16 @@ class Writer:
         except (apsw.BusyError, OutcomeUnknown) as error:
             # Every one of them has waited, or may be done: none is tried again.
             for job in group:
-                job.error = self._translated(error)
+                job.error = self._translate(error)
         except BaseException as error:
             if len(group) == 1:
-                group[0].error = self._translated(error)
+                group[0].error = self._translate(error)
                 return
             # One bad commit must not fail its neighbours, so each runs again by itself.
             for job in group:
                 self._run_group([job])
 
-    def _group(self, jobs: Sequence[Job]) -> None:
+    def _group(self, jobs: Sequence[WriteJob]) -> None:
         """Run jobs in one transaction; a refused one fails alone, any other error undoes all."""
         kernel = self.kernel
         started = perf_counter()
@@ -242,7 +242,7 @@ class Writer:
         took = min(perf_counter() - started, HICCUP_S)
         self.pace_s += (took - self.pace_s) / 8
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: WriteJob) -> None:
         job.error = None
         before = self.kernel.changes()
         try:
@@ -266,7 +266,7 @@ class Writer:
             if not committing:
                 raise OutcomeUnknown(f"{self.path}: {error}") from error
 
-    def _translated(self, error: BaseException) -> BaseException:
+    def _translate(self, error: BaseException) -> BaseException:
         if not isinstance(error, apsw.Error | UnicodeDecodeError):
             return explain(error, self.path)
         return translate(error, self.path, self.connection.system_errno)
@@ -274,9 +274,9 @@ class Writer:
     # -- the end --------------------------------------------------------------------------
 
     def scrub(self) -> bool:
-        """Write the file anew, without the free space that still holds what was forgotten.
+        """Write the file anew, without the free space that still holds forgotten bytes.
 
-        Zeroing what is deleted is not enough: SQLite leaves old copies of rows in the gaps of pages
+        Zeroing deleted rows is not enough: SQLite leaves old copies of rows in the gaps of pages
         that it rearranged earlier.
         """
         with self.lock:
@@ -290,7 +290,7 @@ class Writer:
                     self._rewrite()
                     # 0 is: only the log is left to empty. Not if another process forgot more meanwhile.
                     ask("UPDATE meta SET value = 0 WHERE name = 'erasing' AND value = ?", found[0])
-                if not fold(self.connection, truncate=True):
+                if not run_checkpoint(self.connection, truncate=True):
                     return False
                 ask("DELETE FROM meta WHERE name = 'erasing' AND value = 0")
             except (apsw.Error, OSError):
@@ -310,7 +310,7 @@ class Writer:
         with self.lock:
             self.connection.set_busy_handler(None)
             try:
-                return fold(self.connection, truncate=True)
+                return run_checkpoint(self.connection, truncate=True)
             finally:
                 self.connection.set_busy_handler(self._patience)
 
@@ -335,9 +335,9 @@ def _closing_error(error: BaseException, path: str) -> BaseException:
     return translate(error, path) if isinstance(error, apsw.Error | UnicodeDecodeError) else error
 
 
-def _deliver(group: Sequence[Job]) -> None:
-    """Give answers, one call for each receiver: waking a loop is what costs."""
-    by_receiver: dict[int, list[Job]] = {}
+def _deliver(group: Sequence[WriteJob]) -> None:
+    """Deliver answers, one call for each receiver: waking a loop is expensive."""
+    by_receiver: dict[int, list[WriteJob]] = {}
     for job in group:
         by_receiver.setdefault(id(job.deliver), []).append(job)
     for jobs in by_receiver.values():

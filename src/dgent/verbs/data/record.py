@@ -69,7 +69,7 @@ async def put(desk: Desk, ask: Put) -> Record:
         schema=ask.schema,
         schema_version=version,
         **fields,
-    ).checked()
+    ).check()
     # Opened only now: what cannot be stored must not make a store either.
     u = await desk.universe()
     return record_of(await u.put(datum, expect=ask.expect, key=ask.key, note=ask.note))
@@ -344,7 +344,7 @@ async def upgrade(desk: Desk, ask: Upgrade) -> Upgraded:
     u = await desk.universe()
     for module in ask.contracts:
         u.register(*_schemas_in(module))
-    if u.contracts.named(ask.schema) is None:
+    if u.contracts.by_name(ask.schema) is None:
         raise InputError(
             f"the contract of {ask.schema!r} is not known here",
             hint="name the Python module that has its Schema: --contracts your.module",

@@ -116,5 +116,5 @@ def _shown(settings: config.Settings) -> Configured:
     places = {name: str(folder) for name, folder in settings.places._asdict().items()}
     if settings.project is not None:
         places["project"] = str(settings.project)
-    known = [Known(each.name, _masked(each.value), each.source) for each in settings.listed()]
+    known = [Known(each.name, _masked(each.value), each.source) for each in settings.list_settings()]
     return Configured(known, places, list(settings.warnings))

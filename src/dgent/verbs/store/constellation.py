@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from dgent.config import settings
+from dgent.config.places import DATABASE, constellation_folder, constellations, make_private
 from dgent.errors import Conflict, InputError, NotFound, StorageError
 from dgent.exchange import backup, folders
 from dgent.universe.universe import open as open_universe
@@ -71,13 +71,13 @@ class Copy(Ask):
 async def list_(desk: Desk, ask: Nothing) -> Constellations:
     """List the constellations of this machine."""
     places = desk.settings.places
-    return Constellations([told_of(desk, name) for name in settings.constellations(places)])
+    return Constellations([told_of(desk, name) for name in constellations(places)])
 
 
 @verb("constellation.create", effect="append", errors=(InputError, Conflict), local=True)
 async def create(desk: Desk, ask: Named) -> Constellation:
     """Make a new, empty constellation."""
-    folder = settings.constellation_folder(desk.settings.places, ask.name)
+    folder = constellation_folder(desk.settings.places, ask.name)
     check_free(folder, ask.name)
     with making(folder, ask.name) as new:
         async with open_universe(url_of(new)):
@@ -90,7 +90,7 @@ async def create(desk: Desk, ask: Named) -> Constellation:
 async def copy(desk: Desk, ask: Copy) -> Constellation:
     """Copy a constellation, as it is at one moment, to a new name."""
     source = folder_of(desk, ask.name)
-    target = settings.constellation_folder(desk.settings.places, ask.to)
+    target = constellation_folder(desk.settings.places, ask.to)
     check_free(target, ask.to)
     with making(target, ask.to) as new:
         try:
@@ -107,7 +107,7 @@ async def copy(desk: Desk, ask: Copy) -> Constellation:
 def making(folder: Path, name: str) -> Iterator[Path]:
     """A folder beside its place until it is whole; Conflict when somebody else makes one of that name."""
     with folders.translated(folder):
-        settings.make_private(folder.parent)
+        make_private(folder.parent)
         with folders.unfinished(folder.with_name(f".{name}{folders.MAKING}"), Conflict) as new:
             yield new
 
@@ -136,11 +136,11 @@ def remove(desk: Desk, name: str) -> None:
 
 def folder_of(desk: Desk, name: str) -> Path:
     """The folder of a constellation that is there."""
-    folder = settings.constellation_folder(desk.settings.places, name)
+    folder = constellation_folder(desk.settings.places, name)
     with folders.translated(folder):
-        there = (folder / settings.DATABASE).exists()
+        there = (folder / DATABASE).exists()
     if not there:
-        known = ", ".join(settings.constellations(desk.settings.places)) or "none yet"
+        known = ", ".join(constellations(desk.settings.places)) or "none yet"
         raise NotFound(f"there is no constellation {name!r}", hint=f"there is {known}", name=name)
     return folder
 
@@ -154,12 +154,12 @@ def check_free(folder: Path, name: str) -> None:
 
 def url_of(folder: Path) -> str:
     """The URL of the store in a folder."""
-    return f"sqlite:///{folder / settings.DATABASE}"
+    return f"sqlite:///{folder / DATABASE}"
 
 
 def told_of(desk: Desk, name: str) -> Constellation:
     """A constellation as it is listed."""
-    folder = settings.constellation_folder(desk.settings.places, name)
+    folder = constellation_folder(desk.settings.places, name)
     return Constellation(name, str(folder), _size(folder), name == desk.settings.constellation)
 
 

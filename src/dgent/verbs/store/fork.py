@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from dgent.config import settings
+from dgent.config.places import constellation_folder, constellations
 from dgent.errors import Busy, Conflict, Corrupt, DgentError, InputError, NotFound
 from dgent.exchange import backup, folders
 from dgent.exchange import fork as forks
@@ -77,7 +77,7 @@ async def make(desk: Desk, ask: MakeFork) -> MadeFork:
     since = parse.point(ask.since, "since")
     scope: Scope = "since" if since is not None and ask.scope == "all" else ask.scope
     check_scope(scope, since)
-    folder = settings.constellation_folder(desk.settings.places, ask.to)
+    folder = constellation_folder(desk.settings.places, ask.to)
     check_free(folder, ask.to)
     source = await desk.universe()
     with making(folder, ask.to) as new:
@@ -127,13 +127,13 @@ async def merge(desk: Desk, ask: MergeFork) -> forks.ForkMerged:
 @verb("fork.list", effect="read", local=True)
 async def list_(desk: Desk, ask: Nothing) -> Forks:
     """List the forks on this machine."""
-    found = [await _told(desk, name) for name in settings.constellations(desk.settings.places)]
+    found = [await _told(desk, name) for name in constellations(desk.settings.places)]
     return Forks([each for each in found if each is not None])
 
 
 async def _told(desk: Desk, name: str) -> Fork | None:
     """What a constellation says of where it comes from; None when it is no fork."""
-    path = str(settings.constellation_folder(desk.settings.places, name))
+    path = str(constellation_folder(desk.settings.places, name))
     try:
         async with _opened(desk, name, "system") as u:
             made = await origin(u)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dgent import clock
-from dgent.config import settings
+from dgent.config.places import constellation_folder, make_private
 from dgent.errors import Busy, Conflict, Corrupt, InputError, NotFound, Unsupported
 from dgent.exchange import backup as backups
 from dgent.exchange import copy as copies
@@ -168,7 +168,7 @@ def _target(desk: Desk, to: str | None) -> Path:
         return Path(to)
     name = desk.constellation or "store"
     folder = desk.settings.places.data / "backups"
-    settings.make_private(folder)
+    make_private(folder)
     return folder / f"{name}-{clock.now():%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
@@ -215,7 +215,7 @@ async def restore(desk: Desk, ask: Restore) -> Restoring:
     name = desk.constellation if ask.to is None else ask.to
     if name is None:
         raise InputError("restore brings back constellations", hint="name one with --to", field="to")
-    folder = settings.constellation_folder(desk.settings.places, name)
+    folder = constellation_folder(desk.settings.places, name)
     found = backups.inspect_backup(Path(ask.source))
     if ask.dry_run:
         return Restoring(str(folder), found.seq, found.records, None, 0, True)
