@@ -74,6 +74,22 @@ async def test_many_at_once_lose_nothing(u: dgent.Universe, another: Another) ->
     assert (read.data["n"], read.rev) == (96, 97)
 
 
+async def test_a_slow_change_is_tried_until_it_succeeds(u: dgent.Universe) -> None:
+    """Somebody else is faster forty times in a row."""
+    await u.put(dgent.Datum(id="n", data={"n": 0, "others": 0}))
+    others = 0
+
+    async def add(n: int) -> int:
+        nonlocal others
+        if others < 40:
+            others += 1
+            await u.put(dgent.Datum(id="n", data={"n": 0, "others": others}))
+        return n + 1
+
+    await u.focus("n", lens.key("n")).modify(add)
+    assert (await u.get("n")).data == {"n": 1, "others": 40}
+
+
 ADDER = """
 import asyncio, sys
 import dgent
