@@ -10,8 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
-from dgent.doors.cli.complete import completer
-from dgent.doors.cli.options import DOOR, sided
+from dgent.doors.cli.options import DOOR, completer, sided
 from dgent.errors import InputError
 from dgent.verbs import registry
 from dgent.verbs.registry import Verb

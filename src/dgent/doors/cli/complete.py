@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,15 +16,10 @@ MEMORY = {"block": "label", "agent": "name", "group": "name"}  # what is offered
 KINDS = ("crumb", "trail", "stash")  # what is offered by its id, with its name beside it
 
 
-def completer(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """The function click asks for one kind of thing."""
+def complete(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
+    """List what begins so; nothing at all when the store cannot be read: completing must never complain."""
     if kind == "file":
-        return lambda ctx, param, incomplete: [CompletionItem(incomplete, type="file")]
-    return lambda ctx, param, incomplete: offered(kind, ctx, incomplete)
-
-
-def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
-    """What begins so; nothing at all when the store cannot be read: completing must never complain."""
+        return [CompletionItem(incomplete, type="file")]
     with suppress(Exception):
         from dgent.config import settings as config
         from dgent.doors.cli.options import said

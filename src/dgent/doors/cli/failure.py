@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +65,8 @@ def _told(error: BaseException) -> int:
     else:
         # A fault of dgent itself: whoever mends it needs the whole of it.
         if not wants_json():
+            import traceback
+
             traceback.print_exception(error)
         reason = f"{type(error).__name__}: {error}"
         _print({"code": "fault", "error": f"a fault in dgent: {reason}", "hint": "please report it"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Any
@@ -10,6 +11,8 @@ import click
 
 from dgent.config import settings
 from dgent.verbs.index import MODULES, NOUNS, SHORT
+
+GARBAGE = 50_000  # objects before the collector looks: loading modules makes many, and no garbage
 
 OWN = {
     "invoke": "Call a verb by its path, such as self.data.query.",
@@ -155,6 +158,7 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line; ends the process with the exit code of the table."""
     from dgent.doors.cli.failure import exit_code
 
+    gc.set_threshold(GARBAGE)
     _prepare_streams()
     with settings.private_files():
         sys.exit(exit_code(lambda: root().main(args, prog_name="dgent", standalone_mode=False)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -39,10 +40,15 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(said(ctx), param.name, value)
 
 
-def _constellations(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    from dgent.doors.cli.complete import offered
+def completer(kind: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """Return the function that click asks for one kind of thing when a shell completes a word."""
 
-    return offered("constellation", ctx, incomplete)
+    def run(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+        from dgent.doors.cli.complete import complete  # only a shell that completes needs it
+
+        return complete(kind, ctx, incomplete)
+
+    return run
 
 
 def sided() -> click.Option:
@@ -57,7 +63,10 @@ def DOOR(hidden: bool = False) -> list[click.Option]:
     rest: dict[str, Any] = {"expose_value": False, "callback": _keep, "hidden": hidden}
     return [
         click.Option(
-            ["-C", "--constellation"], help="Another constellation.", shell_complete=_constellations, **rest
+            ["-C", "--constellation"],
+            help="Another constellation.",
+            shell_complete=completer("constellation"),
+            **rest,
         ),
         click.Option(["--url"], help="Another store, such as sqlite:///memory.db.", **rest),
         click.Option(["--json"], is_flag=True, help="Answer with one JSON object.", **rest),

@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Callable
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 import click
 import msgspec
 
 from dgent.config import settings as config
-from dgent.doors.cli.draw import (
-    block,
-    crumb,
-    cupboard,
-    fork,
-    history,
-    record,
-    store,
-)
-from dgent.doors.cli.draw import (
-    block as agent,
-)
-from dgent.doors.cli.draw import (
-    block as folder,
-)
-from dgent.doors.cli.draw import (
-    block as version,
-)
-from dgent.doors.cli.draw import (
-    crumb as trail,
-)
-from dgent.doors.cli.draw import (
-    cupboard as beside,
-)
-from dgent.doors.cli.draw import (
-    cupboard as moved,
-)
 from dgent.doors.cli.options import Said
-from dgent.doors.cli.style import Paint, ago
+from dgent.doors.cli.style import Paint, ago, terminal_size
 from dgent.doors.cli.wire import as_text
 
 Lines = list[str]
@@ -59,14 +31,17 @@ def show(found: Any, settings: config.Settings, chosen: Said, page: bool = True,
 
 
 def _pages(setting: str, lines: int) -> bool:
-    height = shutil.get_terminal_size((100, 24)).lines
-    return setting == "always" or (setting == "auto" and lines >= height)
+    return setting == "always" or (setting == "auto" and lines >= terminal_size().lines)
 
 
 def drawn(found: Any, paint: Paint) -> Lines:
     """An answer as lines."""
-    draw = _DRAWN.get(type(found).__name__)
-    return _fields(found, paint) if draw is None else draw(found, paint)
+    name = _DRAWINGS.get(type(found).__name__)
+    if name is None:
+        return _fields(found, paint)
+    module, _, function = name.partition(".")
+    lines: Lines = getattr(import_module(f"dgent.doors.cli.draw.{module}"), function)(found, paint)
+    return lines
 
 
 def exit_code(found: Any) -> int:
@@ -94,94 +69,95 @@ def _told(value: Any, paint: Paint) -> str:
     return paint(value if isinstance(value, str) else "" if value is None else as_text(value))
 
 
-_DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
-    "Record": record.record,
-    "Records": record.records,
-    "Entry": history.entry,
-    "Log": history.log,
-    "Editions": history.editions,
-    "Diff": history.diff,
-    "Done": history.done,
-    "Counted": record.counted,
-    "Backup": store.backup,
-    "Examined": store.examined,
-    "Exported": store.exported,
-    "Forgotten": store.forgotten,
-    "Imported": store.imported,
-    "Restoring": store.restored,
-    "Status": store.status,
-    "Schemas": store.schemas,
-    "Configured": store.configured,
-    "Shown": history.shown,
-    "Changed": store.changed,
-    "Copied": store.copied,
-    "Kept": store.outbox,
-    "Clashing": store.clashing,
-    "Known": store.known,
-    "Deleted": store.deleted,
-    "Constellations": store.constellations,
-    "Associations": record.associations,
-    "Offers": record.offers,
-    "Crumb": crumb.crumb,
-    "Dropped": crumb.dropped,
-    "WholeCrumb": crumb.whole_crumb,
-    "Crumbs": crumb.crumbs,
-    "Queue": crumb.queue,
-    "CrumbVersions": crumb.versions,
-    "Board": crumb.board,
-    "Trail": trail.trail,
-    "Trails": trail.trails,
-    "WholeTrail": trail.whole_trail,
-    "Ended": trail.ended,
-    "Link": beside.link,
-    "Links": beside.links,
-    "Property": beside.property_,
-    "Properties": beside.properties,
-    "Categories": beside.categories,
-    "Value": beside.value,
-    "Stash": beside.stash,
-    "Stashes": beside.stashes,
-    "StashVersions": beside.stash_versions,
-    "Held": beside.held,
-    "MetadataEntry": beside.entry,
-    "MetadataEntries": beside.entries,
-    "MetadataSchemas": beside.schemas,
-    "Removed": beside.removed,
-    "dict": cupboard.row,
-    "Rows": cupboard.rows,
-    "Opened": cupboard.opened,
-    "Compared": trail.compared,
-    "Drawn": cupboard.graph,
-    "Audited": cupboard.audited,
-    "BlockCard": block.card,
-    "Blocks": block.cards,
-    "BlockText": block.text,
-    "BlockInfo": block.info,
-    "BlockShares": block.shares,
-    "Edited": version.edited,
-    "BlockVersions": version.versions,
-    "BlockDiff": version.diff,
-    "BlockBranches": version.branches,
-    "Redacted": version.redacted,
-    "BlockCompacted": version.compacted,
-    "Checkpoint": version.checkpoint,
-    "Checkpoints": version.checkpoints,
-    "FolderSynced": folder.synced,
-    "BlockNotices": block.notices,
-    "BlockActivities": block.activities,
-    "Refusals": block.refusals,
-    "MemoryContext": block.context,
-    "Hits": block.hits,
-    "ArchiveEntry": block.entry,
-    "Agent": agent.agent,
-    "Agents": agent.agents,
-    "Group": agent.group,
-    "Groups": agent.groups,
-    "TakenIn": moved.taken_in,
-    "WrittenOut": moved.written_out,
-    "MadeFork": fork.made,
-    "Forks": fork.forks,
-    "Apart": fork.apart,
-    "ForkMerged": fork.merged,
-    "ForkDeleted": fork.deleted,
+_DRAWINGS: dict[str, str] = {
+    "Record": "record.record",
+    "Records": "record.records",
+    "Entry": "history.entry",
+    "Log": "history.log",
+    "Editions": "history.editions",
+    "Diff": "history.diff",
+    "Done": "history.done",
+    "Counted": "record.counted",
+    "Backup": "store.backup",
+    "Examined": "store.examined",
+    "Exported": "store.exported",
+    "Forgotten": "store.forgotten",
+    "Imported": "store.imported",
+    "Restoring": "store.restored",
+    "Status": "store.status",
+    "Schemas": "store.schemas",
+    "Configured": "store.configured",
+    "Shown": "history.shown",
+    "Changed": "store.changed",
+    "Copied": "store.copied",
+    "Kept": "store.outbox",
+    "Clashing": "store.clashing",
+    "Known": "store.known",
+    "Deleted": "store.deleted",
+    "Constellations": "store.constellations",
+    "Associations": "record.associations",
+    "Offers": "record.offers",
+    "Crumb": "crumb.crumb",
+    "Dropped": "crumb.dropped",
+    "WholeCrumb": "crumb.whole_crumb",
+    "Crumbs": "crumb.crumbs",
+    "Queue": "crumb.queue",
+    "CrumbVersions": "crumb.versions",
+    "Board": "crumb.board",
+    "Trail": "crumb.trail",
+    "Trails": "crumb.trails",
+    "WholeTrail": "crumb.whole_trail",
+    "Ended": "crumb.ended",
+    "Link": "cupboard.link",
+    "Links": "cupboard.links",
+    "Property": "cupboard.property_",
+    "Properties": "cupboard.properties",
+    "Categories": "cupboard.categories",
+    "Value": "cupboard.value",
+    "Stash": "cupboard.stash",
+    "Stashes": "cupboard.stashes",
+    "StashVersions": "cupboard.stash_versions",
+    "Held": "cupboard.held",
+    "MetadataEntry": "cupboard.entry",
+    "MetadataEntries": "cupboard.entries",
+    "MetadataSchemas": "cupboard.schemas",
+    "Removed": "cupboard.removed",
+    "dict": "cupboard.row",
+    "Rows": "cupboard.rows",
+    "Opened": "cupboard.opened",
+    "Compared": "crumb.compared",
+    "Drawn": "cupboard.graph",
+    "Audited": "cupboard.audited",
+    "BlockCard": "block.card",
+    "Blocks": "block.cards",
+    "BlockText": "block.text",
+    "BlockInfo": "block.info",
+    "BlockShares": "block.shares",
+    "Edited": "block.edited",
+    "BlockVersions": "block.versions",
+    "BlockDiff": "block.diff",
+    "BlockBranches": "block.branches",
+    "Redacted": "block.redacted",
+    "BlockCompacted": "block.compacted",
+    "Checkpoint": "block.checkpoint",
+    "Checkpoints": "block.checkpoints",
+    "FolderSynced": "block.synced",
+    "BlockNotices": "block.notices",
+    "BlockActivities": "block.activities",
+    "Refusals": "block.refusals",
+    "MemoryContext": "block.context",
+    "Hits": "block.hits",
+    "ArchiveEntry": "block.entry",
+    "Agent": "block.agent",
+    "Agents": "block.agents",
+    "Group": "block.group",
+    "Groups": "block.groups",
+    "TakenIn": "cupboard.taken_in",
+    "WrittenOut": "cupboard.written_out",
+    "MadeFork": "fork.made",
+    "Forks": "fork.forks",
+    "Apart": "fork.apart",
+    "ForkMerged": "fork.merged",
+    "ForkDeleted": "fork.deleted",
 }
+"""The module and function that draw each kind of answer: plain texts, so that a call loads only its own."""

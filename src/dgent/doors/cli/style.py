@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import click
@@ -24,6 +25,13 @@ def clean(text: str) -> str:
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
+def terminal_size() -> os.terminal_size:
+    """Return the columns and lines of the terminal; 100 and 24 where there is none."""
+    import shutil  # loads every compressor, and many answers need no size
+
+    return shutil.get_terminal_size((100, 24))
+
+
 class Paint:
     """Styles that are colours on a terminal and nothing elsewhere."""
 
@@ -31,7 +39,12 @@ class Paint:
         self, color: bool, width: int | None = None, sided: bool = False, terminal: bool = False
     ) -> None:
         self.color, self.sided, self.terminal = color, sided, terminal
-        self.width = width or shutil.get_terminal_size((100, 24)).columns
+        self._width = width
+
+    @cached_property
+    def width(self) -> int:
+        """Return the columns there are to draw in."""
+        return self._width or terminal_size().columns
 
     def __call__(self, text: object, **style: Any) -> str:
         """A piece of text in a style."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -23,6 +22,8 @@ def as_text(value: Any) -> str:
 
 def as_ascii(value: Any) -> str:
     """The same in ASCII, for a stream of unknown encoding."""
+    import json  # only a failure needs it
+
     return json.dumps(json.loads(as_json(value)))
 
 

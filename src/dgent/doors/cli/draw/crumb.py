@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgent import clock
 from dgent.doors.cli.draw.cupboard import said, stash_table
 from dgent.doors.cli.style import Paint, ago, cut, fitted, many, table, until, width
 from dgent.doors.cli.wire import as_text
-from dgent.verbs.cupboard import answer
+
+if TYPE_CHECKING:
+    from dgent.verbs.cupboard import answer
 
 Lines = list[str]
 

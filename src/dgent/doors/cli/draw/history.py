@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgent.doors.cli.draw.crumb import work
 from dgent.doors.cli.draw.record import record, summary
 from dgent.doors.cli.style import Paint, ago, cut, fitted, table, width
-from dgent.verbs import answer
+
+if TYPE_CHECKING:
+    from dgent.verbs import answer
 
 Lines = list[str]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dgent.doors.cli.style import Paint, ago, cut, size, table
 from dgent.doors.cli.wire import as_text
-from dgent.verbs import answer
+
+if TYPE_CHECKING:
+    from dgent.verbs import answer
 
 Lines = list[str]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgent.doors.cli.draw.crumb import work
 from dgent.doors.cli.draw.history import entry
 from dgent.doors.cli.style import Paint, ago, many, size, table
 from dgent.doors.cli.wire import as_text
-from dgent.store.upkeep import Finding
+
+if TYPE_CHECKING:
+    from dgent.store.upkeep import Finding
 
 Lines = list[str]
 
