@@ -20,7 +20,7 @@ def unheard(_done: int, _total: int | None) -> None:
     """Progress that nobody watches."""
 
 
-class Desk:
+class Context:
     """One call's surroundings; a door makes one, a program gets one from `invoke`."""
 
     def __init__(

@@ -11,7 +11,7 @@ from dgent.errors import InputError, NotFound
 from dgent.universe.universe import Universe
 from dgent.verbs import registry
 from dgent.verbs.caller import HERE, Caller, check
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.index import MODULES, NOUNS
 
 ROOT = "self"
@@ -65,13 +65,13 @@ async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **a
     if isinstance(path, str) and (path == ROOT or path.removeprefix(ROOT + ".") in NOUNS):
         check(caller, path, "help")
         return offers(path)
-    return await dispatch(Desk(lambda: _same(universe), caller=caller), path, args)
+    return await dispatch(Context(lambda: _same(universe), caller=caller), path, args)
 
 
-async def dispatch(desk: Desk, path: str, args: dict[str, Any]) -> Any:
+async def dispatch(context: Context, path: str, args: dict[str, Any]) -> Any:
     """Call the verb at a path with what a door has at hand."""
     verb = registry.find(verb_of(path))
-    result = registry.call(verb, desk, args)
+    result = registry.call(verb, context, args)
     if verb.streams:
         stream: AsyncIterator[Any] = result
         return stream

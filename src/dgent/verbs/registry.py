@@ -13,7 +13,7 @@ import msgspec
 from dgent.errors import DgentError, InputError, NotFound
 from dgent.verbs import caller as callers
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.index import MODULES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +52,7 @@ class Verb(msgspec.Struct, frozen=True):
     effect: Effect
     errors: tuple[type[DgentError], ...]
     help: str
-    run: Callable[[Desk, Any], Any]
+    run: Callable[[Context, Any], Any]
     streams: bool = False
     local: bool = False
     lighter: Callable[[Any], Effect | None] | None = None
@@ -151,10 +151,10 @@ def _told(error: msgspec.ValidationError) -> str:
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
 
 
-def call(verb: Verb, desk: Desk, given: Mapping[str, Any] | Ask) -> Any:
+def call(verb: Verb, context: Context, given: Mapping[str, Any] | Ask) -> Any:
     """Call a verb: an awaitable, or an async iterator for one that streams. Trust is checked here."""
     ask = given if isinstance(given, Ask) else asked(verb, given)
-    callers.check(desk.caller, verb.id, verb.effect_of(ask), verb.local)
-    desk.check_local(verb.id, verb.local)
-    result: Awaitable[Any] | AsyncIterator[Any] = verb.run(desk, ask)
+    callers.check(context.caller, verb.id, verb.effect_of(ask), verb.local)
+    context.check_local(verb.id, verb.local)
+    result: Awaitable[Any] | AsyncIterator[Any] = verb.run(context, ask)
     return result

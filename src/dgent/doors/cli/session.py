@@ -27,7 +27,7 @@ from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import registry
 from dgent.verbs.caller import Caller
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, Verb
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ async def _answer(
         caller = Caller("terminal", chosen.agent, "partner")
         out = Out()
         consent = Consent(chosen.yes)
-        desk = Desk(
+        context = Context(
             store.open,
             settings=settings,
             caller=caller,
@@ -169,7 +169,7 @@ async def _answer(
             out=out.write,
             consent=consent.agreed,
         )
-        result = registry.call(verb, desk, ask)
+        result = registry.call(verb, context, ask)
         if verb.streams:
             await _follow(result, settings, chosen)
             return 0

@@ -8,7 +8,7 @@ from dgent.blocks.access import agents as constellation
 from dgent.errors import Conflict, Denied, InputError, NotFound
 from dgent.verbs.block.answer import Agent, Agents, Group, GroupMember, Groups
 from dgent.verbs.block.library import library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -31,9 +31,9 @@ class Create(Ask):
 
 
 @verb("agent.create", effect="write", errors=ERRORS, makes=True)
-async def create(desk: Desk, ask: Create) -> Agent:
+async def create(context: Context, ask: Create) -> Agent:
     """Put an agent on the roster; one that makes a block is on it by that."""
-    return _agent(await (await library_of(desk)).agents.create(ask.name, description=ask.description))
+    return _agent(await (await library_of(context)).agents.create(ask.name, description=ask.description))
 
 
 class List(Ask):
@@ -43,16 +43,16 @@ class List(Ask):
 
 
 @verb("agent.list", effect="read", errors=(InputError,))
-async def list_(desk: Desk, ask: List) -> Agents:
+async def list_(context: Context, ask: List) -> Agents:
     """List the agents of the constellation."""
-    found = await (await library_of(desk)).agents.list(status=ask.status)
+    found = await (await library_of(context)).agents.list(status=ask.status)
     return Agents([_agent(each) for each in found])
 
 
 @verb("agent.show", effect="read", errors=(InputError, NotFound))
-async def show(desk: Desk, ask: Named) -> Agent:
+async def show(context: Context, ask: Named) -> Agent:
     """Show an agent."""
-    return _agent(await (await library_of(desk)).agents.get(ask.name))
+    return _agent(await (await library_of(context)).agents.get(ask.name))
 
 
 class Describe(Named):
@@ -63,11 +63,11 @@ class Describe(Named):
 
 
 @verb("agent.describe", effect="write", errors=ERRORS)
-async def describe(desk: Desk, ask: Describe) -> Agent:
+async def describe(context: Context, ask: Describe) -> Agent:
     """Change what is said of an agent, or its status."""
     if ask.description is None and ask.status is None:
         raise InputError("there is nothing to change", hint="give --description or --status")
-    agents = (await library_of(desk)).agents
+    agents = (await library_of(context)).agents
     return _agent(await agents.describe(ask.name, description=ask.description, status=ask.status))
 
 
@@ -82,9 +82,9 @@ class CreateGroup(Ask):
 
 
 @verb("group.create", effect="write", errors=ERRORS, makes=True)
-async def create_group(desk: Desk, ask: CreateGroup) -> Group:
+async def create_group(context: Context, ask: CreateGroup) -> Group:
     """Make a group of agents, without members yet."""
-    return _group(await (await library_of(desk)).groups.create(ask.name, description=ask.description))
+    return _group(await (await library_of(context)).groups.create(ask.name, description=ask.description))
 
 
 class Nothing(Ask):
@@ -92,9 +92,9 @@ class Nothing(Ask):
 
 
 @verb("group.list", effect="read")
-async def list_groups(desk: Desk, ask: Nothing) -> Groups:
+async def list_groups(context: Context, ask: Nothing) -> Groups:
     """List the groups, each with its members."""
-    return Groups([_group(each) for each in await (await library_of(desk)).groups.list()])
+    return Groups([_group(each) for each in await (await library_of(context)).groups.list()])
 
 
 class OneGroup(Ask):
@@ -104,9 +104,9 @@ class OneGroup(Ask):
 
 
 @verb("group.show", effect="read", errors=(InputError, NotFound))
-async def show_group(desk: Desk, ask: OneGroup) -> Group:
+async def show_group(context: Context, ask: OneGroup) -> Group:
     """Show a group and its members."""
-    return _group(await (await library_of(desk)).groups.get(ask.name))
+    return _group(await (await library_of(context)).groups.get(ask.name))
 
 
 class Leave(OneGroup):
@@ -123,22 +123,22 @@ class Join(Leave):
 
 
 @verb("group.join", effect="write", errors=ERRORS)
-async def join(desk: Desk, ask: Join) -> Group:
+async def join(context: Context, ask: Join) -> Group:
     """Put an agent into a group, or change what it is there."""
-    groups = (await library_of(desk)).groups
+    groups = (await library_of(context)).groups
     return _group(await groups.join(ask.name, ask.member, role=ask.role, capabilities=ask.can))
 
 
 @verb("group.leave", effect="write", errors=ERRORS)
-async def leave(desk: Desk, ask: Leave) -> Group:
+async def leave(context: Context, ask: Leave) -> Group:
     """Take an agent out of a group, and with that from what is shared with the group."""
-    return _group(await (await library_of(desk)).groups.leave(ask.name, ask.member))
+    return _group(await (await library_of(context)).groups.leave(ask.name, ask.member))
 
 
 @verb("group.delete", effect="write", errors=ERRORS)
-async def delete_group(desk: Desk, ask: OneGroup) -> Removed:
+async def delete_group(context: Context, ask: OneGroup) -> Removed:
     """Remove a group and what was shared with it; agents and blocks stay."""
-    groups = (await library_of(desk)).groups
+    groups = (await library_of(context)).groups
     found = await groups.get(ask.name)
     await groups.delete(ask.name)
     return Removed("group", found.id, "")

@@ -9,7 +9,7 @@ from dgent.errors import InputError, NotFound
 from dgent.verbs.block.answer import ArchiveEntry, Hit, Hits
 from dgent.verbs.block.library import Limit, library_of
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -24,9 +24,9 @@ class Insert(Ask):
 
 
 @verb("archive.insert", effect="append", errors=(InputError,), makes=True)
-async def insert(desk: Desk, ask: Insert) -> ArchiveEntry:
+async def insert(context: Context, ask: Insert) -> ArchiveEntry:
     """Put a text away."""
-    return _entry(await (await library_of(desk)).archive(ask.text, tags=ask.tag))
+    return _entry(await (await library_of(context)).archive(ask.text, tags=ask.tag))
 
 
 class One(Ask):
@@ -36,9 +36,9 @@ class One(Ask):
 
 
 @verb("archive.read", effect="read", errors=(InputError, NotFound))
-async def read(desk: Desk, ask: One) -> ArchiveEntry:
+async def read(context: Context, ask: One) -> ArchiveEntry:
     """Show an archival entry."""
-    return _entry(await (await library_of(desk)).archived(ask.id))
+    return _entry(await (await library_of(context)).archived(ask.id))
 
 
 class Search(Ask):
@@ -50,9 +50,9 @@ class Search(Ask):
 
 
 @verb("archive.search", effect="read", errors=(InputError,))
-async def search(desk: Desk, ask: Search) -> Hits:
+async def search(context: Context, ask: Search) -> Hits:
     """Find archival entries, the best first."""
-    library = await library_of(desk)
+    library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind="entry", tags=ask.tag)
     return Hits(
         [
@@ -74,9 +74,9 @@ def only_deleting(ask: Delete) -> Effect | None:
 
 
 @verb("archive.delete", effect="destroy", errors=(InputError, NotFound), lighter=only_deleting)
-async def delete(desk: Desk, ask: Delete) -> Removed:
+async def delete(context: Context, ask: Delete) -> Removed:
     """Delete an archival entry."""
-    await (await library_of(desk)).unarchive(ask.id, forget=ask.forget)
+    await (await library_of(context)).unarchive(ask.id, forget=ask.forget)
     return Removed("archive", ask.id, "")
 
 

@@ -10,7 +10,7 @@ from dgent.errors import Conflict, Denied, InputError, NotFound
 from dgent.verbs import parse as text
 from dgent.verbs.block.answer import BlockCard, BlockInfo, Blocks, BlockShare, BlockShares, BlockText, card_of
 from dgent.verbs.block.library import Kind, One, Owner, Permission, block_of, library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -40,12 +40,12 @@ class Create(Ask):
 
 
 @verb("block.create", effect="write", errors=ERRORS, makes=True)
-async def create(desk: Desk, ask: Create) -> BlockCard:
+async def create(context: Context, ask: Create) -> BlockCard:
     """Make a block, a memory document of an agent."""
     from dgent.blocks.document.template import find
     from dgent.blocks.kind import CONSTELLATION
 
-    library = await library_of(desk)
+    library = await library_of(context)
     plain = find(ask.template, ask.document).shape.document == "text"
     first: Any = None if not ask.text else ask.text if plain else text.value(ask.text)
     made = await library.create(
@@ -71,9 +71,9 @@ class List(Ask):
 
 
 @verb("block.list", effect="read", errors=(InputError,))
-async def list_(desk: Desk, ask: List) -> Blocks:
+async def list_(context: Context, ask: List) -> Blocks:
     """List an agent's blocks."""
-    library = await library_of(desk)
+    library = await library_of(context)
     found = await library.list(kind=ask.kind, shared=ask.shared)
     return Blocks([card_of(each) for each in found], library.agent, await library.deleted())
 
@@ -85,18 +85,18 @@ class Show(One):
 
 
 @verb("block.show", effect="read", errors=(InputError, NotFound))
-async def show(desk: Desk, ask: Show) -> BlockText:
+async def show(context: Context, ask: Show) -> BlockText:
     """Show what a block says."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     part = block if ask.section is None else block.section(ask.section)
     said = await part.text()
     return BlockText(block.owner, block.label, block.version, said, await part.value())
 
 
 @verb("block.info", effect="read", errors=(InputError, NotFound))
-async def info(desk: Desk, ask: One) -> BlockInfo:
+async def info(context: Context, ask: One) -> BlockInfo:
     """Show what a block is: its kind, limit, permission, shares, checkpoints."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     size = len(await block.text())
     return BlockInfo(
@@ -123,7 +123,7 @@ class Describe(One):
 
 
 @verb("block.describe", effect="write", errors=ERRORS)
-async def describe(desk: Desk, ask: Describe) -> BlockCard:
+async def describe(context: Context, ask: Describe) -> BlockCard:
     """Change what a block is for, its kind, limit, permission or template."""
     given = {
         name: value
@@ -132,7 +132,7 @@ async def describe(desk: Desk, ask: Describe) -> BlockCard:
     }
     if not given:
         raise InputError("there is nothing to change", hint="give --description, --kind, --limit …")
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.describe(block.label, owner=block.owner, **given))
 
@@ -146,25 +146,25 @@ class Rename(Ask):
 
 
 @verb("block.rename", effect="write", errors=ERRORS)
-async def rename(desk: Desk, ask: Rename) -> BlockCard:
+async def rename(context: Context, ask: Rename) -> BlockCard:
     """Give a block another label."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, One(label=ask.label, owner=ask.owner))
     return card_of(await library.rename(block.label, ask.to, owner=block.owner))
 
 
 @verb("block.pin", effect="write", errors=ERRORS)
-async def pin(desk: Desk, ask: One) -> BlockCard:
+async def pin(context: Context, ask: One) -> BlockCard:
     """Keep a working block in the context."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.pin(block.label, owner=block.owner))
 
 
 @verb("block.unpin", effect="write", errors=ERRORS)
-async def unpin(desk: Desk, ask: One) -> BlockCard:
+async def unpin(context: Context, ask: One) -> BlockCard:
     """Keep a working block in the context no longer."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.pin(block.label, False, owner=block.owner))
 
@@ -178,17 +178,17 @@ class View(One, kw_only=True):
 
 
 @verb("block.view", effect="write", errors=ERRORS)
-async def view(desk: Desk, ask: View) -> BlockCard:
+async def view(context: Context, ask: View) -> BlockCard:
     """Show only some lines of a long text in the context, from one on."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.view(block.label, ask.start, ask.lines, owner=block.owner))
 
 
 @verb("block.delete", effect="write", errors=ERRORS)
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: One) -> Removed:
     """Remove a block; its label is free at once, and restore brings it back with its history."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     await library.delete(block.label, owner=block.owner)
     return Removed("block", block.id, block.label)
@@ -202,9 +202,9 @@ class Restore(Ask):
 
 
 @verb("block.restore", effect="write", errors=ERRORS)
-async def restore(desk: Desk, ask: Restore) -> BlockCard:
+async def restore(context: Context, ask: Restore) -> BlockCard:
     """Bring back the block of a label that was deleted last, with its history."""
-    return card_of(await (await library_of(desk)).restore(ask.label, to=ask.to))
+    return card_of(await (await library_of(context)).restore(ask.label, to=ask.to))
 
 
 class Unshare(One):
@@ -223,9 +223,9 @@ class Share(Unshare):
 
 
 @verb("block.share", effect="write", errors=ERRORS)
-async def share(desk: Desk, ask: Share) -> BlockShares:
+async def share(context: Context, ask: Share) -> BlockShares:
     """Give a block to another agent or a group; again to change what they may do with it."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     await library.share(
         block.label,
@@ -238,9 +238,9 @@ async def share(desk: Desk, ask: Share) -> BlockShares:
 
 
 @verb("block.unshare", effect="write", errors=ERRORS)
-async def unshare(desk: Desk, ask: Unshare) -> BlockShares:
+async def unshare(context: Context, ask: Unshare) -> BlockShares:
     """Take a block back from an agent or a group; answers with who has it still."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     had = await library.unshare(
         block.label, with_agent=ask.with_agent, with_group=ask.with_group, owner=block.owner
@@ -255,9 +255,9 @@ class Nothing(Ask):
 
 
 @verb("block.shared", effect="read")
-async def shared(desk: Desk, ask: Nothing) -> BlockShares:
+async def shared(context: Context, ask: Nothing) -> BlockShares:
     """List what an agent gave to others, and what others gave to it."""
-    return BlockShares([_share(each) for each in await (await library_of(desk)).shared()])
+    return BlockShares([_share(each) for each in await (await library_of(context)).shared()])
 
 
 def _share(found: Any) -> BlockShare:

@@ -12,7 +12,7 @@ from dgent.verbs import parse as text
 from dgent.verbs.block.answer import Edited, version_of
 from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import BLOCK, Expect, Message, One, Owner, block_of, library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, nearest, option, verb
 
 Text = Annotated[str, argument("the text; - for standard input", words=True, file=True)]
@@ -31,9 +31,9 @@ class Said(One, kw_only=True):
         return {"message": self.message, "expect": self.expect}
 
 
-async def _parts(desk: Desk, ask: Said) -> tuple[Block, Block | Section]:
+async def _parts(context: Context, ask: Said) -> tuple[Block, Block | Section]:
     """The block of a call, and the part of it that is edited."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     return block, block if ask.section is None else block.section(ask.section)
 
 
@@ -55,9 +55,9 @@ class Append(Said, kw_only=True):
 
 
 @verb("block.append", effect="append", errors=ERRORS)
-async def append(desk: Desk, ask: Append) -> Edited:
+async def append(context: Context, ask: Append) -> Edited:
     """Add to the end of a block: text to a text, an item to a list, an entry to a log."""
-    block, part = await _parts(desk, ask)
+    block, part = await _parts(context, ask)
     if part.document_kind == "text":
         begin = ""
         if ask.line:
@@ -79,9 +79,9 @@ class Write(Said, kw_only=True):
 
 
 @verb("block.write", effect="write", errors=ERRORS)
-async def write(desk: Desk, ask: Write) -> Edited:
+async def write(context: Context, ask: Write) -> Edited:
     """Replace all that a text says."""
-    block, part = await _parts(desk, ask)
+    block, part = await _parts(context, ask)
     await part.write(ask.text, **ask.told())
     return await _edited(block)
 
@@ -98,11 +98,11 @@ class Replace(Said, kw_only=True):
 
 
 @verb("block.replace", effect="write", errors=ERRORS)
-async def replace(desk: Desk, ask: Replace) -> Edited:
+async def replace(context: Context, ask: Replace) -> Edited:
     """Replace part of a text, at the first place, at all of them or at one."""
     if ask.all and ask.nth is not None:
         raise InputError("all places, or one?", hint="give --all or --nth")
-    block, part = await _parts(desk, ask)
+    block, part = await _parts(context, ask)
     which: str | int = "all" if ask.all else "first" if ask.nth is None else ask.nth
     if ask.regex:
         await tool_pattern.replace(part, ask.old, ask.new, which, **ask.told())
@@ -119,9 +119,9 @@ class Patch(Said, kw_only=True):
 
 
 @verb("block.patch", effect="write", errors=ERRORS)
-async def patch(desk: Desk, ask: Patch) -> Edited:
+async def patch(context: Context, ask: Patch) -> Edited:
     """Apply a unified difference to a text; every line of its context must be there."""
-    block, part = await _parts(desk, ask)
+    block, part = await _parts(context, ask)
     await part.patch(ask.patch, **ask.told())
     return await _edited(block)
 
@@ -138,9 +138,9 @@ class Edit(Said, kw_only=True):
 
 
 @verb("block.edit", effect="write", errors=ERRORS)
-async def edit(desk: Desk, ask: Edit) -> Edited:
+async def edit(context: Context, ask: Edit) -> Edited:
     """Replace some lines of a text by others."""
-    block, part = await _parts(desk, ask)
+    block, part = await _parts(context, ask)
     await part.edit_range(ask.start, ask.end, ask.text, **ask.told())
     return await _edited(block)
 
@@ -160,12 +160,12 @@ class Change(Ask):
 
 
 @verb("block.change", effect="write", errors=ERRORS)
-async def change(desk: Desk, ask: Change) -> Edited:
+async def change(context: Context, ask: Change) -> Edited:
     """Change fields, items, entries, nodes or a counter of a block."""
     if ask.operation not in tool_edit.OPERATIONS:
         hint = nearest(ask.operation, tool_edit.OPERATIONS) or f"use one of {', '.join(tool_edit.OPERATIONS)}"
         raise InputError(f"there is no operation {ask.operation!r}", hint=hint, field="operation")
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, One(label=ask.label, owner=ask.owner))
     given: dict[str, Any] = _values(ask.values) | {"id": block.id, "message": ask.message}
     given |= {"section": ask.section, "expect": ask.expect}

@@ -9,7 +9,7 @@ from dgent.verbs import parse
 from dgent.verbs.block.answer import BlockCard, BlockCompacted, Redacted, card_of
 from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import BLOCK, Message, One, block_of, library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.registry import argument, option, verb
 
@@ -25,9 +25,9 @@ class Redact(One, kw_only=True):
 
 
 @verb("block.redact", effect="destroy", errors=ERRORS)
-async def redact(desk: Desk, ask: Redact) -> Redacted:
+async def redact(context: Context, ask: Redact) -> Redacted:
     """Take what a version brought out of every version of a block, for good."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     done = await block.redact(ask.first, ask.last, message=ask.message, clear_messages=ask.clear_messages)
     return Redacted(
         *(block.owner, block.label, done.version, list(done.versions), list(done.elsewhere)),
@@ -43,12 +43,12 @@ class Compact(One, kw_only=True):
 
 
 @verb("block.compact", effect="destroy", errors=ERRORS)
-async def compact(desk: Desk, ask: Compact) -> BlockCompacted:
+async def compact(context: Context, ask: Compact) -> BlockCompacted:
     """Let go of what old versions of a block held; the history still says who did what."""
     if ask.keep is None and ask.older_than is None:
         raise InputError("nothing says what to keep", hint="give --keep or --older-than")
     moment = None if ask.older_than is None else parse.moment(ask.older_than, "older_than")
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     return BlockCompacted(block.owner, block.label, await block.compact(ask.keep, older_than=moment))
 
 
@@ -60,9 +60,9 @@ class Retain(One, kw_only=True):
 
 
 @verb("block.retain", effect="destroy", errors=ERRORS)
-async def retain(desk: Desk, ask: Retain) -> BlockCard:
+async def retain(context: Context, ask: Retain) -> BlockCard:
     """Keep only so many of a block's newest versions from now on, and those with a checkpoint."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.retain(block.label, ask.keep, owner=block.owner))
 
@@ -75,7 +75,7 @@ class Drop(One, kw_only=True):
 
 
 @verb("block.drop-checkpoint", effect="destroy", errors=ERRORS)
-async def drop_checkpoint(desk: Desk, ask: Drop) -> Removed:
+async def drop_checkpoint(context: Context, ask: Drop) -> Removed:
     """Take the name from a version of a block; the version stays."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     return Removed("checkpoint", ask.name, f"version {await block.drop_checkpoint(ask.name)}")

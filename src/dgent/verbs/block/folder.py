@@ -8,7 +8,7 @@ from dgent.blocks import FileReport
 from dgent.errors import Busy, Denied, InputError, StorageFull
 from dgent.verbs.block.answer import FileTold, FolderSynced
 from dgent.verbs.block.library import library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -22,9 +22,9 @@ class Sync(Ask):
 
 
 @verb("block.sync", effect="write", errors=(InputError, Denied, Busy, StorageFull), local=True)
-async def sync(desk: Desk, ask: Sync) -> FolderSynced:
+async def sync(context: Context, ask: Sync) -> FolderSynced:
     """Make a folder of files and the agent's blocks agree: edits of both sides are kept."""
-    library = await library_of(desk)
+    library = await library_of(context)
     done = await library.sync(ask.folder, by=ask.by, dry_run=ask.dry_run)
     return FolderSynced(
         done.folder,

@@ -23,7 +23,7 @@ from dgent.verbs.block.answer import (
 )
 from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import BLOCK, Expect, Limit, Message, One, block_of, library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import argument, verb
 
 VERSION = "a version's number, or the name of a checkpoint"
@@ -36,11 +36,11 @@ class History(One, kw_only=True):
 
 
 @verb("block.history", effect="read", errors=(InputError, NotFound))
-async def history(desk: Desk, ask: History) -> BlockVersions:
+async def history(context: Context, ask: History) -> BlockVersions:
     """List the versions of a block, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     found = await block.history()
     return BlockVersions(
         [version_of(each) for each in found[: ask.limit]], block.owner, block.label, len(found)
@@ -56,9 +56,9 @@ class Diff(One, kw_only=True):
 
 
 @verb("block.diff", effect="read", errors=(InputError, NotFound))
-async def diff(desk: Desk, ask: Diff) -> BlockDiff:
+async def diff(context: Context, ask: Diff) -> BlockDiff:
     """Show how two versions of a block differ."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     before = None if ask.before is None else await _number(block, ask.before)
     after = None if ask.after is None else await _number(block, ask.after)
     found = await block.diff(before, after)
@@ -74,9 +74,9 @@ class At(One, kw_only=True):
 
 
 @verb("block.at", effect="read", errors=(InputError, NotFound))
-async def at(desk: Desk, ask: At) -> BlockText:
+async def at(context: Context, ask: At) -> BlockText:
     """Show what a block said at a version or at a time."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     try:
         view = await block.at(await _number(block, ask.version))
     except errors.VersionNotFound as missing:
@@ -100,9 +100,9 @@ class Rollback(One, kw_only=True):
 
 
 @verb("block.rollback", effect="write", errors=ERRORS)
-async def rollback(desk: Desk, ask: Rollback) -> Edited:
+async def rollback(context: Context, ask: Rollback) -> Edited:
     """Make a block what it was at a version, as a new version."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     number = await _number(block, ask.version)
     return _edited(block, await block.rollback(number, message=ask.message, expect=ask.expect))
 
@@ -114,16 +114,16 @@ class Undo(One, kw_only=True):
 
 
 @verb("block.undo", effect="write", errors=ERRORS)
-async def undo(desk: Desk, ask: Undo) -> Edited:
+async def undo(context: Context, ask: Undo) -> Edited:
     """Take back the last edit of a block; a new edit then starts a branch."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     return _edited(block, await block.undo(expect=ask.expect))
 
 
 @verb("block.redo", effect="write", errors=ERRORS)
-async def redo(desk: Desk, ask: Undo) -> Edited:
+async def redo(context: Context, ask: Undo) -> Edited:
     """Do again what was undone last."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     return _edited(block, await block.redo(expect=ask.expect))
 
 
@@ -135,16 +135,16 @@ class Visit(One, kw_only=True):
 
 
 @verb("block.visit", effect="write", errors=ERRORS)
-async def visit(desk: Desk, ask: Visit) -> Edited:
+async def visit(context: Context, ask: Visit) -> Edited:
     """Go to a version on any branch, as undo and redo do."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     return _edited(block, await block.visit(await _number(block, ask.version)))
 
 
 @verb("block.branches", effect="read", errors=(InputError, NotFound))
-async def branches(desk: Desk, ask: One) -> BlockBranches:
+async def branches(context: Context, ask: One) -> BlockBranches:
     """Show the tree of edits that undo has made of a block's history."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     found = [
         BlockBranch(each.tip, each.fork, each.length, each.at, each.current)
         for each in await block.branches()
@@ -191,16 +191,16 @@ class Named(One, kw_only=True):
 
 
 @verb("block.checkpoint", effect="append", errors=ERRORS)
-async def checkpoint(desk: Desk, ask: Named) -> Checkpoint:
+async def checkpoint(context: Context, ask: Named) -> Checkpoint:
     """Give the present version of a block a name, under which it is kept."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     return Checkpoint(ask.name, await block.checkpoint(ask.name))
 
 
 @verb("block.checkpoints", effect="read", errors=(InputError, NotFound))
-async def checkpoints(desk: Desk, ask: One) -> Checkpoints:
+async def checkpoints(context: Context, ask: One) -> Checkpoints:
     """List the versions of a block that have names."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     found = await block.checkpoints()
     return Checkpoints([Checkpoint(name, number) for name, number in found.items()], block.label)
 

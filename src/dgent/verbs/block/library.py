@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from dgent.blocks import Block, Library, errors
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option
 
 BLOCK = "the block's label, owner/label, or its id"
@@ -27,13 +27,13 @@ class One(Ask):
     owner: Owner = None
 
 
-async def library_of(desk: Desk) -> Library:
+async def library_of(context: Context) -> Library:
     """The library of the agent that calls, with the caller's trust, and whoever is there to be asked."""
-    universe = await desk.universe()
-    caller = desk.caller
+    universe = await context.universe()
+    caller = context.caller
     # Only who speaks for the partner acts as whoever the store was opened for.
     author = universe.author if caller.trust == "partner" else caller.id
-    return Library(universe, caller.agent or author, trust=caller.trust, consent=desk.consent)
+    return Library(universe, caller.agent or author, trust=caller.trust, consent=context.consent)
 
 
 async def block_of(library: Library, ask: One) -> Block:

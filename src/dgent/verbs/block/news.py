@@ -19,7 +19,7 @@ from dgent.verbs.block.answer import (
 )
 from dgent.verbs.block.library import Kind, Limit, library_of
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option, verb
 
 
@@ -35,9 +35,9 @@ def only_looking(ask: Notices) -> Effect | None:
 
 
 @verb("block.notices", effect="append", lighter=only_looking)
-async def notices(desk: Desk, ask: Notices) -> BlockNotices:
+async def notices(context: Context, ask: Notices) -> BlockNotices:
     """Show what others did to an agent's blocks since it last looked."""
-    library = await library_of(desk)
+    library = await library_of(context)
     return BlockNotices(
         [
             BlockNotice(each.owner, each.label, each.since, each.version, list(each.by), each.diff.text)
@@ -54,9 +54,9 @@ class Since(Ask):
 
 
 @verb("block.activity", effect="read", errors=(InputError,))
-async def activity(desk: Desk, ask: Since) -> BlockActivities:
+async def activity(context: Context, ask: Since) -> BlockActivities:
     """Show who did what to blocks, entries, crumbs and trails that an agent may see, newest first."""
-    library = await library_of(desk)
+    library = await library_of(context)
     found = await library.activity(parse.point(ask.since, "since"), limit=ask.limit)
     return BlockActivities(
         [
@@ -76,11 +76,11 @@ class Refused(Ask):
 
 
 @verb("block.refusals", effect="read", errors=(InputError,))
-async def refusals(desk: Desk, ask: Refused) -> Refusals:
+async def refusals(context: Context, ask: Refused) -> Refusals:
     """Show what an agent was refused, and what others were refused of its blocks, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    found = await (await library_of(desk)).refusals(ask.limit)
+    found = await (await library_of(context)).refusals(ask.limit)
     return Refusals(
         [
             Refusal(
@@ -101,9 +101,9 @@ class Render(Ask):
 
 
 @verb("block.render", effect="read", errors=(InputError,))
-async def render(desk: Desk, ask: Render) -> MemoryContext:
+async def render(context: Context, ask: Render) -> MemoryContext:
     """Show the memory part of an agent's prompt."""
-    library = await library_of(desk)
+    library = await library_of(context)
     made = await library.context(ask.budget, list(ask.referenced), changes=ask.changes)
     return MemoryContext(made.text, made.tokens, list(made.shown), list(made.shortened), list(made.cut))
 
@@ -118,9 +118,9 @@ class Search(Ask):
 
 
 @verb("block.search", effect="read", errors=(InputError,))
-async def search(desk: Desk, ask: Search) -> Hits:
+async def search(context: Context, ask: Search) -> Hits:
     """Find words in the blocks and archival entries that an agent may see."""
-    library = await library_of(desk)
+    library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind=ask.kind, owner=ask.owner)
     return Hits(
         [

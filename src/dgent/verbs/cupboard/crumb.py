@@ -8,7 +8,7 @@ from dgent.cupboard import Crumb as CrumbEntity
 from dgent.cupboard import Cupboard, Link, Trail
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Crumb,
@@ -46,9 +46,9 @@ class Add(Ask):
 
 
 @verb("crumb.add", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
-async def add(desk: Desk, ask: Add) -> Crumb:
+async def add(context: Context, ask: Add) -> Crumb:
     """Make a crumb, a work item."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     values = input.values_of(
         await cupboard.definitions(),
         "crumb",
@@ -77,9 +77,9 @@ class One(Ask):
 
 
 @verb("crumb.get", effect="read", errors=(NotFound,))
-async def get(desk: Desk, ask: One) -> WholeCrumb:
+async def get(context: Context, ask: One) -> WholeCrumb:
     """Show a crumb with its comments and what it hangs together with."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
     judged = await cupboard.explain(crumb)
     trails = await _ends(cupboard, "belongs_to", "trails", from_id=crumb.id)
@@ -159,9 +159,9 @@ class List(Find):
 
 
 @verb("crumb.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> Crumbs:
+async def list_(context: Context, ask: List) -> Crumbs:
     """List crumbs, newest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     filters = await filters_of(cupboard, ask) | {"limit": ask.limit, "offset": ask.offset}
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
@@ -195,9 +195,9 @@ class Set(One):
 
 
 @verb("crumb.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(desk: Desk, ask: Set) -> Crumb:
+async def set_(context: Context, ask: Set) -> Crumb:
     """Change a crumb: its name, state, properties."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
     values = input.values_of(
         await cupboard.definitions(),
@@ -213,7 +213,7 @@ async def set_(desk: Desk, ask: Set) -> Crumb:
         raise InputError("there is nothing to change", hint="give --name, --state, --property …")
     crumb.name = crumb.name if ask.name is None else ask.name
     if ask.state is not None:
-        input.check_holder(desk, cupboard, crumb, input.state_of(ask.state), ask.force)
+        input.check_holder(context, cupboard, crumb, input.state_of(ask.state), ask.force)
         crumb.set_state(input.state_of(ask.state))
     for name in ask.clear:
         crumb.clear_property(name)
@@ -237,22 +237,22 @@ class State(Ask):
 
 
 @verb("crumb.state", effect="write", errors=(InputError, NotFound, Conflict))
-async def state(desk: Desk, ask: State) -> Crumb:
+async def state(context: Context, ask: State) -> Crumb:
     """Put a crumb into another state; any may follow any other."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
-    input.check_holder(desk, cupboard, crumb, input.state_of(ask.state), ask.force)
+    input.check_holder(context, cupboard, crumb, input.state_of(ask.state), ask.force)
     crumb.set_state(input.state_of(ask.state))
     await cupboard.crumbs.set(crumb.id, crumb)
     return crumb_of(crumb)
 
 
 @verb("crumb.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: One) -> Removed:
     """Remove a crumb with its comments and links; its history stays, and undo brings it back."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
-    input.check_held(desk, cupboard, crumb)
+    input.check_held(context, cupboard, crumb)
     await cupboard.crumbs.delete(crumb.id)
     return Removed("crumbs", crumb.id, crumb.name)
 
@@ -264,9 +264,9 @@ class History(One):
 
 
 @verb("crumb.history", effect="read", errors=(NotFound,))
-async def history(desk: Desk, ask: History) -> CrumbVersions:
+async def history(context: Context, ask: History) -> CrumbVersions:
     """List the versions of a crumb, newest first; also of one that was removed."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     versions = await cupboard.crumbs.versions(ask.id)
     if not versions:
         versions = await cupboard.crumbs.versions(await input.id_of(cupboard, "crumbs", ask.id))

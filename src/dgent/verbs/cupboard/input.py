@@ -14,7 +14,7 @@ from dgent.cupboard.tables.entity import Entity
 from dgent.errors import Denied, InputError
 from dgent.model.query import Query
 from dgent.verbs import parse
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.index import NOUNS
 from dgent.verbs.registry import nearest, option
 
@@ -37,14 +37,14 @@ SETTING = {"open": "ready", "in_progress": "taken", "closed": "pebble"}
 FINDING = {"open": ("draft", "pending", "ready"), "in_progress": ("taken",), "closed": ("pebble", "dust")}
 
 
-async def cupboard_of(desk: Desk) -> Cupboard:
+async def cupboard_of(context: Context) -> Cupboard:
     """The cupboard on the store that a call is about."""
-    return Cupboard(await desk.universe())
+    return Cupboard(await context.universe())
 
 
-def actor(desk: Desk, author: str, given: str | None = None) -> str:
+def actor(context: Context, author: str, given: str | None = None) -> str:
     """Whose name a crumb or a lock is held in: only a partner may name another than the caller."""
-    caller = desk.caller
+    caller = context.caller
     if caller.trust == "partner":
         return given or caller.agent or author
     stamp = caller.agent or caller.id
@@ -53,17 +53,17 @@ def actor(desk: Desk, author: str, given: str | None = None) -> str:
     return stamp
 
 
-def forcing(desk: Desk, cupboard: Cupboard, force: bool) -> str:
+def forcing(context: Context, cupboard: Cupboard, force: bool) -> str:
     """Whose name a call finishes a crumb in; only a partner may force what another holds."""
-    if force and desk.caller.trust != "partner":
-        who = desk.caller.agent or desk.caller.id
-        raise Denied(f"{who} is {desk.caller.trust} and may not force", hint="it takes partner")
-    return actor(desk, cupboard.universe.author)
+    if force and context.caller.trust != "partner":
+        who = context.caller.agent or context.caller.id
+        raise Denied(f"{who} is {context.caller.trust} and may not force", hint="it takes partner")
+    return actor(context, cupboard.universe.author)
 
 
-def check_holder(desk: Desk, cupboard: Cupboard, crumb: Crumb, state: str, force: bool) -> None:
+def check_holder(context: Context, cupboard: Cupboard, crumb: Crumb, state: str, force: bool) -> None:
     """Raise NotLockHolder where a new state would take a crumb from another agent, unless forced."""
-    who = forcing(desk, cupboard, force)
+    who = forcing(context, cupboard, force)
     if not force and crumb.state == "taken" and state != "taken" and crumb.holder not in (None, who):
         raise errors.NotLockHolder(
             f"{crumb.id!r} is taken by {crumb.holder!r}, not by {who!r}",
@@ -73,18 +73,18 @@ def check_holder(desk: Desk, cupboard: Cupboard, crumb: Crumb, state: str, force
         )
 
 
-def check_held(desk: Desk, cupboard: Cupboard, entity: Any, state: str = "") -> None:
+def check_held(context: Context, cupboard: Cupboard, entity: Any, state: str = "") -> None:
     """The same where there is no `force`, as for a table: a partner is not refused."""
-    if desk.caller.trust != "partner" and isinstance(entity, Crumb):
-        check_holder(desk, cupboard, entity, state, False)
+    if context.caller.trust != "partner" and isinstance(entity, Crumb):
+        check_holder(context, cupboard, entity, state, False)
 
 
-def check_lock(desk: Desk, before: Any, after: Any) -> None:
+def check_lock(context: Context, before: Any, after: Any) -> None:
     """Refuse to a friend what would take a lock from its holder by way of the table."""
-    if desk.caller.trust == "partner" or not isinstance(after, Stash):
+    if context.caller.trust == "partner" or not isinstance(after, Stash):
         return
     holder = before.value.get("holder") if before.stash_type == "lock" and before.value else None
-    if holder not in (None, actor(desk, "")) and after.value != before.value:
+    if holder not in (None, actor(context, "")) and after.value != before.value:
         raise errors.NotLockHolder(f"{before.name!r} is held by {holder!r}", id=before.id, holder=holder)
 
 

@@ -11,7 +11,7 @@ from dgent.cupboard.kind import LinkType
 from dgent.cupboard.tables.link import ENDS
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.crystal import Crystal
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Link, Links, Removed, link_of
 from dgent.verbs.registry import Ask, argument, option, verb
@@ -28,9 +28,9 @@ class Add(Ask):
 
 
 @verb("link.add", effect="write", errors=(InputError, NotFound, Conflict))
-async def add(desk: Desk, ask: Add) -> Link:
+async def add(context: Context, ask: Add) -> Link:
     """Link two things: `child_of CHILD PARENT`, `belongs_to CRUMB TRAIL`."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     ends = ENDS[ask.type]
     made = LinkEntity(
         ask.type,
@@ -51,9 +51,9 @@ class List(Ask):
 
 
 @verb("link.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> Links:
+async def list_(context: Context, ask: List) -> Links:
     """List links, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters: dict[str, Any] = {"limit": ask.limit}
@@ -92,9 +92,9 @@ class One(Ask):
 
 
 @verb("link.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: One) -> Removed:
     """Remove a link; whoever waited by it waits no longer."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     link: LinkEntity = await input.found(cupboard, "links", ask.id)
     await cupboard.links.delete(link.id)
     return Removed("links", link.id, f"{link.from_id} {link.link_type} {link.to_id}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from dgent.cupboard import Metadata
 from dgent.cupboard.kind import ContentType
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     MetadataEntries,
@@ -33,17 +33,17 @@ class Comment(Ask):
 
 
 @verb("metadata.comment", effect="append", errors=(InputError, NotFound))
-async def comment(desk: Desk, ask: Comment) -> MetadataEntry:
+async def comment(context: Context, ask: Comment) -> MetadataEntry:
     """Say something about a crumb."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     made = await cupboard.comment(await input.id_of(cupboard, "crumbs", ask.id), ask.text)
     return entry_of(made, None)
 
 
 @verb("metadata.comments", effect="read", errors=(NotFound,))
-async def comments(desk: Desk, ask: OneCrumb) -> MetadataEntries:
+async def comments(context: Context, ask: OneCrumb) -> MetadataEntries:
     """List what was said about a crumb, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "crumbs", ask.id)
     return MetadataEntries(await entries_of(cupboard, crumb_id=id, schema=COMMENTS))
 
@@ -58,9 +58,9 @@ class Add(Ask):
 
 
 @verb("metadata.add", effect="append", errors=(InputError, NotFound))
-async def add(desk: Desk, ask: Add) -> MetadataEntry:
+async def add(context: Context, ask: Add) -> MetadataEntry:
     """Put an entry beside a crumb."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     about = None if ask.property is None else (await cupboard.definitions()).any(ask.property)
     made = Metadata(
         await input.id_of(cupboard, "crumbs", ask.id),
@@ -82,9 +82,9 @@ class List(Ask):
 
 
 @verb("metadata.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> MetadataEntries:
+async def list_(context: Context, ask: List) -> MetadataEntries:
     """List entries beside crumbs, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters: dict[str, Any] = {"limit": ask.limit}
@@ -104,9 +104,9 @@ class One(Ask):
 
 
 @verb("metadata.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: One) -> Removed:
     """Remove an entry beside a crumb."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     entry: Metadata = await input.found(cupboard, "metadata", ask.id)
     await cupboard.metadata.delete(entry.id)
     return Removed("metadata", entry.id, entry.table_name)
@@ -121,17 +121,17 @@ class Register(Ask):
 
 
 @verb("metadata.register", effect="append", errors=(InputError, Conflict), makes=True)
-async def register(desk: Desk, ask: Register) -> MetadataSchema:
+async def register(context: Context, ask: Register) -> MetadataSchema:
     """Make a kind of metadata known."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     made = await cupboard.register_schema(ask.name, ask.description, ask.content_type)
     return MetadataSchema(made.name, made.description, made.content_type)
 
 
 @verb("metadata.schemas", effect="read")
-async def schemas(desk: Desk, ask: Nothing) -> MetadataSchemas:
+async def schemas(context: Context, ask: Nothing) -> MetadataSchemas:
     """List the kinds of metadata."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return MetadataSchemas(
         [
             MetadataSchema(each.name, each.description, each.content_type)

@@ -10,7 +10,7 @@ from dgent.cupboard.compare import Side
 from dgent.cupboard.graph import Graph
 from dgent.errors import Conflict, NotFound
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Crumb, Stash, Trail, crumb_of, stash_of, trail_of
 from dgent.verbs.registry import Ask, argument, option, verb
@@ -45,9 +45,9 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 @verb("trail.compare", effect="read", errors=(NotFound,))
-async def compare(desk: Desk, ask: Compare) -> Compared:
+async def compare(context: Context, ask: Compare) -> Compared:
     """Show two trails side by side, ended ones as they were."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     ids = [await input.id_of(cupboard, "trails", each) for each in (ask.a, ask.b)]
     found = await cupboard.compare(*ids)
     return Compared(
@@ -85,9 +85,9 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.graph", effect="read", errors=(NotFound,))
-async def graph(desk: Desk, ask: ShowGraph) -> Drawn:
+async def graph(context: Context, ask: ShowGraph) -> Drawn:
     """Draw crumbs, trails and stashes with their links."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
     found = await cupboard.graph(trail)
     return Drawn(found, found.dot() if ask.form == "dot" else found.mermaid())
@@ -129,9 +129,9 @@ class Audited(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.audit", effect="write", errors=(Conflict,), lighter=_only_looks)
-async def audit(desk: Desk, ask: Examine) -> Audited:
+async def audit(context: Context, ask: Examine) -> Audited:
     """Look whether everything in the cupboard is as its rules say, and repair it."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     found = await cupboard.audit()
     seq = await cupboard.repair(found.findings) if ask.repair and found.findings else None
     left = {(each.rule, each.ids) for each in (await cupboard.audit()).findings} if ask.repair else None

@@ -8,7 +8,7 @@ from dgent.cupboard import Cupboard
 from dgent.cupboard.definition import Defined
 from dgent.cupboard.kind import Scope, ValueType
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Categories,
@@ -36,9 +36,9 @@ class Define(Ask):
 
 
 @verb("property.define", effect="write", errors=(InputError, Conflict), makes=True)
-async def define(desk: Desk, ask: Define) -> Property:
+async def define(context: Context, ask: Define) -> Property:
     """Define a property; everything in its scope has the default at once."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     kind = "categorical" if ask.category and ask.type == "text" else ask.type
     made = await cupboard.properties.define(
         ask.name, kind, ask.description, scope=ask.scope, categories=ask.category
@@ -53,9 +53,9 @@ class List(Ask):
 
 
 @verb("property.list", effect="read")
-async def list_(desk: Desk, ask: List) -> Properties:
+async def list_(context: Context, ask: List) -> Properties:
     """List the properties that are defined, with their categories."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     filters = {} if ask.scope is None else {"scope": ask.scope}
     definitions = await cupboard.definitions()
     return Properties(
@@ -77,9 +77,9 @@ class Get(Ask):
 
 
 @verb("property.get", effect="read", errors=(NotFound,))
-async def get(desk: Desk, ask: Get) -> Value:
+async def get(context: Context, ask: Get) -> Value:
     """Show the value that something has for a property."""
-    defined, entity = await _of(await input.cupboard_of(desk), ask.name, ask.id)
+    defined, entity = await _of(await input.cupboard_of(context), ask.name, ask.id)
     return Value(entity.id, defined.name, entity.readable()[defined.name])
 
 
@@ -90,9 +90,9 @@ class Set(Get):
 
 
 @verb("property.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(desk: Desk, ask: Set) -> Value:
+async def set_(context: Context, ask: Set) -> Value:
     """Give a crumb, trail or stash a value for a property."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     defined, entity = await _of(cupboard, ask.name, ask.id)
     entity.set_property(defined.id, input.valued(defined, ask.value))
     await cupboard.table(TABLES[defined.scope]).set(entity.id, entity)
@@ -100,9 +100,9 @@ async def set_(desk: Desk, ask: Set) -> Value:
 
 
 @verb("property.clear", effect="write", errors=(NotFound, Conflict))
-async def clear(desk: Desk, ask: Get) -> Value:
+async def clear(context: Context, ask: Get) -> Value:
     """Give a property of a crumb, trail or stash its default again."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     defined, entity = await _of(cupboard, ask.name, ask.id)
     entity.clear_property(defined.id)
     await cupboard.table(TABLES[defined.scope]).set(entity.id, entity)
@@ -118,9 +118,9 @@ class AddCategory(Ask):
 
 
 @verb("property.category", effect="write", errors=(InputError, NotFound, Conflict))
-async def category(desk: Desk, ask: AddCategory) -> Category:
+async def category(context: Context, ask: AddCategory) -> Category:
     """Add a category to a property."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     known = await cupboard.properties.get_categories(ask.name)
     last = max((each.ordinal for each in known), default=-1)
     ordinal = last + 1 if ask.ordinal is None else ask.ordinal
@@ -135,9 +135,9 @@ class One(Ask):
 
 
 @verb("property.categories", effect="read", errors=(InputError, NotFound))
-async def categories(desk: Desk, ask: One) -> Categories:
+async def categories(context: Context, ask: One) -> Categories:
     """List the categories of a property, lowest ordinal first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     items = [
         Category(each.id, each.name, each.ordinal)
         for each in await cupboard.properties.get_categories(ask.name)
@@ -146,9 +146,9 @@ async def categories(desk: Desk, ask: One) -> Categories:
 
 
 @verb("property.delete", effect="write", errors=(InputError, NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: One) -> Removed:
     """Remove a property with its categories; values that are stored are no longer read."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     defined = (await cupboard.definitions()).any(ask.name)
     await cupboard.properties.delete(defined.id)
     return Removed("properties", defined.id, defined.name)

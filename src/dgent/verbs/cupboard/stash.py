@@ -10,7 +10,7 @@ from dgent.cupboard.kind import StashType
 from dgent.cupboard.lease import LEASE_S
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Held, Removed, Stash, Stashes, StashVersion, StashVersions, stash_of
 from dgent.verbs.registry import Ask, argument, option, verb
@@ -32,9 +32,9 @@ class Create(Ask):
 
 
 @verb("stash.create", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
-async def create(desk: Desk, ask: Create) -> Stash:
+async def create(context: Context, ask: Create) -> Stash:
     """Make a stash: a resource, an artifact, a context, a counter or a lock."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
     made = await cupboard.stashes.create(
         ask.name, ask.type, _value(ask.type, ask.value), trail=trail, changed_by=ask.by
@@ -62,9 +62,9 @@ async def _shown(cupboard: Cupboard, stash: StashEntity) -> Stash:
 
 
 @verb("stash.get", effect="read", errors=(NotFound,))
-async def get(desk: Desk, ask: One) -> Stash:
+async def get(context: Context, ask: One) -> Stash:
     """Show a stash."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return await _shown(cupboard, await input.found(cupboard, "stashes", ask.id))
 
 
@@ -78,9 +78,9 @@ class List(Ask):
 
 
 @verb("stash.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> Stashes:
+async def list_(context: Context, ask: List) -> Stashes:
     """List stashes, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters: dict[str, Any] = {"limit": ask.limit}
@@ -107,9 +107,9 @@ class Set(Ask):
 
 
 @verb("stash.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(desk: Desk, ask: Set) -> Stash:
+async def set_(context: Context, ask: Set) -> Stash:
     """Give a stash another value."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     stash: StashEntity = await input.found(cupboard, "stashes", ask.id)
     value = _value(stash.stash_type, ask.value)
     done = await cupboard.stashes.set_value(stash.id, value, changed_by=ask.by, expected_version=ask.expect)
@@ -126,9 +126,9 @@ class Increment(Ask):
 
 
 @verb("stash.increment", effect="write", errors=(InputError, NotFound, Conflict))
-async def increment(desk: Desk, ask: Increment) -> Stash:
+async def increment(context: Context, ask: Increment) -> Stash:
     """Add to a counter; no two calls are lost, from however many programs."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)
     await cupboard.stashes.increment(id, ask.delta, changed_by=ask.by, expected_version=ask.expect)
     return await _shown(cupboard, await cupboard.stashes.get(id))
@@ -145,11 +145,11 @@ class Acquire(Ask):
 
 
 @verb("stash.acquire", effect="write", errors=(InputError, NotFound, Conflict))
-async def acquire(desk: Desk, ask: Acquire) -> Held:
+async def acquire(context: Context, ask: Acquire) -> Held:
     """Hold a lock; refused while somebody else does."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)
-    who = input.actor(desk, cupboard.universe.author, ask.holder)
+    who = input.actor(context, cupboard.universe.author, ask.holder)
     token = await cupboard.stashes.acquire(
         id, who, lease_s=ask.lease or None, changed_by=ask.by, expected_version=ask.expect
     )
@@ -167,11 +167,11 @@ class Beat(Ask):
 
 
 @verb("stash.heartbeat", effect="write", errors=(InputError, NotFound, Conflict))
-async def heartbeat(desk: Desk, ask: Beat) -> Held:
+async def heartbeat(context: Context, ask: Beat) -> Held:
     """Hold a lock for another lease from now on."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     stash: StashEntity = await input.found(cupboard, "stashes", ask.id)
-    who = input.actor(desk, cupboard.universe.author, ask.holder)
+    who = input.actor(context, cupboard.universe.author, ask.holder)
     until = await cupboard.stashes.heartbeat(stash.id, who, lease_s=ask.lease)
     return Held(stash.id, who, (stash.value or {}).get("token"), until)
 
@@ -186,19 +186,19 @@ class Release(Ask):
 
 
 @verb("stash.release", effect="write", errors=(InputError, NotFound, Conflict))
-async def release(desk: Desk, ask: Release) -> Stash:
+async def release(context: Context, ask: Release) -> Stash:
     """Let go of a lock."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)
-    who = input.actor(desk, cupboard.universe.author, ask.holder)
+    who = input.actor(context, cupboard.universe.author, ask.holder)
     await cupboard.stashes.release(id, who, changed_by=ask.by, expected_version=ask.expect)
     return await _shown(cupboard, await cupboard.stashes.get(id))
 
 
 @verb("stash.history", effect="read", errors=(NotFound,))
-async def history(desk: Desk, ask: One) -> StashVersions:
+async def history(context: Context, ask: One) -> StashVersions:
     """List what was done to a stash, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     entries = await cupboard.stashes.history(await input.id_of(cupboard, "stashes", ask.id))
     return StashVersions(
         [
@@ -209,9 +209,9 @@ async def history(desk: Desk, ask: One) -> StashVersions:
 
 
 @verb("stash.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: One) -> Removed:
     """Remove a stash; refused while it is a lock that somebody holds."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     stash: StashEntity = await input.found(cupboard, "stashes", ask.id)
     await cupboard.stashes.delete(stash.id)
     return Removed("stashes", stash.id, stash.name)

@@ -20,7 +20,7 @@ from dgent.cupboard.tables.filter import plain
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.data.record import Nothing
@@ -50,9 +50,9 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.init", effect="append", makes=True)
-async def init(desk: Desk, ask: Nothing) -> Opened:
+async def init(context: Context, ask: Nothing) -> Opened:
     """Make the cupboard, with what is built in; one that is there stays as it is."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     await cupboard.prepare()
     names = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
     counts = {name: await cupboard.universe.count(schema=cupboard.table(name).schema.name) for name in names}
@@ -67,9 +67,9 @@ class Get(Ask):
 
 
 @verb("cupboard.get", effect="read", errors=(InputError, NotFound))
-async def get(desk: Desk, ask: Get) -> Row:
+async def get(context: Context, ask: Get) -> Row:
     """Show an entity of a table."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return _row(cupboard.table(ask.table), await input.found(cupboard, ask.table, ask.id))
 
 
@@ -87,10 +87,10 @@ def _adds(ask: Set) -> Effect | None:
 
 
 @verb("cupboard.set", effect="write", errors=(InputError, NotFound, Conflict), lighter=_adds, makes=True)
-async def set_(desk: Desk, ask: Set) -> Row:
+async def set_(context: Context, ask: Set) -> Row:
     """Store an entity in a table; what is not given stays as it is."""
     given = ask.data if isinstance(ask.data, dict) else parse.mapping(str(ask.data), "data")
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     table = cupboard.table(ask.table)
     entity = table.entity()
     if ask.id:
@@ -99,8 +99,8 @@ async def set_(desk: Desk, ask: Set) -> Row:
             entity = await table.get(ask.id)
     before = copy.deepcopy(entity)
     _fill(table, entity, given, new=not entity.id)
-    input.check_held(desk, cupboard, before, getattr(entity, "state", ""))
-    input.check_lock(desk, before, entity)
+    input.check_held(context, cupboard, before, getattr(entity, "state", ""))
+    input.check_lock(context, before, entity)
     await table.set(ask.id or None, entity)
     return _row(table, entity)
 
@@ -113,21 +113,21 @@ class List(Ask):
 
 
 @verb("cupboard.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> Rows:
+async def list_(context: Context, ask: List) -> Rows:
     """List the entities of a table that match all of some filters."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     table = cupboard.table(ask.table)
     filters = await _filters(cupboard, table, ask.filter)
     return Rows([_row(table, each) for each in await table.fetch(filters)])
 
 
 @verb("cupboard.delete", effect="write", errors=(InputError, NotFound, Conflict))
-async def delete(desk: Desk, ask: Get) -> Removed:
+async def delete(context: Context, ask: Get) -> Removed:
     """Remove an entity of a table, with what goes with it; undo brings it back."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     table = cupboard.table(ask.table)
     entity = await input.found(cupboard, ask.table, ask.id)
-    input.check_held(desk, cupboard, entity)
+    input.check_held(context, cupboard, entity)
     await table.delete(entity.id)
     return Removed(ask.table, entity.id, str(getattr(entity, "name", "")))
 

@@ -9,7 +9,7 @@ from dgent.cupboard import Ended as EndedEntity
 from dgent.cupboard import Trail as TrailEntity
 from dgent.cupboard.kind import TRAIL_STATES
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Ended,
@@ -38,9 +38,9 @@ class Start(Ask):
 
 
 @verb("trail.start", effect="append", errors=(InputError, NotFound), makes=True)
-async def start(desk: Desk, ask: Start) -> Trail:
+async def start(context: Context, ask: Start) -> Trail:
     """Begin a trail: crumbs on it are kept or given up together."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     values = input.values_of(await cupboard.definitions(), "trail", ask.property)
     branch = ask.branches_from
     made = await cupboard.start(
@@ -61,9 +61,9 @@ class List(Ask):
 
 
 @verb("trail.list", effect="read", errors=(InputError,))
-async def list_(desk: Desk, ask: List) -> Trails:
+async def list_(context: Context, ask: List) -> Trails:
     """List trails, newest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     for word in ask.state:
@@ -83,9 +83,9 @@ class One(Ask):
 
 
 @verb("trail.show", effect="read", errors=(NotFound,))
-async def show(desk: Desk, ask: One) -> WholeTrail:
+async def show(context: Context, ask: One) -> WholeTrail:
     """Show a trail with its crumbs as a tree."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     trail: TrailEntity = await input.found(cupboard, "trails", ask.id)
     crumbs = await _members(cupboard, trail_id=trail.id)
     kept = await _members(cupboard, id=list(trail.crumbs)) if trail.crumbs else []
@@ -127,9 +127,9 @@ class Set(One):
 
 
 @verb("trail.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(desk: Desk, ask: Set) -> Trail:
+async def set_(context: Context, ask: Set) -> Trail:
     """Change a trail: its name, goal, state, lesson, properties."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     trail: TrailEntity = await input.found(cupboard, "trails", ask.id)
     if ask == Set(id=ask.id):
         raise InputError("there is nothing to change", hint="give --name, --goal, --property …")
@@ -146,9 +146,9 @@ async def set_(desk: Desk, ask: Set) -> Trail:
 
 
 @verb("trail.complete", effect="write", errors=(InputError, NotFound, Conflict))
-async def complete(desk: Desk, ask: One) -> Ended:
+async def complete(context: Context, ask: One) -> Ended:
     """A trail worked: its crumbs become permanent."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return _ended(await cupboard.complete(await input.id_of(cupboard, "trails", ask.id)))
 
 
@@ -160,9 +160,9 @@ class Abandon(One):
 
 
 @verb("trail.abandon", effect="write", errors=(InputError, NotFound, Conflict))
-async def abandon(desk: Desk, ask: Abandon) -> Ended:
+async def abandon(context: Context, ask: Abandon) -> Ended:
     """A trail did not work: its crumbs go, the lesson stays."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "trails", ask.id)
     return _ended(await cupboard.abandon(id, reason=ask.reason, lesson=ask.lesson))
 
@@ -172,9 +172,9 @@ def _ended(done: EndedEntity) -> Ended:
 
 
 @verb("trail.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: One) -> Removed:
     """Remove a trail; its crumbs stay."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     trail: TrailEntity = await input.found(cupboard, "trails", ask.id)
     await cupboard.trails.delete(trail.id)
     return Removed("trails", trail.id, trail.name)
@@ -188,9 +188,9 @@ class Lessons(Ask):
 
 
 @verb("trail.lessons", effect="read", errors=(InputError,))
-async def lessons(desk: Desk, ask: Lessons) -> Trails:
+async def lessons(context: Context, ask: Lessons) -> Trails:
     """List what was learned from trails that were given up, newest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     return Trails([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])

@@ -11,7 +11,7 @@ from dgent.errors import InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.universe import relation
 from dgent.verbs.answer import Records, record_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.data.record import found
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -43,9 +43,9 @@ class Associations(msgspec.Struct, frozen=True):
 
 
 @verb("data.associate", effect="write", errors=(InputError, NotFound))
-async def associate(desk: Desk, ask: Associate) -> Association:
+async def associate(context: Context, ask: Associate) -> Association:
     """Link two records."""
-    u = await desk.universe()
+    u = await context.universe()
     a, b = (await found(u, ask.a)).id, (await found(u, ask.b)).id
     return _link(await u.associate(a, b, ask.kind, ask.weight))
 
@@ -58,9 +58,9 @@ class Associated(Ask):
 
 
 @verb("data.associated", effect="read", errors=(NotFound,))
-async def associated(desk: Desk, ask: Associated) -> Associations:
+async def associated(context: Context, ask: Associated) -> Associations:
     """List the links of a record."""
-    u = await desk.universe()
+    u = await context.universe()
     id = (await found(u, ask.id)).id
     return Associations([_link(link) for link in await u.associated(id, ask.kind)])
 
@@ -72,9 +72,9 @@ class Chain(Ask):
 
 
 @verb("data.chain", effect="read", errors=(NotFound,))
-async def chain(desk: Desk, ask: Chain) -> Records:
+async def chain(context: Context, ask: Chain) -> Records:
     """Show a record and what caused it, oldest first."""
-    u = await desk.universe()
+    u = await context.universe()
     links = await u.causal_chain((await found(u, ask.id)).id)
     return Records([record_of(each.datum if isinstance(each, Crystal) else each) for each in links])
 

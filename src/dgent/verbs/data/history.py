@@ -25,7 +25,7 @@ from dgent.verbs.answer import (
     entry_of,
     record_of,
 )
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.data.record import DryRun, Find, found, query_of, shown
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -41,9 +41,9 @@ class History(Ask):
 
 
 @verb("data.history", effect="read", errors=(NotFound,))
-async def history(desk: Desk, ask: History) -> Editions:
+async def history(context: Context, ask: History) -> Editions:
     """List the versions of a record, newest first."""
-    u = await desk.universe()
+    u = await context.universe()
     return Editions([edition_of(version) for version in await _versions(u, ask.id, ask.limit)])
 
 
@@ -63,9 +63,9 @@ class Between(Ask):
 
 
 @verb("data.diff", effect="read", errors=(NotFound, HistoryGone))
-async def diff(desk: Desk, ask: Between) -> Diff:
+async def diff(context: Context, ask: Between) -> Diff:
     """Show how two versions of a record differ."""
-    u = await desk.universe()
+    u = await context.universe()
     versions = {version.rev: version for version in await _versions(u, ask.id)}
     newest = max(versions)
     new = newest if ask.new is None else ask.new
@@ -134,11 +134,11 @@ class Back(Ask):
 
 
 @verb("data.log", effect="read", errors=(InputError,))
-async def log(desk: Desk, ask: Back) -> Log:
+async def log(context: Context, ask: Back) -> Log:
     """Show the commits, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    u = await desk.universe()
+    u = await context.universe()
     kept = first = (await u.stats()).first_seq
     end = await u.seq() + 1
     end = end if ask.before is None else min(ask.before, end)
@@ -181,9 +181,9 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 @verb("data.show", effect="read", errors=(NotFound, HistoryGone))
-async def show(desk: Desk, ask: Target) -> Shown:
+async def show(context: Context, ask: Target) -> Shown:
     """Show one commit with what it changed, or a record."""
-    u = await desk.universe()
+    u = await context.universe()
     if not (ask.target.isascii() and ask.target.isdigit()):
         return Shown(record=await shown(u, await found(u, ask.target)))
     seq = parse.number(ask.target, "target")
@@ -201,9 +201,9 @@ class Since(Ask):
 
 
 @verb("data.changes", effect="read", errors=(HistoryGone,))
-async def changes(desk: Desk, ask: Since) -> Log:
+async def changes(context: Context, ask: Since) -> Log:
     """List the commits after one, oldest first: the feed."""
-    u = await desk.universe()
+    u = await context.universe()
     return Log([entry_of(change) for change in await u.changes(ask.since, limit=ask.limit)])
 
 
@@ -217,9 +217,9 @@ class Undo(Ask):
 
 
 @verb("data.undo", effect="write", errors=(NotFound, UndoConflict, HistoryGone))
-async def undo(desk: Desk, ask: Undo) -> Done:
+async def undo(context: Context, ask: Undo) -> Done:
     """Put back what a commit changed, as a new commit."""
-    u = await desk.universe()
+    u = await context.universe()
     newest = await u.seq()
     seq = newest if ask.seq is None else ask.seq
     if not 1 <= seq <= newest:
@@ -245,9 +245,9 @@ class Watch(Find):
 
 
 @verb("data.watch", effect="read", errors=(HistoryGone, InputError))
-async def watch(desk: Desk, ask: Watch) -> AsyncIterator[Entry]:
+async def watch(context: Context, ask: Watch) -> AsyncIterator[Entry]:
     """Follow commits as they happen."""
-    u = await desk.universe()
+    u = await context.universe()
     if ask.as_of is not None:
         raise InputError("watch looks forward", hint="use from_seq to start earlier", field="as_of")
     filters = ask != Watch(from_seq=ask.from_seq)
@@ -279,11 +279,11 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 @verb("data.compact", effect="destroy", errors=(InputError,))
-async def compact(desk: Desk, ask: Compact) -> Compacted:
+async def compact(context: Context, ask: Compact) -> Compacted:
     """Let go of old versions."""
     from dgent import clock
 
-    u = await desk.universe()
+    u = await context.universe()
     after = None if ask.days is None else clock.now() - timedelta(days=ask.days)
     done = await u.compact(Keep(versions=ask.versions, after=after, schema=ask.schema))
     return Compacted(done.versions, done.commits, done.first_seq)

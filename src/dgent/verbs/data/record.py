@@ -18,7 +18,7 @@ from dgent.universe.write import keyed_id
 from dgent.verbs import parse
 from dgent.verbs.answer import Counted, Done, Record, Records, record_of
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
@@ -52,12 +52,12 @@ def _adds(ask: Put) -> Effect | None:
 
 
 @verb("data.put", effect="write", errors=(InputError, VersionConflict, Denied), lighter=_adds, makes=True)
-async def put(desk: Desk, ask: Put) -> Record:
+async def put(context: Context, ask: Put) -> Record:
     """Store a record."""
     if ask.schema is not None and ask.schema.startswith("dgent."):
         raise Denied(f"{ask.schema!r} is a schema of dgent's own", hint="`data associate` links records")
     version = 1 if ask.schema is not None and ask.schema_version is None else ask.schema_version
-    fields: dict[str, Any] = {"author": _author(desk, ask), "source": ask.source}
+    fields: dict[str, Any] = {"author": _author(context, ask), "source": ask.source}
     id = ask.id
     if id is None and ask.key is not None:
         id = keyed_id(ask.schema or "", ask.key)  # a retry must name the same record
@@ -71,13 +71,13 @@ async def put(desk: Desk, ask: Put) -> Record:
         **fields,
     ).checked()
     # Opened only now: what cannot be stored must not make a store either.
-    u = await desk.universe()
+    u = await context.universe()
     return record_of(await u.put(datum, expect=ask.expect, key=ask.key, note=ask.note))
 
 
-def _author(desk: Desk, ask: Put) -> str | None:
+def _author(context: Context, ask: Put) -> str | None:
     """Whom the record names: only a partner may name another than the caller."""
-    caller = desk.caller
+    caller = context.caller
     if caller.trust == "partner":
         return ask.author or caller.agent
     stamp = caller.agent or caller.id
@@ -96,9 +96,9 @@ class Get(Ask):
 
 
 @verb("data.get", effect="read", errors=(NotFound,))
-async def get(desk: Desk, ask: Get) -> Record:
+async def get(context: Context, ask: Get) -> Record:
     """Show a record."""
-    u = await desk.universe()
+    u = await context.universe()
     return await shown(u, await found(u, ask.id, parse.point(ask.as_of)))
 
 
@@ -179,9 +179,9 @@ def query_of(ask: Find) -> Query:
 
 
 @verb("data.query", effect="read", errors=(InputError,))
-async def query(desk: Desk, ask: FindSome) -> Records:
+async def query(context: Context, ask: FindSome) -> Records:
     """Find records."""
-    u = await desk.universe()
+    u = await context.universe()
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     wanted = query_of(ask).replace(
@@ -203,9 +203,9 @@ async def query(desk: Desk, ask: FindSome) -> Records:
 
 
 @verb("data.count", effect="read", errors=(InputError,))
-async def count(desk: Desk, ask: Find) -> Counted:
+async def count(context: Context, ask: Find) -> Counted:
     """Count records."""
-    u = await desk.universe()
+    u = await context.universe()
     count = await u.count(query_of(ask), as_of=parse.point(ask.as_of), partial=True)
     return Counted(count, u.degraded is not None)
 
@@ -219,9 +219,9 @@ class List(Ask):
 
 
 @verb("data.list", effect="read", errors=(InputError,))
-async def list_(desk: Desk, ask: List) -> Records:
+async def list_(context: Context, ask: List) -> Records:
     """List records by the beginning of their ids, newest first."""
-    u = await desk.universe()
+    u = await context.universe()
     after = None if ask.after is None else parse.moment(ask.after, "after")
     found = await u.list(ask.prefix, after=after, limit=ask.limit, partial=True)
     return Records([record_of(datum) for datum in found], partial=u.degraded is not None)
@@ -236,9 +236,9 @@ class Delete(Ask):
 
 
 @verb("data.delete", effect="write", errors=(NotFound, VersionConflict, Denied))
-async def delete(desk: Desk, ask: Delete) -> Done:
+async def delete(context: Context, ask: Delete) -> Done:
     """Remove a record; its history stays, and undo brings it back."""
-    u = await desk.universe()
+    u = await context.universe()
     if not await u.delete(ask.id, expect=ask.expect, note=ask.note):
         raise NotFound(f"there is no record {ask.id!r}", hint=LIST, id=ask.id)
     if u.degraded is not None:
@@ -258,9 +258,9 @@ class Schemas(msgspec.Struct, frozen=True):
 
 
 @verb("data.schemas", effect="read")
-async def schemas(desk: Desk, ask: Nothing) -> Schemas:
+async def schemas(context: Context, ask: Nothing) -> Schemas:
     """List the schemas of the stored records."""
-    u = await desk.universe()
+    u = await context.universe()
     return Schemas(await u.schemas(partial=True), u.degraded is not None)
 
 
@@ -278,9 +278,9 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 @verb("data.stats", effect="read")
-async def stats(desk: Desk, ask: Nothing) -> Stats:
+async def stats(context: Context, ask: Nothing) -> Stats:
     """Say how much is stored, and where."""
-    u = await desk.universe()
+    u = await context.universe()
     told = await u.stats()
     return Stats(
         told.engine,
@@ -316,9 +316,9 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 @verb("data.forget", effect="destroy", errors=(InputError, NotFound, Denied))
-async def forget(desk: Desk, ask: Forget) -> Forgotten:
+async def forget(context: Context, ask: Forget) -> Forgotten:
     """Erase records and all their versions for good."""
-    u = await desk.universe()
+    u = await context.universe()
     ids = list(dict.fromkeys(ask.id))
     kept = [await u.history(id) for id in ids]
     for id, versions in zip(ids, kept, strict=True):
@@ -339,9 +339,9 @@ class Upgrade(Ask):
 
 
 @verb("data.upgrade", effect="write", errors=(InputError, NotFound), local=True)
-async def upgrade(desk: Desk, ask: Upgrade) -> Upgraded:
+async def upgrade(context: Context, ask: Upgrade) -> Upgraded:
     """Rewrite old records of a schema in its newest version."""
-    u = await desk.universe()
+    u = await context.universe()
     for module in ask.contracts:
         u.register(*_schemas_in(module))
     if u.contracts.named(ask.schema) is None:
@@ -350,7 +350,7 @@ async def upgrade(desk: Desk, ask: Upgrade) -> Upgraded:
             hint="name the Python module that has its Schema: --contracts your.module",
             field="contracts",
         )
-    return await u.upgrade_all(ask.schema, dry_run=ask.dry_run, progress=desk.report)
+    return await u.upgrade_all(ask.schema, dry_run=ask.dry_run, progress=context.report)
 
 
 def _schemas_in(module: str) -> list[Schema[Any]]:

@@ -10,7 +10,7 @@ import msgspec
 from dgent.config import file as settingfile
 from dgent.config import settings as config
 from dgent.errors import ConfigError, InputError
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.data.record import Nothing
 from dgent.verbs.registry import Ask, argument, nearest, option, verb
 
@@ -64,30 +64,30 @@ class Unset(Ask):
 
 
 @verb("config.show", effect="read", errors=(ConfigError,), local=True)
-async def show(desk: Desk, ask: Nothing) -> Configured:
+async def show(context: Context, ask: Nothing) -> Configured:
     """Show each setting and where it comes from."""
-    return _shown(desk.settings)
+    return _shown(context.settings)
 
 
 @verb("config.get", effect="read", errors=(InputError, ConfigError), local=True)
-async def get(desk: Desk, ask: One) -> Known:
+async def get(context: Context, ask: One) -> Known:
     """Show one setting and where it comes from."""
-    (found,) = [each for each in _shown(desk.settings).settings if each.name == _known(ask.name)]
+    (found,) = [each for each in _shown(context.settings).settings if each.name == _known(ask.name)]
     return found
 
 
 @verb("config.set", effect="write", errors=(InputError, ConfigError), local=True)
-async def set_(desk: Desk, ask: Set) -> Changed:
+async def set_(context: Context, ask: Set) -> Changed:
     """Set one setting in your file, or the project's."""
-    file, project = _file(desk, ask.project)
+    file, project = _file(context, ask.project)
     config.write_setting(file, _known(ask.name), ask.value, project=project)
     return Changed(ask.name, settingfile.mask(ask.value), str(file))
 
 
 @verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)
-async def unset(desk: Desk, ask: Unset) -> Changed:
+async def unset(context: Context, ask: Unset) -> Changed:
     """Remove one setting from your file, or the project's."""
-    file, project = _file(desk, ask.project)
+    file, project = _file(context, ask.project)
     config.write_setting(file, _known(ask.name), None, project=project)
     return Changed(ask.name, None, str(file))
 
@@ -99,9 +99,9 @@ def _known(name: str) -> str:
     return name
 
 
-def _file(desk: Desk, project: bool) -> tuple[Path, Path | None]:
+def _file(context: Context, project: bool) -> tuple[Path, Path | None]:
     """The settings file that is meant, and the folder of the project if it is that one's."""
-    settings = desk.settings
+    settings = context.settings
     if not project:
         return settings.user, None
     folder = settings.project or Path.cwd()

@@ -15,7 +15,7 @@ from dgent.config import settings
 from dgent.errors import Conflict, InputError, NotFound, StorageError
 from dgent.exchange import backup, folders
 from dgent.universe.universe import open as open_universe
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.data.record import Nothing
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -68,39 +68,39 @@ class Copy(Ask):
 
 
 @verb("constellation.list", effect="read", local=True)
-async def list_(desk: Desk, ask: Nothing) -> Constellations:
+async def list_(context: Context, ask: Nothing) -> Constellations:
     """List the constellations of this machine."""
-    places = desk.settings.places
-    return Constellations([told_of(desk, name) for name in settings.constellations(places)])
+    places = context.settings.places
+    return Constellations([told_of(context, name) for name in settings.constellations(places)])
 
 
 @verb("constellation.create", effect="append", errors=(InputError, Conflict), local=True)
-async def create(desk: Desk, ask: Named) -> Constellation:
+async def create(context: Context, ask: Named) -> Constellation:
     """Make a new, empty constellation."""
-    folder = settings.constellation_folder(desk.settings.places, ask.name)
+    folder = settings.constellation_folder(context.settings.places, ask.name)
     check_free(folder, ask.name)
     with making(folder, ask.name) as new:
         async with open_universe(url_of(new)):
             pass
         folders.put(new, folder)
-    return told_of(desk, ask.name)
+    return told_of(context, ask.name)
 
 
 @verb("constellation.copy", effect="append", errors=(InputError, NotFound, Conflict), local=True)
-async def copy(desk: Desk, ask: Copy) -> Constellation:
+async def copy(context: Context, ask: Copy) -> Constellation:
     """Copy a constellation, as it is at one moment, to a new name."""
-    source = folder_of(desk, ask.name)
-    target = settings.constellation_folder(desk.settings.places, ask.to)
+    source = folder_of(context, ask.name)
+    target = settings.constellation_folder(context.settings.places, ask.to)
     check_free(target, ask.to)
     with making(target, ask.to) as new:
         try:
             async with open_universe(url_of(source)) as u:
-                await backup.copy_into(u, source, new, progress=desk.report)
+                await backup.copy_into(u, source, new, progress=context.report)
         except StorageError:
-            folder_of(desk, ask.name)  # deleted meanwhile: say that
+            folder_of(context, ask.name)  # deleted meanwhile: say that
             raise
         folders.put(new, target)
-    return told_of(desk, ask.to)
+    return told_of(context, ask.to)
 
 
 @contextmanager
@@ -113,34 +113,34 @@ def making(folder: Path, name: str) -> Iterator[Path]:
 
 
 @verb("constellation.delete", effect="destroy", errors=(NotFound, Conflict), local=True)
-async def delete(desk: Desk, ask: Delete) -> Deleted:
+async def delete(context: Context, ask: Delete) -> Deleted:
     """Delete a constellation with everything in it."""
-    folder_of(desk, ask.name)
-    told = told_of(desk, ask.name)
+    folder_of(context, ask.name)
+    told = told_of(context, ask.name)
     if not ask.dry_run:
-        remove(desk, ask.name)
+        remove(context, ask.name)
     return Deleted(told.name, told.path, told.size_bytes, ask.dry_run)
 
 
-def remove(desk: Desk, name: str) -> None:
+def remove(context: Context, name: str) -> None:
     """Take a constellation away with everything in it; Busy when anyone has it open."""
-    folder = folder_of(desk, name)
+    folder = folder_of(context, name)
     # Out of the way in one step: whoever opens the name meanwhile finds nothing, never half.
     doomed = folder.with_name(f".{name}{folders.DELETING}")
     with folders.translated(folder), folders.unfinished(doomed, Conflict):
-        folder_of(desk, name)
+        folder_of(context, name)
         with backup.alone(folder):
             folder.rename(doomed / name)
         shutil.rmtree(doomed / name)
 
 
-def folder_of(desk: Desk, name: str) -> Path:
+def folder_of(context: Context, name: str) -> Path:
     """The folder of a constellation that is there."""
-    folder = settings.constellation_folder(desk.settings.places, name)
+    folder = settings.constellation_folder(context.settings.places, name)
     with folders.translated(folder):
         there = (folder / settings.DATABASE).exists()
     if not there:
-        known = ", ".join(settings.constellations(desk.settings.places)) or "none yet"
+        known = ", ".join(settings.constellations(context.settings.places)) or "none yet"
         raise NotFound(f"there is no constellation {name!r}", hint=f"there is {known}", name=name)
     return folder
 
@@ -157,10 +157,10 @@ def url_of(folder: Path) -> str:
     return f"sqlite:///{folder / settings.DATABASE}"
 
 
-def told_of(desk: Desk, name: str) -> Constellation:
+def told_of(context: Context, name: str) -> Constellation:
     """A constellation as it is listed."""
-    folder = settings.constellation_folder(desk.settings.places, name)
-    return Constellation(name, str(folder), _size(folder), name == desk.settings.constellation)
+    folder = settings.constellation_folder(context.settings.places, name)
+    return Constellation(name, str(folder), _size(folder), name == context.settings.constellation)
 
 
 def _size(folder: Path) -> int:

@@ -17,17 +17,17 @@ from dgent.store.jsonl.merge import Merged, merge_files
 from dgent.system.threads import in_thread
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option, verb
 
 Where = Annotated[str | None, argument("the folder; without it the store of this call", complete="file")]
 
 
 @asynccontextmanager
-async def _folder(desk: Desk, folder: str | None) -> AsyncIterator[JSONLBackend]:
+async def _folder(context: Context, folder: str | None) -> AsyncIterator[JSONLBackend]:
     """The store that is meant, which must be a folder of lines."""
     if folder is None:
-        yield _checked((await desk.universe()).backend)
+        yield _checked((await context.universe()).backend)
         return
     async with open_universe(f"jsonl:{folder}") as u:
         yield _checked(u.backend)
@@ -73,9 +73,9 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 @verb("jsonl.check", effect="read", errors=(Unsupported,), local=True)
-async def check(desk: Desk, ask: Check) -> Checked:
+async def check(context: Context, ask: Check) -> Checked:
     """List lines that cannot be read or were edited, and records changed in two copies."""
-    async with _folder(desk, ask.folder) as backend:
+    async with _folder(context, ask.folder) as backend:
         reports, conflicts = await backend.oddities()
         return Checked(
             not conflicts and all(level_of(each) != "problem" for each in reports),
@@ -100,10 +100,10 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 @verb("jsonl.settle", effect="write", errors=(NotFound, Unsupported), local=True)
-async def settle(desk: Desk, ask: Settle) -> Settled:
+async def settle(context: Context, ask: Settle) -> Settled:
     """Accept a record as it is that two copies changed in the same fields."""
-    author = (await desk.universe()).author if ask.folder is None else "system"
-    async with _folder(desk, ask.folder) as backend:
+    author = (await context.universe()).author if ask.folder is None else "system"
+    async with _folder(context, ask.folder) as backend:
         return Settled(ask.id, await backend.settle(ask.id, author))
 
 
@@ -119,9 +119,9 @@ def _keeps_history(ask: Compact) -> Effect | None:
 
 
 @verb("jsonl.compact", effect="destroy", lighter=_keeps_history, errors=(Unsupported,), local=True)
-async def compact(desk: Desk, ask: Compact) -> Compaction:
+async def compact(context: Context, ask: Compact) -> Compaction:
     """Rewrite the files sorted by id, with one line for each record."""
-    async with _folder(desk, ask.folder) as backend:
+    async with _folder(context, ask.folder) as backend:
         return await backend.rewrite(history=ask.history)
 
 
@@ -135,7 +135,7 @@ class MergeDriver(Ask):
 
 
 @verb("jsonl.merge-driver", effect="write", errors=(InputError,), local=True)
-async def merge_driver(desk: Desk, ask: MergeDriver) -> Merged:
+async def merge_driver(context: Context, ask: MergeDriver) -> Merged:
     """Merge three versions of a file of lines; git calls this."""
     return await in_thread(lambda _: merge_files(ask.base, ask.ours, ask.theirs, ask.path))
 
@@ -147,7 +147,7 @@ class SetUp(Ask):
 
 
 @verb("jsonl.git-setup", effect="write", errors=(NotFound, Unsupported), local=True)
-async def set_up(desk: Desk, ask: SetUp) -> GitSetup:
+async def set_up(context: Context, ask: SetUp) -> GitSetup:
     """Make git merge the files of a store line by line."""
-    async with _folder(desk, ask.folder) as backend:
+    async with _folder(context, ask.folder) as backend:
         return await in_thread(lambda _: git_setup(backend.folder))

@@ -21,7 +21,7 @@ from dgent.universe.universe import open as open_universe
 from dgent.verbs import room
 from dgent.verbs.answer import Entry, Log
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
 from dgent.verbs.data.history import Back, log
 from dgent.verbs.data.record import DryRun, Nothing
@@ -58,19 +58,19 @@ class Status(msgspec.Struct, frozen=True):
 
 
 @verb("store.status", effect="read")
-async def status(desk: Desk, ask: Nothing) -> Status:
+async def status(context: Context, ask: Nothing) -> Status:
     """Show the store at a glance."""
-    u = await desk.universe()
+    u = await context.universe()
     told = await u.stats()
     # Of a store that is away there is nothing to inspect, and no log.
     away = u.degraded is not None
     findings = [each for each in await _inspected(u) if each.level in ("warning", "problem")]
-    recent = Log([]) if away else await log(desk, Back(limit=LAST))
+    recent = Log([]) if away else await log(context, Back(limit=LAST))
     kinds = [Kind(each.name, each.records, list(each.building)) for each in told.schemas]
     return Status(
         told.place,
         told.engine,
-        desk.constellation,
+        context.constellation,
         "problem" if any(each.level == "problem" for each in findings) else "ok",
         bool(told.details.get("degraded")),
         findings,
@@ -122,26 +122,26 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 @verb("store.doctor", effect="write", lighter=_only_looks, errors=(Corrupt, Unsupported), local=True)
-async def doctor(desk: Desk, ask: Doctor) -> Examined:
+async def doctor(context: Context, ask: Doctor) -> Examined:
     """Look for what is wrong with the store, and repair what is safe to repair."""
-    u = await desk.universe()
+    u = await context.universe()
     if ask.damaged is not None:
         if not isinstance(u.backend, JSONLBackend):
             raise Unsupported("only a folder of text files has commits that lost lines")
         await u.backend.settle_damaged(accept=ask.damaged == "accept")
-    findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=desk.report)
+    findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=context.report)
     findings += await check_commit_times(u.backend)
     findings += await room.inspect(u, deep=ask.deep)
-    findings += _leftovers(desk, ask.fix)
+    findings += _leftovers(context, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
     return Examined(not bad, findings)
 
 
-def _leftovers(desk: Desk, fix: bool) -> list[Finding]:
+def _leftovers(context: Context, fix: bool) -> list[Finding]:
     """What killed processes left beside the constellation and among the backups."""
-    if desk.folder is None:
+    if context.folder is None:
         return []
-    found = place.leftovers(desk.folder)
+    found = place.leftovers(context.folder)
     if not found:
         return [Finding("ok", "leftovers", "nothing unfinished lies beside it")]
     cleared = len(place.clear_leftovers(found)) if fix else 0
@@ -157,17 +157,17 @@ class Backup(Ask):
 
 
 @verb("store.backup", effect="read", errors=(InputError, Conflict, Unsupported), local=True)
-async def backup(desk: Desk, ask: Backup) -> backups.Backup:
+async def backup(context: Context, ask: Backup) -> backups.Backup:
     """Copy the whole constellation while it is in use, and prove that the copy opens."""
-    u = await desk.universe()
-    return await backups.backup(u, desk.folder, _target(desk, ask.to), progress=desk.report)
+    u = await context.universe()
+    return await backups.backup(u, context.folder, _target(context, ask.to), progress=context.report)
 
 
-def _target(desk: Desk, to: str | None) -> Path:
+def _target(context: Context, to: str | None) -> Path:
     if to is not None:
         return Path(to)
-    name = desk.constellation or "store"
-    folder = desk.settings.places.data / "backups"
+    name = context.constellation or "store"
+    folder = context.settings.places.data / "backups"
     settings.make_private(folder)
     return folder / f"{name}-{clock.now():%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
@@ -179,13 +179,13 @@ class Copy(Ask):
 
 
 @verb("store.copy", effect="read", errors=(InputError, Conflict, Corrupt), local=True)
-async def copy(desk: Desk, ask: Copy) -> copies.Copied:
+async def copy(context: Context, ask: Copy) -> copies.Copied:
     """Copy everything to another store, whatever its engine, or bring an earlier copy up to date."""
     if ask.to.startswith("memory:"):
         raise InputError("a copy in memory is gone at the end", hint="give the URL of a file", field="to")
-    u = await desk.universe()
+    u = await context.universe()
     async with open_universe(ask.to, author=u.author) as target:
-        return await copies.copy(u, target, progress=desk.report)
+        return await copies.copy(u, target, progress=context.report)
 
 
 class Restore(Ask):
@@ -210,14 +210,14 @@ class Restoring(msgspec.Struct, frozen=True):
 
 
 @verb("store.restore", effect="destroy", errors=(Busy, Conflict, Corrupt, NotFound), local=True)
-async def restore(desk: Desk, ask: Restore) -> Restoring:
+async def restore(context: Context, ask: Restore) -> Restoring:
     """Bring a backup back, beside what is there first, then in its place."""
-    name = desk.constellation if ask.to is None else ask.to
+    name = context.constellation if ask.to is None else ask.to
     if name is None:
         raise InputError("restore brings back constellations", hint="name one with --to", field="to")
-    folder = settings.constellation_folder(desk.settings.places, name)
+    folder = settings.constellation_folder(context.settings.places, name)
     found = backups.inspect_backup(Path(ask.source))
     if ask.dry_run:
         return Restoring(str(folder), found.seq, found.records, None, 0, True)
-    done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=desk.report)
+    done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=context.report)
     return Restoring(done.path, done.seq, done.records, done.kept, done.forgotten, False, done.redacted)
