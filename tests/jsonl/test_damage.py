@@ -23,7 +23,7 @@ from dgent.store.jsonl.damage import DAMAGED
 from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
 from dgent.testing.contract import STORED, commit, delete, put, record, typed
 from dgent.verbs.context import Context
-from dgent.verbs.store.jsonl import Check, check
+from dgent.verbs.store.jsonl import CheckFolder, check
 from dgent.verbs.store.store import Doctor, doctor
 from tests.jsonl.stores import opened
 
@@ -271,7 +271,7 @@ async def test_the_doctor_and_the_check_name_the_lines_and_settle_them(tmp_path:
             return u
 
         context = Context(universe)
-        checked = await check(context, Check())
+        checked = await check(context, CheckFolder())
         assert not checked.healthy
         assert {(each.line, each.kind) for each in checked.odd} >= {
             (3, DAMAGED),
@@ -286,7 +286,7 @@ async def test_the_doctor_and_the_check_name_the_lines_and_settle_them(tmp_path:
             "note.jsonl:4:"
         ]
         _without(folder / "note.jsonl", 4)
-        assert (await check(context, Check())).healthy
+        assert (await check(context, CheckFolder())).healthy
         assert (await doctor(context, Doctor(deep=True))).healthy
 
 

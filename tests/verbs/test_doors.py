@@ -203,7 +203,7 @@ def test_trust_is_enforced_at_the_call(id: str, trust: Any, stage: Stage) -> Non
 
     async def call(case: Case, names: dict[str, str]) -> str:
         async with context_at(stage, Caller("visitor", "eve", trust)) as context:
-            args = registry.asked(verb, named(case.args, names))
+            args = registry.read_input(verb, named(case.args, names))
             effect = verb.effect_of(args)
             try:
                 await registry.call(verb, context, args)
@@ -221,5 +221,5 @@ def test_trust_is_enforced_at_the_call(id: str, trust: Any, stage: Stage) -> Non
 
 
 def _covers(trust: Any, verb: registry.Verb, case: Case, names: dict[str, str]) -> bool:
-    effect = verb.effect_of(registry.asked(verb, named(case.args, names)))
+    effect = verb.effect_of(registry.read_input(verb, named(case.args, names)))
     return effect in ALLOWED[trust] and (trust == "partner" or not verb.local)

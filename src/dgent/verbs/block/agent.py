@@ -10,60 +10,60 @@ from dgent.verbs.block.answer import Agent, Agents, Group, GroupMember, Groups
 from dgent.verbs.block.library import library_of
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
 Status = Annotated[str | None, option("active, hibernated or archived", short="s")]
 GroupName = Annotated[str, argument("the group's name", complete="group")]
 
 
-class Named(Ask):
-    """For a verb that takes one agent."""
+class OneAgent(Ask):
+    """Input of a verb that takes one agent."""
 
     name: Annotated[str, argument("the agent's name", complete="agent")]
 
 
-class Create(Ask):
-    """What `agent.create` takes."""
+class CreateAgent(Ask):
+    """Input of `agent.create`."""
 
     name: Annotated[str, argument("its name, which never changes")]
     description: Annotated[str, option("what it is there for", short="d")] = ""
 
 
 @verb("agent.create", effect="write", errors=ERRORS, makes=True)
-async def create(context: Context, ask: Create) -> Agent:
+async def create(context: Context, ask: CreateAgent) -> Agent:
     """Put an agent on the roster; one that makes a block is on it by that."""
     return _agent(await (await library_of(context)).agents.create(ask.name, description=ask.description))
 
 
-class List(Ask):
-    """What `agent.list` takes."""
+class ListAgents(Ask):
+    """Input of `agent.list`."""
 
     status: Status = None
 
 
 @verb("agent.list", effect="read", errors=(InputError,))
-async def list_(context: Context, ask: List) -> Agents:
+async def list_(context: Context, ask: ListAgents) -> Agents:
     """List the agents of the constellation."""
     found = await (await library_of(context)).agents.list(status=ask.status)
     return Agents([_agent(each) for each in found])
 
 
 @verb("agent.show", effect="read", errors=(InputError, NotFound))
-async def show(context: Context, ask: Named) -> Agent:
+async def show(context: Context, ask: OneAgent) -> Agent:
     """Show an agent."""
     return _agent(await (await library_of(context)).agents.get(ask.name))
 
 
-class Describe(Named):
-    """What `agent.describe` takes."""
+class DescribeAgent(OneAgent):
+    """Input of `agent.describe`."""
 
     description: Annotated[str | None, option("what it is there for", short="d")] = None
     status: Status = None
 
 
 @verb("agent.describe", effect="write", errors=ERRORS)
-async def describe(context: Context, ask: Describe) -> Agent:
+async def describe(context: Context, ask: DescribeAgent) -> Agent:
     """Change what is said of an agent, or its status."""
     if ask.description is None and ask.status is None:
         raise InputError("there is nothing to change", hint="give --description or --status")
@@ -75,7 +75,7 @@ async def describe(context: Context, ask: Describe) -> Agent:
 
 
 class CreateGroup(Ask):
-    """What `group.create` takes."""
+    """Input of `group.create`."""
 
     name: Annotated[str, argument("its name, which never changes")]
     description: Annotated[str, option("what it is there for", short="d")] = ""
@@ -87,18 +87,14 @@ async def create_group(context: Context, ask: CreateGroup) -> Group:
     return _group(await (await library_of(context)).groups.create(ask.name, description=ask.description))
 
 
-class Nothing(Ask):
-    """For a verb that takes nothing."""
-
-
 @verb("group.list", effect="read")
-async def list_groups(context: Context, ask: Nothing) -> Groups:
+async def list_groups(context: Context, ask: NoInput) -> Groups:
     """List the groups, each with its members."""
     return Groups([_group(each) for each in await (await library_of(context)).groups.list()])
 
 
 class OneGroup(Ask):
-    """For a verb that takes one group."""
+    """Input of a verb that takes one group."""
 
     name: GroupName
 
@@ -110,13 +106,13 @@ async def show_group(context: Context, ask: OneGroup) -> Group:
 
 
 class Leave(OneGroup):
-    """What `group.leave` takes."""
+    """Input of `group.leave`."""
 
     member: Annotated[str, argument("the agent's name", complete="agent")]
 
 
 class Join(Leave):
-    """What `group.join` takes."""
+    """Input of `group.join`."""
 
     role: Annotated[str, option("regular, supervisor, observer or specialist", short="r")] = "regular"
     can: Annotated[tuple[str, ...], option("what it can do; may be given more than once", short="c")] = ()

@@ -1,4 +1,4 @@
-"""Verbs for the archive: texts that an agent puts away, to be found by search."""
+"""Verbs for the archive: texts that an agent archives, found by search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tag = Annotated[tuple[str, ...], option("a word to find it by; may be given more
 
 
 class Insert(Ask):
-    """What `archive.insert` takes."""
+    """Input of `archive.insert`."""
 
     text: Annotated[str, argument("the text; - for standard input", words=True, file=True)]
     tag: Tag = ()
@@ -25,24 +25,24 @@ class Insert(Ask):
 
 @verb("archive.insert", effect="append", errors=(InputError,), makes=True)
 async def insert(context: Context, ask: Insert) -> ArchiveEntry:
-    """Put a text away."""
+    """Store a text in the archive."""
     return _entry(await (await library_of(context)).archive(ask.text, tags=ask.tag))
 
 
-class One(Ask):
-    """For a verb that takes one entry."""
+class OneEntry(Ask):
+    """Input of a verb that takes one entry."""
 
     id: Annotated[str, argument("the entry's id")]
 
 
 @verb("archive.read", effect="read", errors=(InputError, NotFound))
-async def read(context: Context, ask: One) -> ArchiveEntry:
+async def read(context: Context, ask: OneEntry) -> ArchiveEntry:
     """Show an archival entry."""
     return _entry(await (await library_of(context)).archived(ask.id))
 
 
-class Search(Ask):
-    """What `archive.search` takes."""
+class SearchArchive(Ask):
+    """Input of `archive.search`."""
 
     query: Annotated[str, argument("the words to look for", words=True)]
     tag: Tag = ()
@@ -50,7 +50,7 @@ class Search(Ask):
 
 
 @verb("archive.search", effect="read", errors=(InputError,))
-async def search(context: Context, ask: Search) -> Hits:
+async def search(context: Context, ask: SearchArchive) -> Hits:
     """Find archival entries, the best first."""
     library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind="entry", tags=ask.tag)
@@ -62,19 +62,19 @@ async def search(context: Context, ask: Search) -> Hits:
     )
 
 
-class Delete(One):
-    """What `archive.delete` takes."""
+class DeleteEntry(OneEntry):
+    """Input of `archive.delete`."""
 
     forget: Annotated[bool, option("leave no trace of it; no undo brings it back")] = False
 
 
-def only_deleting(ask: Delete) -> Effect | None:
-    """Without `forget` it writes: history has the entry still."""
+def only_deleting(ask: DeleteEntry) -> Effect | None:
+    """Only writes without `forget`: the history still has the entry."""
     return None if ask.forget else "write"
 
 
 @verb("archive.delete", effect="destroy", errors=(InputError, NotFound), lighter=only_deleting)
-async def delete(context: Context, ask: Delete) -> Removed:
+async def delete(context: Context, ask: DeleteEntry) -> Removed:
     """Delete an archival entry."""
     await (await library_of(context)).unarchive(ask.id, forget=ask.forget)
     return Removed("archive", ask.id, "")

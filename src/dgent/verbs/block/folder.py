@@ -14,7 +14,7 @@ from dgent.verbs.registry import Ask, argument, option, verb
 
 
 class Sync(Ask):
-    """What `block.sync` takes."""
+    """Input of `block.sync`."""
 
     folder: Annotated[str, argument("the folder; it is made when it is not there", complete="file")]
     by: Annotated[str | None, option("in whose name edits are taken in, for the partner")] = None
@@ -28,15 +28,15 @@ async def sync(context: Context, ask: Sync) -> FolderSynced:
     done = await library.sync(ask.folder, by=ask.by, dry_run=ask.dry_run)
     return FolderSynced(
         done.folder,
-        _told(done.taken),
-        _told(done.written),
-        _told(done.deleted),
-        _told(done.conflicts),
-        _told(done.refused),
+        _files_of(done.taken),
+        _files_of(done.written),
+        _files_of(done.deleted),
+        _files_of(done.conflicts),
+        _files_of(done.refused),
         healthy=not done.conflicts and not done.refused,
         dry_run=done.dry_run,
     )
 
 
-def _told(reports: tuple[FileReport, ...]) -> list[FileTold]:
+def _files_of(reports: tuple[FileReport, ...]) -> list[FileTold]:
     return [FileTold(each.label, each.owner, each.file, each.version, each.why) for each in reports]

@@ -24,7 +24,7 @@ Replace = Annotated[bool, option("write over what is there")]
 
 
 class TakeIn(Ask):
-    """What `cupboard.import` takes."""
+    """Input of `cupboard.import`."""
 
     path: Annotated[str, argument("the folder of crumbs.jsonl and its kin, or one of them", complete="file")]
     existing: Rule = "newer"
@@ -41,7 +41,7 @@ async def take_in(context: Context, ask: TakeIn) -> TakenIn:
 
 
 class WriteOut(Ask):
-    """What `cupboard.export` takes."""
+    """Input of `cupboard.export`."""
 
     path: Annotated[str, argument("the folder", complete="file")]
     replace: Replace = False
@@ -60,7 +60,7 @@ async def write_out(context: Context, ask: WriteOut) -> WrittenOut:
 
 
 class TakeInIssues(Ask):
-    """What `beads.import` takes."""
+    """Input of `beads.import`."""
 
     path: Annotated[str, argument("the issues.jsonl of beads", complete="file")]
     existing: Rule = "newer"
@@ -77,7 +77,7 @@ async def take_in_issues(context: Context, ask: TakeInIssues) -> TakenIn:
 
 
 class WriteOutIssues(Ask):
-    """What `beads.export` takes."""
+    """Input of `beads.export`."""
 
     path: Annotated[str, argument("the file", complete="file")]
     imported: Annotated[bool, option("only the crumbs that came from beads")] = False

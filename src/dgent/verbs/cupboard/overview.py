@@ -17,7 +17,7 @@ from dgent.verbs.registry import Ask, argument, option, verb
 
 
 class Compare(Ask):
-    """What `trail.compare` takes."""
+    """Input of `trail.compare`."""
 
     a: Annotated[str, argument("a trail: its id, the beginning of it, or its name", complete="trail")]
     b: Annotated[str, argument("the other trail", complete="trail")]
@@ -71,7 +71,7 @@ def _side(side: Side) -> TrailSide:
 
 
 class ShowGraph(Ask):
-    """What `cupboard.graph` takes."""
+    """Input of `cupboard.graph`."""
 
     trail: Annotated[str | None, option("only this trail", complete="trail")] = None
     form: Annotated[Literal["mermaid", "dot"], option("how it is drawn", short="f")] = "mermaid"
@@ -94,18 +94,18 @@ async def graph(context: Context, ask: ShowGraph) -> Drawn:
 
 
 class Examine(Ask):
-    """What `cupboard.audit` takes."""
+    """Input of `cupboard.audit`."""
 
     repair: Annotated[bool, option("do what it suggests, where nobody must decide")] = False
 
 
 def _only_looks(ask: Examine) -> Effect | None:
-    """Without repair it only reads."""
+    """Only reads without repair."""
     return None if ask.repair else "read"
 
 
 class Breach(msgspec.Struct, frozen=True):
-    """Something that is not as the rules say, and how to put it right."""
+    """A violation of a rule, and how to repair it."""
 
     rule: str
     ids: list[str]
@@ -115,7 +115,7 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 class Audited(msgspec.Struct, frozen=True):
-    """What was found; how many crumbs are on a trail, permanent by a completed one, or on none.
+    """The findings of an audit, and the numbers of crumbs on trails, permanent ones, and ones on no trail.
 
     `seq` is the commit that repaired something; undoing it takes that back.
     """
@@ -130,7 +130,7 @@ class Audited(msgspec.Struct, frozen=True):
 
 @verb("cupboard.audit", effect="write", errors=(Conflict,), lighter=_only_looks)
 async def audit(context: Context, ask: Examine) -> Audited:
-    """Look whether everything in the cupboard is as its rules say, and repair it."""
+    """Check the cupboard against its rules, and repair it."""
     cupboard = await input.cupboard_of(context)
     found = await cupboard.audit()
     seq = await cupboard.repair(found.findings) if ask.repair and found.findings else None

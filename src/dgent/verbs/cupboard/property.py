@@ -1,4 +1,4 @@
-"""Verbs for properties: what every crumb, trail or stash has a value for."""
+"""Verbs for properties: fields that every crumb, trail or stash has a value for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Name = Annotated[str, argument("the property's name or id", complete="property")
 
 
 class Define(Ask):
-    """What `property.define` takes."""
+    """Input of `property.define`."""
 
     name: Annotated[str, argument("its name")]
     type: Annotated[ValueType, option("what its values are", short="t")] = "text"
@@ -46,14 +46,14 @@ async def define(context: Context, ask: Define) -> Property:
     return property_of(made, (await cupboard.definitions()).any(made.id))
 
 
-class List(Ask):
-    """What `property.list` takes."""
+class ListProperties(Ask):
+    """Input of `property.list`."""
 
     scope: Annotated[Scope | None, option("only those of crumbs, of trails or of stashes")] = None
 
 
 @verb("property.list", effect="read")
-async def list_(context: Context, ask: List) -> Properties:
+async def list_(context: Context, ask: ListProperties) -> Properties:
     """List the properties that are defined, with their categories."""
     cupboard = await input.cupboard_of(context)
     filters = {} if ask.scope is None else {"scope": ask.scope}
@@ -64,43 +64,43 @@ async def list_(context: Context, ask: List) -> Properties:
 
 
 async def _of(cupboard: Cupboard, property: str, id: str) -> tuple[Defined, Any]:
-    """A property, and the crumb, trail or stash that has a value for it."""
+    """Return a property, and the crumb, trail or stash of the call."""
     defined = (await cupboard.definitions()).any(property)
-    return defined, await input.found(cupboard, TABLES[defined.scope], id)
+    return defined, await input.find_entity(cupboard, TABLES[defined.scope], id)
 
 
-class Get(Ask):
-    """What `property.get` and `property.clear` take."""
+class GetProperty(Ask):
+    """Input of `property.get` and `property.clear`."""
 
     id: Annotated[str, argument("the crumb, trail or stash", complete="crumb")]
     name: Name
 
 
 @verb("property.get", effect="read", errors=(NotFound,))
-async def get(context: Context, ask: Get) -> Value:
+async def get(context: Context, ask: GetProperty) -> Value:
     """Show the value that something has for a property."""
     defined, entity = await _of(await input.cupboard_of(context), ask.name, ask.id)
     return Value(entity.id, defined.name, entity.readable()[defined.name])
 
 
-class Set(Get):
-    """What `property.set` takes."""
+class SetProperty(GetProperty):
+    """Input of `property.set`."""
 
     value: Annotated[str, argument("its value: a category's name, a text, JSON; a list as a,b", words=True)]
 
 
 @verb("property.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(context: Context, ask: Set) -> Value:
+async def set_(context: Context, ask: SetProperty) -> Value:
     """Give a crumb, trail or stash a value for a property."""
     cupboard = await input.cupboard_of(context)
     defined, entity = await _of(cupboard, ask.name, ask.id)
-    entity.set_property(defined.id, input.valued(defined, ask.value))
+    entity.set_property(defined.id, input.parse_value(defined, ask.value))
     await cupboard.table(TABLES[defined.scope]).set(entity.id, entity)
     return Value(entity.id, defined.name, entity.readable()[defined.name])
 
 
 @verb("property.clear", effect="write", errors=(NotFound, Conflict))
-async def clear(context: Context, ask: Get) -> Value:
+async def clear(context: Context, ask: GetProperty) -> Value:
     """Give a property of a crumb, trail or stash its default again."""
     cupboard = await input.cupboard_of(context)
     defined, entity = await _of(cupboard, ask.name, ask.id)
@@ -110,7 +110,7 @@ async def clear(context: Context, ask: Get) -> Value:
 
 
 class AddCategory(Ask):
-    """What `property.category` takes."""
+    """Input of `property.category`."""
 
     name: Name
     category: Annotated[str, argument("the name of the category")]
@@ -128,14 +128,14 @@ async def category(context: Context, ask: AddCategory) -> Category:
     return Category(made.id, made.name, made.ordinal)
 
 
-class One(Ask):
-    """For a verb that takes one property."""
+class OneProperty(Ask):
+    """Input of a verb that takes one property."""
 
     name: Name
 
 
 @verb("property.categories", effect="read", errors=(InputError, NotFound))
-async def categories(context: Context, ask: One) -> Categories:
+async def categories(context: Context, ask: OneProperty) -> Categories:
     """List the categories of a property, lowest ordinal first."""
     cupboard = await input.cupboard_of(context)
     items = [
@@ -146,7 +146,7 @@ async def categories(context: Context, ask: One) -> Categories:
 
 
 @verb("property.delete", effect="write", errors=(InputError, NotFound, Conflict))
-async def delete(context: Context, ask: One) -> Removed:
+async def delete(context: Context, ask: OneProperty) -> Removed:
     """Remove a property with its categories; values that are stored are no longer read."""
     cupboard = await input.cupboard_of(context)
     defined = (await cupboard.definitions()).any(ask.name)

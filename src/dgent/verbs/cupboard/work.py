@@ -1,4 +1,4 @@
-"""Verbs for working: what can be done now, taking it, finishing it, and the board."""
+"""Verbs for work: list ready crumbs, take and finish them, show the board."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dgent.verbs.cupboard.answer import (
     neighbour_of,
     queued_of,
 )
-from dgent.verbs.cupboard.crumb import Find, One, filters_of
+from dgent.verbs.cupboard.crumb import FindCrumbs, OneCrumb, filters_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 Lease = Annotated[
@@ -35,8 +35,8 @@ Lease = Annotated[
 ]
 
 
-class Ready(Find):
-    """What `crumb.ready` takes."""
+class Ready(FindCrumbs):
+    """Input of `crumb.ready`."""
 
     limit: Annotated[int | None, option("at most so many", short="n")] = None
     explain: Annotated[bool, option("say why each can be taken")] = False
@@ -57,7 +57,7 @@ async def ready(context: Context, ask: Ready) -> Queue:
 
 
 async def _why_none(cupboard: Cupboard) -> str:
-    """What there is instead of ready work."""
+    """Explain why nothing is ready."""
     counts = {state: await _count(cupboard, state) for state in CRUMB_STATES[:4]}
     told = [f"{count} {state}" for state, count in counts.items() if count]
     if counts["ready"]:
@@ -72,7 +72,7 @@ async def _count(cupboard: Cupboard, state: str) -> int:
 
 
 class Blocked(Ask):
-    """What `crumb.blocked` takes."""
+    """Input of `crumb.blocked`."""
 
     limit: Annotated[int | None, option("at most so many", short="n")] = None
 
@@ -86,14 +86,14 @@ async def blocked(context: Context, ask: Blocked) -> Queue:
 
 
 @verb("crumb.explain", effect="read", errors=(NotFound,))
-async def explain(context: Context, ask: One) -> Queue:
+async def explain(context: Context, ask: OneCrumb) -> Queue:
     """Say why a crumb can be taken now, or cannot."""
     cupboard = await input.cupboard_of(context)
     return Queue([queued_of(await cupboard.explain(await input.id_of(cupboard, "crumbs", ask.id)))])
 
 
-class Take(Find):
-    """What `crumb.take` takes."""
+class Take(FindCrumbs):
+    """Input of `crumb.take`."""
 
     lease: Lease = None
 
@@ -112,7 +112,7 @@ async def take(context: Context, ask: Take) -> Crumb:
 
 
 class Finish(Ask):
-    """What `crumb.done`, `crumb.drop` and `crumb.release` take."""
+    """Input of `crumb.done`, `crumb.drop` and `crumb.release`."""
 
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
     token: Annotated[int | None, option("the token of `take`: only if nobody else took it since")] = None
@@ -143,17 +143,17 @@ async def release(context: Context, ask: Finish) -> Crumb:
 
 
 async def _claim(context: Context, cupboard: Cupboard, ask: Finish) -> dict[str, Any]:
-    """The crumb to finish, and by what right."""
+    """Return the arguments that finish a crumb: its id, token, agent and force."""
     who = input.forcing(context, cupboard, ask.force)
     id = await input.id_of(cupboard, "crumbs", ask.id)
-    if ask.token is not None:  # everybody can read it, so below a partner it does not stand for the holder
+    if ask.token is not None:  # everybody can read it, so it does not prove who holds the crumb
         crumb = await cupboard.crumbs.get(id)
         input.check_held(context, cupboard, crumb)
     return {"crumb": id, "token": ask.token, "agent": who, "force": ask.force}
 
 
-class Heartbeat(One):
-    """What `crumb.heartbeat` takes."""
+class Heartbeat(OneCrumb):
+    """Input of `crumb.heartbeat`."""
 
     lease: Annotated[float, option("keep it for so many seconds more, if it was taken with a lease")] = (
         LEASE_S
@@ -164,14 +164,14 @@ class Heartbeat(One):
 async def heartbeat(context: Context, ask: Heartbeat) -> Held:
     """Keep a crumb for another lease from now on."""
     cupboard = await input.cupboard_of(context)
-    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
+    crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
     who = input.actor(context, cupboard.universe.author)
     until = await cupboard.heartbeat(crumb, who, lease_s=ask.lease)
     return Held(crumb.id, who, crumb.token, until)
 
 
-class ShowBoard(Find):
-    """What `crumb.board` takes."""
+class ShowBoard(FindCrumbs):
+    """Input of `crumb.board`."""
 
     limit: Annotated[int, option("at most so many in a column", short="n")] = 20
 

@@ -1,4 +1,4 @@
-"""Verbs that carry records out of a store and into one, as lines of JSON."""
+"""Verbs that export and import records as lines of JSON."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dgent.exchange import folders
 from dgent.model.query import Query
 from dgent.universe.universe import Universe
 from dgent.verbs.context import Context
-from dgent.verbs.data.record import DryRun, Find, query_of
+from dgent.verbs.data.record import DryRun, FindRecords, query_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 
-class Export(Find):
-    """What `data.export` takes."""
+class Export(FindRecords):
+    """Input of `data.export`."""
 
     to: Annotated[str, option("a new file; - writes to standard output", short="o")] = "-"
 
@@ -44,13 +44,13 @@ async def export(context: Context, ask: Export) -> jsonl.Exported:
         return await jsonl.export(u, context.out, query=wanted, progress=context.report)
     target = folders.usable(Path(ask.to), "to")
     if os.path.lexists(target):
-        raise _taken(target)
+        raise _name_error(target)
     with folders.translated(target):
         return await _export_to(target, u, wanted, context)
 
 
 async def _export_to(target: Path, u: Universe, wanted: Query, context: Context) -> jsonl.Exported:
-    # Under a name of its own, readable by the user only, until it is whole.
+    # Under a temporary name, readable by the user only, until it is complete.
     handle, unfinished = tempfile.mkstemp(
         dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".partial"
     )
@@ -61,18 +61,18 @@ async def _export_to(target: Path, u: Universe, wanted: Query, context: Context)
             os.fsync(file.fileno())
         os.link(unfinished, target)  # unlike a rename, this never takes the place of another file
     except FileExistsError:
-        raise _taken(target) from None
+        raise _name_error(target) from None
     finally:
         os.unlink(unfinished)
     return done
 
 
-def _taken(target: Path) -> InputError:
+def _name_error(target: Path) -> InputError:
     return InputError(f"{target} exists already", hint="name a new file", field="to")
 
 
 class Import(Ask):
-    """What `data.import` takes."""
+    """Input of `data.import`."""
 
     path: Annotated[str, argument("a file that export wrote", complete="file")]
     existing: Annotated[

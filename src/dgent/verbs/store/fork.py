@@ -20,9 +20,9 @@ from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import parse
 from dgent.verbs.context import Context
-from dgent.verbs.data.record import DryRun, Nothing
-from dgent.verbs.registry import Ask, argument, option, verb
-from dgent.verbs.store.constellation import check_free, folder_of, making, remove, told_of, url_of
+from dgent.verbs.data.record import DryRun
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.store.constellation import check_free, describe, folder_of, making, remove, url_of
 
 Name = Annotated[str, argument("the name of the fork", complete="constellation")]
 
@@ -51,7 +51,7 @@ class Forks(msgspec.Struct, frozen=True):
 
 
 class MakeFork(Ask):
-    """What `constellation.fork` takes."""
+    """Input of `constellation.fork`."""
 
     to: Annotated[str, argument("the name of the fork: small letters, digits, - _ and .")]
     scope: Annotated[Scope, option("all, only the core blocks, or what was written since a time")] = "all"
@@ -82,7 +82,7 @@ async def make(context: Context, ask: MakeFork) -> MadeFork:
     source = await context.universe()
     with making(folder, ask.to) as new:
         if scope == "all" and source.backend.name == "sqlite":
-            done = await _copied(context, source, new)
+            done = await _copy_file(context, source, new)
         else:
             async with open_universe(url_of(new), author=source.author) as u:
                 done = await forks.fork(
@@ -94,13 +94,13 @@ async def make(context: Context, ask: MakeFork) -> MadeFork:
                     progress=context.report,
                 )
         folders.put(new, folder)
-    path = told_of(context, ask.to).path
+    path = describe(context, ask.to).path
     told = (done.fork, done.seq, done.scope, done.records, done.blocks, done.left_out)
     return MadeFork(ask.to, path, *told)
 
 
-async def _copied(context: Context, source: Universe, new: Path) -> forks.Forked:
-    """All of a store that is a file, as it is at one moment: its file is copied."""
+async def _copy_file(context: Context, source: Universe, new: Path) -> forks.Forked:
+    """Fork a whole SQLite store by copying its file."""
     whose = await identity(source)
     await backup.copy_into(source, context.folder, new, progress=context.report)
     await backup.make_its_own(new)
@@ -110,7 +110,7 @@ async def _copied(context: Context, source: Universe, new: Path) -> forks.Forked
 
 
 class MergeFork(Ask):
-    """What `constellation.merge` takes."""
+    """Input of `constellation.merge`."""
 
     name: Name
     dry_run: DryRun = False
@@ -120,22 +120,22 @@ class MergeFork(Ask):
 async def merge(context: Context, ask: MergeFork) -> forks.ForkMerged:
     """Bring what was done in a fork back to this store; nothing is lost on either side."""
     target = await context.universe()
-    async with _opened(context, ask.name, target.author) as u:
+    async with _open(context, ask.name, target.author) as u:
         return await forks.merge(u, target, dry_run=ask.dry_run, progress=context.report)
 
 
 @verb("fork.list", effect="read", local=True)
-async def list_(context: Context, ask: Nothing) -> Forks:
+async def list_(context: Context, ask: NoInput) -> Forks:
     """List the forks on this machine."""
-    found = [await _told(context, name) for name in settings.constellations(context.settings.places)]
+    found = [await _describe(context, name) for name in settings.constellations(context.settings.places)]
     return Forks([each for each in found if each is not None])
 
 
-async def _told(context: Context, name: str) -> Fork | None:
-    """What a constellation says of where it comes from; None when it is no fork."""
+async def _describe(context: Context, name: str) -> Fork | None:
+    """Return the fork that a constellation is; None when it is not a fork."""
     path = str(settings.constellation_folder(context.settings.places, name))
     try:
-        async with _opened(context, name, "system") as u:
+        async with _open(context, name, "system") as u:
             made = await origin(u)
     except DgentError as error:
         return Fork(name, path, "", "", 0, "", None, False, error.message)
@@ -146,22 +146,22 @@ async def _told(context: Context, name: str) -> Fork | None:
     return Fork(name, path, *rest)
 
 
-class Named(Ask):
-    """What `fork.status` takes."""
+class OneFork(Ask):
+    """Input of `fork.status`."""
 
     name: Name
 
 
 @verb("fork.status", effect="read", errors=(NotFound, Conflict, Corrupt), local=True)
-async def status(context: Context, ask: Named) -> forks.Apart:
+async def status(context: Context, ask: OneFork) -> forks.Apart:
     """Show how far a fork and this store are apart, and what a merge would do."""
     source = await context.universe()
-    async with _opened(context, ask.name, source.author) as u:
+    async with _open(context, ask.name, source.author) as u:
         return await forks.status(u, source)
 
 
 class DeleteFork(Ask):
-    """What `fork.delete` takes."""
+    """Input of `fork.delete`."""
 
     name: Name
     dry_run: DryRun = False
@@ -179,16 +179,16 @@ class ForkDeleted(msgspec.Struct, frozen=True):
 @verb("fork.delete", effect="destroy", errors=(NotFound, Conflict, Busy), local=True)
 async def delete(context: Context, ask: DeleteFork) -> ForkDeleted:
     """Throw a fork away with everything in it; the store it was made from knows nothing of it."""
-    async with _opened(context, ask.name, "system") as u:
+    async with _open(context, ask.name, "system") as u:
         if await origin(u) is None:
-            raise NotFound(f"{ask.name!r} is no fork", hint=f"dgent constellation delete {ask.name}")
-    told = told_of(context, ask.name)
+            raise NotFound(f"{ask.name!r} is not a fork", hint=f"dgent constellation delete {ask.name}")
+    told = describe(context, ask.name)
     if not ask.dry_run:
         remove(context, ask.name)
     return ForkDeleted(told.name, told.path, told.size_bytes, ask.dry_run)
 
 
 @asynccontextmanager
-async def _opened(context: Context, name: str, author: str) -> AsyncIterator[Universe]:
+async def _open(context: Context, name: str, author: str) -> AsyncIterator[Universe]:
     async with open_universe(url_of(folder_of(context, name)), author=author) as u:
         yield u

@@ -25,28 +25,28 @@ Where = Annotated[str | None, argument("the folder; without it the store of this
 
 @asynccontextmanager
 async def _folder(context: Context, folder: str | None) -> AsyncIterator[JSONLBackend]:
-    """The store that is meant, which must be a folder of lines."""
+    """Yield the JSONL store of the folder, or of the call; raises Unsupported for other engines."""
     if folder is None:
-        yield _checked((await context.universe()).backend)
+        yield _check_engine((await context.universe()).backend)
         return
     async with open_universe(f"jsonl:{folder}") as u:
-        yield _checked(u.backend)
+        yield _check_engine(u.backend)
 
 
-def _checked(backend: object) -> JSONLBackend:
+def _check_engine(backend: object) -> JSONLBackend:
     if not isinstance(backend, JSONLBackend):
-        raise Unsupported("this store is no folder of lines", hint="give the folder of one, or --url jsonl:…")
+        raise Unsupported("this store is not a JSONL folder", hint="give the folder of one, or --url jsonl:…")
     return backend
 
 
-class Check(Ask):
-    """What `jsonl.check` takes."""
+class CheckFolder(Ask):
+    """Input of `jsonl.check`."""
 
     folder: Where = None
 
 
 class Odd(msgspec.Struct, frozen=True):
-    """A line that is not as a store writes it; it is kept all the same."""
+    """A line that a store would not write so; it is kept."""
 
     file: str
     line: int
@@ -64,7 +64,7 @@ class Disputed(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What is odd in a folder; `healthy` when every line can be read and nothing waits to be settled."""
+    """The problems of a folder; `healthy` when every line can be read and no conflict is open."""
 
     healthy: bool
     folder: str
@@ -73,7 +73,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 @verb("jsonl.check", effect="read", errors=(Unsupported,), local=True)
-async def check(context: Context, ask: Check) -> Checked:
+async def check(context: Context, ask: CheckFolder) -> Checked:
     """List lines that cannot be read or were edited, and records changed in two copies."""
     async with _folder(context, ask.folder) as backend:
         reports, conflicts = await backend.oddities()
@@ -85,8 +85,8 @@ async def check(context: Context, ask: Check) -> Checked:
         )
 
 
-class Settle(Ask):
-    """What `jsonl.settle` takes."""
+class SettleRecord(Ask):
+    """Input of `jsonl.settle`."""
 
     id: Annotated[str, argument("the id of the record")]
     folder: Where = None
@@ -100,33 +100,33 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 @verb("jsonl.settle", effect="write", errors=(NotFound, Unsupported), local=True)
-async def settle(context: Context, ask: Settle) -> Settled:
+async def settle(context: Context, ask: SettleRecord) -> Settled:
     """Accept a record as it is that two copies changed in the same fields."""
     author = (await context.universe()).author if ask.folder is None else "system"
     async with _folder(context, ask.folder) as backend:
         return Settled(ask.id, await backend.settle(ask.id, author))
 
 
-class Compact(Ask):
-    """What `jsonl.compact` takes."""
+class CompactFolder(Ask):
+    """Input of `jsonl.compact`."""
 
     folder: Where = None
     history: Annotated[bool, option("keep the old versions")] = False
 
 
-def _keeps_history(ask: Compact) -> Effect | None:
+def _keeps_history(ask: CompactFolder) -> Effect | None:
     return "write" if ask.history else None
 
 
 @verb("jsonl.compact", effect="destroy", lighter=_keeps_history, errors=(Unsupported,), local=True)
-async def compact(context: Context, ask: Compact) -> Compaction:
+async def compact(context: Context, ask: CompactFolder) -> Compaction:
     """Rewrite the files sorted by id, with one line for each record."""
     async with _folder(context, ask.folder) as backend:
         return await backend.rewrite(history=ask.history)
 
 
 class MergeDriver(Ask):
-    """What `jsonl.merge-driver` takes."""
+    """Input of `jsonl.merge-driver`."""
 
     base: Annotated[str, argument("the common ancestor's version, git's %O", complete="file")]
     ours: Annotated[str, argument("our version, which becomes the merged one, git's %A", complete="file")]
@@ -141,7 +141,7 @@ async def merge_driver(context: Context, ask: MergeDriver) -> Merged:
 
 
 class SetUp(Ask):
-    """What `jsonl.git-setup` takes."""
+    """Input of `jsonl.git-setup`."""
 
     folder: Where = None
 
