@@ -16,7 +16,7 @@ from wording import HIDDEN, cell, default_of, every_error, fenced, has_fields, p
 
 from dgent import errors
 from dgent.doors.cli.failure import BROKEN_PIPE
-from dgent.doors.cli.main import OWN, root
+from dgent.doors.cli.main import BUILTIN, root
 from dgent.verbs import outcome, registry
 from dgent.verbs.caller import ALLOWED, Effect
 from dgent.verbs.index import NOUNS, SHORT
@@ -263,7 +263,7 @@ def command_line() -> str:
         table("Option | Meaning", option_rows(top)),
         *by_noun,
         "## Around it\n",
-        *(own_section(name, _command(top, ctx, name)) for name in OWN),
+        *(own_section(name, _command(top, ctx, name)) for name in BUILTIN),
         "## JSON\n",
         *((fenced(part) if part.startswith("{") else wrapped(part)) + "\n" for part in JSON),
         "## Exit codes\n",

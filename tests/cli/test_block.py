@@ -167,7 +167,7 @@ def rules(dgent_: Terminal) -> Terminal:
 def test_without_a_terminal_somebody_must_have_agreed(rules: Terminal) -> None:
     told = rules("block", "append", "rules", "x")
     assert told.code == 6 and "the partner must agree to append" in told.err
-    assert "say --yes to agree" in told.err
+    assert "use --yes to agree" in told.err
     assert rules("block", "append", "rules", "x", "--json").error["code"] == "consent_refused"
     assert rules("block", "append", "rules", "x", "--yes").code == 0
     refused = rules("block", "describe", "rules", "-p", "admin")

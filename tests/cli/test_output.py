@@ -100,8 +100,8 @@ def test_the_pager_setting_means_what_it_says(dgent_: Terminal) -> None:
     from dgent.doors.cli import render
 
     dgent_("remember", "x", "--id", "a")
-    assert render._pages("always", 1) and not render._pages("never", 10_000)
-    assert render._pages("auto", 10_000) and not render._pages("auto", 1)
+    assert render._needs_pager("always", 1) and not render._needs_pager("never", 10_000)
+    assert render._needs_pager("auto", 10_000) and not render._needs_pager("auto", 1)
     dgent_("config", "set", "pager", "always")
     parted, _, seen = on_a_terminal(["get", "a"])[1].partition("a")
     assert "made" in seen and not parted.strip("\x1b[0123456789;m")

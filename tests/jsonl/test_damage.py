@@ -21,9 +21,9 @@ from dgent.store.backend import Declaration, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.damage import DAMAGED
 from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
-from dgent.testing.contract import STORED, commit, delete, put, record, typed_record
-from dgent.verbs.context import Desk
-from dgent.verbs.store.jsonl import Check, check
+from dgent.testing.contract import STORED, commit, delete, put, record
+from dgent.verbs.context import Context
+from dgent.verbs.store.jsonl import CheckFolder, check
 from dgent.verbs.store.store import Doctor, doctor
 from tests.jsonl.stores import opened
 
@@ -270,24 +270,24 @@ async def test_the_doctor_and_the_check_name_the_lines_and_settle_them(tmp_path:
         async def universe() -> dgent.Universe:
             return u
 
-        desk = Desk(universe)
-        checked = await check(desk, Check())
+        context = Context(universe)
+        checked = await check(context, CheckFolder())
         assert not checked.healthy
         assert {(each.line, each.kind) for each in checked.odd} >= {
             (3, DAMAGED),
             (4, "bad line"),
             (5, DAMAGED),
         }
-        examined = await doctor(desk, Doctor())
+        examined = await doctor(context, Doctor())
         assert not examined.healthy
         assert any("note.jsonl:4: bad line: rev must be" in each.message for each in examined.findings)
-        settled = await doctor(desk, Doctor(damaged="accept"))
+        settled = await doctor(context, Doctor(damaged="accept"))
         assert [each.message[:13] for each in settled.findings if each.level == "problem"] == [
             "note.jsonl:4:"
         ]
         _without(folder / "note.jsonl", 4)
-        assert (await check(desk, Check())).healthy
-        assert (await doctor(desk, Doctor(deep=True))).healthy
+        assert (await check(context, CheckFolder())).healthy
+        assert (await doctor(context, Doctor(deep=True))).healthy
 
 
 @pytest.mark.parametrize("accept", [True, False], ids=["accept", "drop"])

@@ -54,7 +54,7 @@ def test_every_command_says_that_the_store_is_away(town: Town) -> None:
         assert refused.code == 10 and refused.error["code"] == "unavailable", "not: there is no such record"
     assert dgent("data", "get", "b", "--json").data["data"] == {"text": "meanwhile"}
     listed = dgent("outbox", "list")
-    assert "put b" in listed.out and "the store is away" in listed.out
+    assert "put b" in listed.out and "the store is unavailable" in listed.out
     assert dgent("outbox", "replay").code == 10
     deleted = dgent("data", "delete", "a", "--json").data
     assert deleted["pending"] is True and deleted["seq"] is None

@@ -16,7 +16,7 @@ import dgent
 from dgent.blocks import Library
 from dgent.cupboard import Cupboard
 from dgent.exchange.backup import restore
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.store.store import Doctor, doctor
 from tests.postgres.server import HASTY, Server, with_universe
 
@@ -140,7 +140,7 @@ async def test_the_deep_check_finds_nothing(url: str) -> None:
         async def universe() -> dgent.Universe:
             return u
 
-        examined = await doctor(Desk(universe), Doctor(deep=True))
+        examined = await doctor(Context(universe), Doctor(deep=True))
         assert examined.healthy, [each for each in examined.findings if each.level == "problem"]
 
 

@@ -10,7 +10,7 @@ import dgent
 from dgent.blocks import Library, errors
 from dgent.verbs import registry
 from dgent.verbs.caller import Caller
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.path import invoke
 
 
@@ -20,7 +20,7 @@ async def call(u: dgent.Universe, id: str, caller: Caller, consent: Any = None, 
     async def same() -> dgent.Universe:
         return u
 
-    return await registry.call(registry.find(id), Desk(same, caller=caller, consent=consent), given)
+    return await registry.call(registry.find(id), Context(same, caller=caller, consent=consent), given)
 
 
 async def test_only_who_speaks_for_the_partner_acts_as_whoever_the_store_was_opened_for() -> None:

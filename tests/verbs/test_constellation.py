@@ -19,7 +19,7 @@ import dgent
 from dgent.config import settings
 from dgent.errors import Conflict, NoBackendAvailable, NotFound, StorageFull
 from dgent.exchange import backup, folders
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.store import constellation as verbs
 from tests.cli.terminal import Terminal
 from tests.fault.check import check_store
@@ -33,8 +33,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return terminal.store.parents[1]
 
 
-def desk() -> Desk:
-    return Desk(settings=settings.load())
+def context() -> Context:
+    return Context(settings=settings.load())
 
 
 def killed(at: str, *words: str) -> None:
@@ -56,23 +56,23 @@ def killed(at: str, *words: str) -> None:
 
 
 async def test_there_and_back(folder: Path) -> None:
-    made = await verbs.create(desk(), verbs.Named(name="a"))
+    made = await verbs.create(context(), verbs.OneConstellation(name="a"))
     async with dgent.open(f"sqlite:///{made.path}/membrane.db") as u:
         await u.put(dgent.Datum(id="x"))
-    await verbs.copy(desk(), verbs.Copy(name="a", to="b"))
+    await verbs.copy(context(), verbs.CopyConstellation(name="a", to="b"))
     assert sorted(os.listdir(folder)) == ["a", "b", "first"]
     assert os.listdir(folder / "b") == os.listdir(folder / "a") == ["membrane.db"]
     assert (folder / "b").stat().st_mode & 0o777 == 0o700
     check_store(str(folder / "b" / "membrane.db"))
-    for ask in (verbs.Copy(name="a", to="b"), verbs.Copy(name="a", to="a")):
+    for ask in (verbs.CopyConstellation(name="a", to="b"), verbs.CopyConstellation(name="a", to="a")):
         with pytest.raises(Conflict):
-            await verbs.copy(desk(), ask)
+            await verbs.copy(context(), ask)
     with pytest.raises(Conflict):
-        await verbs.create(desk(), verbs.Named(name="b"))
-    assert (await verbs.delete(desk(), verbs.Delete(name="a", dry_run=True))).dry_run
-    await verbs.delete(desk(), verbs.Delete(name="a"))
+        await verbs.create(context(), verbs.OneConstellation(name="b"))
+    assert (await verbs.delete(context(), verbs.DeleteConstellation(name="a", dry_run=True))).dry_run
+    await verbs.delete(context(), verbs.DeleteConstellation(name="a"))
     with pytest.raises(NotFound):
-        await verbs.delete(desk(), verbs.Delete(name="a"))
+        await verbs.delete(context(), verbs.DeleteConstellation(name="a"))
     assert sorted(os.listdir(folder)) == ["b", "first"]
 
 
@@ -118,9 +118,9 @@ async def test_someone_came_first(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(folders, "put", late)
     with pytest.raises(Conflict):
-        await verbs.create(desk(), verbs.Named(name="a"))
+        await verbs.create(context(), verbs.OneConstellation(name="a"))
     with pytest.raises(Conflict):
-        await verbs.copy(desk(), verbs.Copy(name="first", to="b"))
+        await verbs.copy(context(), verbs.CopyConstellation(name="first", to="b"))
     assert sorted(os.listdir(folder)) == ["a", "b", "first"]
 
 
@@ -145,16 +145,16 @@ async def test_a_disk_that_refuses(
         with monkeypatch.context() as broken:
             broken.setattr(owner, name, refuse)
             with pytest.raises(error):
-                await verbs.create(desk(), verbs.Named(name="a"))
+                await verbs.create(context(), verbs.OneConstellation(name="a"))
             with pytest.raises(error):
-                await verbs.copy(desk(), verbs.Copy(name="first", to="a"))
+                await verbs.copy(context(), verbs.CopyConstellation(name="first", to="a"))
         assert os.listdir(folder) == ["first"]
     with monkeypatch.context() as broken:
         broken.setattr(Path, "rename", refuse)
         with pytest.raises(error):
-            await verbs.delete(desk(), verbs.Delete(name="first"))
+            await verbs.delete(context(), verbs.DeleteConstellation(name="first"))
     check_store(str(folder / "first" / "membrane.db"))
-    await verbs.create(desk(), verbs.Named(name="a"))
+    await verbs.create(context(), verbs.OneConstellation(name="a"))
 
 
 async def test_a_store_that_cannot_be_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,9 +164,9 @@ async def test_a_store_that_cannot_be_made(folder: Path, monkeypatch: pytest.Mon
     with monkeypatch.context() as broken:
         broken.setattr(verbs, "open_universe", full)
         with pytest.raises(StorageFull):
-            await verbs.create(desk(), verbs.Named(name="a"))
+            await verbs.create(context(), verbs.OneConstellation(name="a"))
     assert os.listdir(folder) == ["first"]
-    await verbs.create(desk(), verbs.Named(name="a"))
+    await verbs.create(context(), verbs.OneConstellation(name="a"))
 
 
 async def test_killed(folder: Path) -> None:
@@ -175,13 +175,13 @@ async def test_killed(folder: Path) -> None:
     assert folders.leftovers(folder / "first") == [folder / ".a.making"]
     killed("dgent.exchange.folders.put", "constellation", "copy", "first", "a")
     assert folders.leftovers(folder / "first") == [folder / ".a.making"]
-    await verbs.create(desk(), verbs.Named(name="a"))
+    await verbs.create(context(), verbs.OneConstellation(name="a"))
     assert folders.leftovers(folder / "first") == []
     killed("shutil.rmtree", "constellation", "delete", "a", "-y")
     assert folders.leftovers(folder / "first") == [folder / ".a.deleting"]
-    assert [each.name for each in (await verbs.list_(desk(), verbs.Nothing())).items] == ["first"]
-    await verbs.create(desk(), verbs.Named(name="a"))
-    await verbs.delete(desk(), verbs.Delete(name="a"))
+    assert [each.name for each in (await verbs.list_(context(), verbs.NoInput())).items] == ["first"]
+    await verbs.create(context(), verbs.OneConstellation(name="a"))
+    await verbs.delete(context(), verbs.DeleteConstellation(name="a"))
     assert os.listdir(folder) == ["first"]
 
     killed("dgent.exchange.folders.put", "constellation", "copy", "first", "a")
@@ -196,7 +196,7 @@ async def test_killed_just_before_it_gets_its_name(folder: Path) -> None:
     killed("pathlib.Path.rename", "constellation", "copy", "first", "a")
     assert (folder / ".a.making" / folders.FINISHED).exists()
     assert folders.leftovers(folder / "first") == [folder / ".a.making"]
-    await verbs.copy(desk(), verbs.Copy(name="first", to="a"))
+    await verbs.copy(context(), verbs.CopyConstellation(name="first", to="a"))
     assert sorted(os.listdir(folder)) == ["a", "first"]
 
 
@@ -206,7 +206,7 @@ async def test_what_someone_makes_now_is_no_leftover(folder: Path) -> None:
         assert folders.leftovers(folder / "first") == []
         assert folders.clear_leftovers([new]) == [] and new.exists()
         with pytest.raises(Conflict):
-            await verbs.create(desk(), verbs.Named(name="a"))
+            await verbs.create(context(), verbs.OneConstellation(name="a"))
     for name in (".mine.making", "b.partial", "c.restoring", ".d.deleting"):
         (folder / name).mkdir()
         (folder / name / "mine").touch()
@@ -218,16 +218,16 @@ async def test_what_someone_makes_now_is_no_leftover(folder: Path) -> None:
 async def test_in_use(folder: Path) -> None:
     async with dgent.open(f"sqlite:///{folder / 'first' / 'membrane.db'}") as u:
         with pytest.raises(dgent.errors.Busy):
-            await verbs.delete(desk(), verbs.Delete(name="first"))
+            await verbs.delete(context(), verbs.DeleteConstellation(name="first"))
         await u.put(dgent.Datum(id="still there"))
-        copying = asyncio.create_task(verbs.copy(desk(), verbs.Copy(name="first", to="a")))
+        copying = asyncio.create_task(verbs.copy(context(), verbs.CopyConstellation(name="first", to="a")))
         await copying
     assert sorted(os.listdir(folder)) == ["a", "first"]
 
 
 async def test_a_damaged_store_can_be_deleted(folder: Path) -> None:
     (folder / "first" / "membrane.db").write_bytes(b"no database" * 1000)
-    await verbs.delete(desk(), verbs.Delete(name="first"))
+    await verbs.delete(context(), verbs.DeleteConstellation(name="first"))
     assert os.listdir(folder) == []
 
 
@@ -240,7 +240,7 @@ async def test_the_source_goes_meanwhile(folder: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(verbs, "open_universe", gone)
     with pytest.raises(NotFound):
-        await verbs.copy(desk(), verbs.Copy(name="first", to="a"))
+        await verbs.copy(context(), verbs.CopyConstellation(name="first", to="a"))
     assert os.listdir(folder) == []
 
 

@@ -21,7 +21,7 @@ from dgent.exchange import backup, export
 from dgent.verbs import path as paths
 from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Caller
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.index import MODULES, NOUNS, SHORT
 from dgent.verbs.outcome import outcome_of
 from tests.cli.terminal import Terminal
@@ -108,30 +108,30 @@ def plain(answer: Any, base: Path) -> Any:
 
 
 @asynccontextmanager
-async def desk_at(stage: Stage, caller: Caller | None = None) -> AsyncIterator[Desk]:
+async def context_at(stage: Stage, caller: Caller | None = None) -> AsyncIterator[Context]:
     async with dgent.open(f"sqlite:///{stage.terminal.store}") as u:
 
         async def same() -> dgent.Universe:
             return u
 
         out: list[bytes] = []
-        yield Desk(
+        yield Context(
             same, settings=settings.load(), caller=caller or Caller("test", None, "partner"), out=out.append
         )
 
 
 def by_call(stage: Stage, id: str, args: dict[str, Any]) -> Any:
     async def call() -> Any:
-        async with desk_at(stage) as desk:
-            return await registry.call(registry.find(id), desk, args)
+        async with context_at(stage) as context:
+            return await registry.call(registry.find(id), context, args)
 
     return asyncio.run(call())
 
 
 def by_path(stage: Stage, id: str, args: dict[str, Any]) -> Any:
     async def call() -> Any:
-        async with desk_at(stage) as desk:
-            return await paths.dispatch(desk, f"self.{id}", args)
+        async with context_at(stage) as context:
+            return await paths.dispatch(context, f"self.{id}", args)
 
     return asyncio.run(call())
 
@@ -203,11 +203,11 @@ def test_trust_is_enforced_at_the_call(id: str, trust: Any, stage: Stage) -> Non
     verb = registry.find(id)
 
     async def call(case: Case, names: dict[str, str]) -> str:
-        async with desk_at(stage, Caller("visitor", "eve", trust)) as desk:
-            args = registry.asked(verb, named(case.args, names))
+        async with context_at(stage, Caller("visitor", "eve", trust)) as context:
+            args = registry.read_input(verb, named(case.args, names))
             effect = verb.effect_of(args)
             try:
-                await registry.call(verb, desk, args)
+                await registry.call(verb, context, args)
             except dgent.Denied as error:
                 assert effect not in ALLOWED[trust] or (verb.local and trust != "partner"), error
                 return "denied"
@@ -222,5 +222,5 @@ def test_trust_is_enforced_at_the_call(id: str, trust: Any, stage: Stage) -> Non
 
 
 def _covers(trust: Any, verb: registry.Verb, case: Case, names: dict[str, str]) -> bool:
-    effect = verb.effect_of(registry.asked(verb, named(case.args, names)))
+    effect = verb.effect_of(registry.read_input(verb, named(case.args, names)))
     return effect in ALLOWED[trust] and (trust == "partner" or not verb.local)

@@ -16,7 +16,7 @@ from dgent.blocks import Library
 from dgent.errors import DgentError
 from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Caller, Trust
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.index import NOUNS
 from tests.verbs.cases import CASES
 
@@ -113,9 +113,9 @@ async def told(verb: registry.Verb, u: dgent.Universe, caller: Caller, args: dic
         return u
 
     out: list[bytes] = []
-    desk = Desk(same, caller=caller, out=out.append)
+    context = Context(same, caller=caller, out=out.append)
     try:
-        result = registry.call(verb, desk, args)
+        result = registry.call(verb, context, args)
         if verb.streams:
             said = b""
             async with aclosing(result) as entries:
@@ -187,7 +187,7 @@ async def _code(u: dgent.Universe, caller: Caller, verb: str, id: str) -> str:
         return u
 
     try:
-        await registry.call(registry.find(verb), Desk(same, caller=caller), {"id": id})
+        await registry.call(registry.find(verb), Context(same, caller=caller), {"id": id})
     except DgentError as error:
         return error.code
     return "done"

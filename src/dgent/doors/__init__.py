@@ -1,1 +1,1 @@
-"""The doors: each parses, calls a verb and renders its answer, and nothing else."""
+"""The doors: each parses a request, calls a verb and renders its answer."""

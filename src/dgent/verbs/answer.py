@@ -1,4 +1,4 @@
-"""What verbs answer with: plain structs whose JSON is the same at every door."""
+"""Answers of verbs: plain structs whose JSON is the same at every door."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """Records in order; `cursor` goes on where they end. `partial`: the store is away, there may be more."""
+    """Records in order; `cursor` continues after the last.
+
+    `partial`: the store is unavailable, so there may be more.
+    """
 
     items: list[Record]
     cursor: str | None = None
@@ -45,16 +48,16 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How many there are; `partial` when the store is away, and this is what is at hand."""
+    """A number of records; `partial` when the store is unavailable and only local ones were counted."""
 
     count: int
     partial: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a change came to: its commit, and the records it touched.
+    """The result of a change: its commit, and the records it touched.
 
-    `seq` is None after a dry run, and while the change is `pending` because the store is away.
+    `seq` is None after a dry run, and while the change is `pending` because the store is unavailable.
     """
 
     seq: int | None
@@ -94,7 +97,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One commit in the log; without a number when it is `provisional`, because the store is away."""
+    """One commit in the log; without a number when it is `provisional`, because the store is unavailable."""
 
     seq: int | None
     at: datetime
@@ -107,7 +110,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """Commits; `first_seq` is the oldest that is still kept, and `work` what is going on now."""
+    """Commits; `first_seq` is the oldest that is still kept, and `work` the work in progress."""
 
     items: list[Entry]
     first_seq: int = 0
@@ -115,7 +118,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One place in which two versions differ; what is absent is left out of the JSON."""
+    """One path at which two versions differ; an absent value is left out of the JSON."""
 
     path: str
     old: Any = msgspec.UNSET
@@ -123,7 +126,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """How two versions of a record differ: place by place, and as text lines."""
+    """The differences of two versions of a record: path by path, and as text lines."""
 
     id: str
     old_rev: int
@@ -133,7 +136,7 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 def record_of(datum: Datum, committed_by: str | None = None) -> Record:
-    """A datum as doors show it, and who committed it, if that is known."""
+    """Return a datum as doors show it, with its committer if known."""
     return Record(
         datum.id,
         datum.schema,
@@ -153,7 +156,7 @@ def record_of(datum: Datum, committed_by: str | None = None) -> Record:
 
 
 def edition_of(version: Version) -> Edition:
-    """A version as doors show it."""
+    """Return a version as doors show it."""
     datum = version.datum
     record = None if datum is None else record_of(datum, version.author)
     return Edition(
@@ -169,8 +172,8 @@ def edition_of(version: Version) -> Edition:
 
 
 def entry_of(change: Change) -> Entry:
-    """A commit as doors show it."""
-    items = [_touched(item, change.author) for item in change.items]
+    """Return a commit as doors show it."""
+    items = [_item_of(item, change.author) for item in change.items]
     return Entry(
         change.seq,
         change.at,
@@ -183,7 +186,7 @@ def entry_of(change: Change) -> Entry:
     )
 
 
-def _touched(item: Item, author: str) -> Touched:
+def _item_of(item: Item, author: str) -> Touched:
     record = None if item.datum is None else record_of(_datum(item.datum), author)
     before = None if item.last is None else record_of(_datum(item.last))
     return Touched(item.op, item.id, item.rev, item.schema, record, before)

@@ -1,4 +1,4 @@
-"""Who calls, how far they are trusted, and what that lets them do."""
+"""Callers, their trust, and the effects that each trust allows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dgent.errors import Denied, InputError
 
 Trust = Literal["partner", "friend", "conversant", "untrusted"]
 Effect = Literal["help", "read", "append", "write", "destroy"]
-"""What a verb does to what is there: append only adds records, destroy cannot be undone."""
+"""The effect of a verb on the store: append only adds records, destroy cannot be undone."""
 
 ALLOWED: dict[Trust, frozenset[Effect]] = {
     "partner": frozenset(("help", "read", "append", "write", "destroy")),
@@ -21,7 +21,7 @@ ALLOWED: dict[Trust, frozenset[Effect]] = {
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """A caller as a door stamps it: which connection, which agent, how far trusted."""
+    """A caller as a door identifies it: its connection, its agent, its trust."""
 
     id: str
     agent: str | None = None
@@ -30,26 +30,28 @@ class Caller(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.trust, str) or self.trust not in ALLOWED:
             known = ", ".join(ALLOWED)
-            raise InputError(f"{self.trust!r} is no trust", hint=f"use one of {known}", field="trust")
+            raise InputError(
+                f"{self.trust!r} is not a valid trust", hint=f"use one of {known}", field="trust"
+            )
 
 
 HERE = Caller("here", None, "partner")
-"""The program itself, or whoever sits at its terminal."""
+"""The program itself, or the user at its terminal."""
 
 
 def may(caller: Caller, effect: Effect) -> bool:
-    """Whether a caller may do something with this effect."""
+    """Check whether a caller may do something with this effect."""
     return effect in ALLOWED[caller.trust]
 
 
 def check(caller: Caller, verb: str, effect: Effect, local: bool = False) -> None:
-    """Refuse what the caller's trust does not cover.
+    """Raise Denied when the caller's trust does not allow this effect.
 
-    What works with this machine's files and modules is for partners, whatever its effect on the store.
+    A `local` verb, which works with files or modules of this machine, needs a partner whatever its effect.
     """
     if local and caller.trust != "partner":
         who = caller.agent or caller.id
-        raise Denied(f"{verb} works with files of this machine, and {who} is no partner", verb=verb)
+        raise Denied(f"{verb} works with files of this machine, and {who} is not a partner", verb=verb)
     if not may(caller, effect):
         who = caller.agent or caller.id
         enough = [trust for trust, effects in ALLOWED.items() if effect in effects]

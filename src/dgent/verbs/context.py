@@ -1,4 +1,4 @@
-"""What a verb works with: the universe, the settings, who asked, and where progress goes."""
+"""The call context of a verb: universe, settings, caller, and where progress goes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def unheard(_done: int, _total: int | None) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""
 
 
-class Desk:
-    """One call's surroundings; a door makes one, a program gets one from `invoke`."""
+class Context:
+    """The context of one call; a door creates it, a program gets one from `invoke`."""
 
     def __init__(
         self,
@@ -36,17 +36,17 @@ class Desk:
     ) -> None:
         self._universe, self._settings = universe, settings
         self.caller, self.report, self.local = caller, report, local
-        self.consent = consent  # who is asked where a block wants the partner or a human to agree
-        self.out = out  # where a verb that writes a file writes when the file is called "-"
+        self.consent = consent  # asks the partner or a human where a block needs their consent
+        self.out = out  # takes the bytes of a file called "-"
 
     async def universe(self) -> Universe:
-        """The universe of this call, as the caller may use it; opened when the first verb asks for it."""
+        """Return the universe of this call, limited to the caller's permissions; opens it at first use."""
         if self._universe is None:
             raise Unsupported("there is no store here", hint="give --url or a constellation")
         universe = await self._universe()
         if self.caller.trust == "partner":
             return universe
-        from dgent.blocks.access.rule import RULE  # only where somebody is to be kept from something
+        from dgent.blocks.access.rule import RULE  # only a limited caller needs it
         from dgent.blocks.record import ROOM
         from dgent.universe.gate import Principal
 
@@ -55,22 +55,22 @@ class Desk:
 
     @property
     def settings(self) -> Settings:
-        """The places and settings of this machine."""
+        """The settings and folders of this machine; raises Unsupported where there are none."""
         if self._settings is None:
             raise Unsupported("this needs the settings of a machine", hint="use the command line")
         return self._settings
 
     @property
     def constellation(self) -> str | None:
-        """The name of the constellation this is about, if it is one."""
+        """The name of the constellation; None for a store that is not one."""
         return None if self._settings is None else self._settings.constellation
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the constellation, if it is one."""
+        """The folder of the constellation; None for a store that is not one."""
         return None if self._settings is None else self._settings.folder
 
     def check_local(self, verb: str, local: bool) -> None:
-        """Refuse a verb that touches files here to a caller from elsewhere."""
+        """Raise Denied when a remote caller calls a verb that touches local files."""
         if local and not self.local:
             raise Denied(f"{verb} works on files of the machine it runs on", hint="run it there", verb=verb)

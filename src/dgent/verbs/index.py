@@ -1,4 +1,4 @@
-"""Where each verb lives. Plain texts, so that a door can list them without loading any."""
+"""The module of each verb, as plain text: a door lists verbs without loading any."""
 
 from __future__ import annotations
 
@@ -177,20 +177,20 @@ NOUNS: dict[str, str] = {
     "crumb": "work items: make, change, take, finish, look at",
     "trail": "explorations whose crumbs are kept or given up together",
     "link": "edges between crumbs, trails and stashes",
-    "property": "what every crumb, trail or stash has a value for",
+    "property": "fields that every crumb, trail or stash has a value for",
     "stash": "shared values, counters and locks",
     "metadata": "comments and other entries beside crumbs",
     "cupboard": "all of these: the audit, the graph, the tables as they are",
     "beads": "issues of the beads tracker: in and out",
     "block": "memory documents of agents: edit, look back, share, search",
-    "archive": "texts that an agent put away, found by their words",
+    "archive": "texts that an agent archived, found by full-text search",
     "agent": "the agents of a constellation",
     "group": "agents that are given blocks together",
     "constellation": "named stores on this machine",
-    "fork": "constellations that were made from another one, to try things in",
-    "store": "how the store is, backup, restore and copy",
+    "fork": "constellations made from another one, to try things in",
+    "store": "status of the store, backup, restore and copy",
     "jsonl": "stores that are folders of text files: canonical form, git",
-    "outbox": "what waits for a store that is away",
+    "outbox": "commits that wait for an unavailable store",
     "config": "settings, and where each comes from",
 }
 
@@ -221,6 +221,6 @@ SHORT: dict[str, tuple[str, str]] = {
         "store.backup",
         "Copy the whole constellation while it is in use, and prove that the copy opens.",
     ),
-    "restore": ("store.restore", "Bring a backup back, beside what is there first, then in its place."),
+    "restore": ("store.restore", "Restore a backup: unpack it beside the current store, verify, swap."),
 }
-"""The everyday ones by a word of their own. The help is here too, so that listing them loads nothing."""
+"""Short commands for everyday verbs, with their help: listing them loads no verb."""

@@ -1,4 +1,4 @@
-"""The one table from errors to what each door answers."""
+"""The table from errors to exit codes, HTTP status and MCP codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dgent import errors
 
 
 class Outcome(NamedTuple):
-    """What an error is at each door."""
+    """The codes that stand for an error at each door."""
 
     exit: int
     http: int
@@ -16,7 +16,7 @@ class Outcome(NamedTuple):
 
 
 TABLE: tuple[tuple[type[BaseException], Outcome], ...] = (
-    # The first that fits counts, so the narrower come first.
+    # The first match counts, so the narrower classes come first.
     (errors.HistoryGone, Outcome(4, 410, -32002)),
     (errors.NotFound, Outcome(4, 404, -32002)),
     (errors.InputError, Outcome(2, 400, -32602)),
@@ -36,7 +36,7 @@ UNFORESEEN = Outcome(70, 500, -32603)
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """What an error is at each door."""
+    """Return the codes of an error."""
     for kind, outcome in TABLE:
         if isinstance(error, kind):
             return outcome

@@ -1,4 +1,4 @@
-"""What people type, read into values: moments, conditions, data."""
+"""Parse user input: times, conditions, data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPERATORS = {
 
 
 def moment(text: str, field: str) -> datetime:
-    """A time such as 2026-01-31, 2026-01-31T12:00Z, or 90m, 2h, 3d, 1w for that long ago."""
+    """Parse a time such as 2026-01-31, 2026-01-31T12:00Z, or 90m, 2h, 3d, 1w for that long ago."""
     ago = _AGO.fullmatch(text.strip())
     if ago is not None:
         try:
@@ -40,37 +40,37 @@ def moment(text: str, field: str) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         hint = "write 2026-01-31, 2026-01-31T12:00Z, or 2h for two hours ago"
-        raise InputError(f"{field}: {text!r} is no time", hint=hint, field=field) from None
+        raise InputError(f"{field}: {text!r} is not a time", hint=hint, field=field) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def ahead(text: str, field: str) -> datetime:
-    """A time such as 2026-01-31T12:00Z, or 90m, 2h, 3d, 1w for that long from now."""
+    """Parse a time such as 2026-01-31T12:00Z, or 90m, 2h, 3d, 1w for that long from now."""
     now = clock.now()
     try:
         found = moment(text, field)
         return found if _AGO.fullmatch(text.strip()) is None else now + (now - found)
     except (InputError, OverflowError):
         hint = "write 2026-01-31, 2026-01-31T12:00Z, or 2h for in two hours"
-        raise InputError(f"{field}: {text!r} is no time", hint=hint, field=field) from None
+        raise InputError(f"{field}: {text!r} is not a time", hint=hint, field=field) from None
 
 
 def point(text: str | None, field: str = "as_of") -> int | datetime | None:
-    """A moment to read at: the number of a commit, or a time."""
+    """Parse the point to read at: a commit number, or a time."""
     if text is None:
         return None
     return number(text, field) if text.isascii() and text.isdigit() else moment(text, field)
 
 
 def number(text: str, field: str) -> int:
-    """The number of a commit."""
+    """Parse the number of a commit."""
     if len(text) > 18:
-        raise InputError(f"{field}: there are no such commits", field=field)
+        raise InputError(f"{field}: {text[:20]}… is too large for a commit number", field=field)
     return int(text)
 
 
 def value(text: str) -> Any:
-    """A JSON value, or the text itself when it is none."""
+    """Parse a JSON value; text that is not JSON is returned as it is."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -78,7 +78,7 @@ def value(text: str) -> Any:
 
 
 def where(conditions: Sequence[str]) -> dict[str, Any] | None:
-    """Conditions such as weight>=3, author=ann or tags~=red, or a whole `where` as JSON; all must hold."""
+    """Parse conditions such as weight>=3, author=ann or tags~=red, or a `where` as JSON; all must hold."""
     parts: list[dict[str, Any]] = []
     for condition in conditions:
         if condition.lstrip().startswith("{"):
@@ -87,7 +87,7 @@ def where(conditions: Sequence[str]) -> dict[str, Any] | None:
         found = _CONDITION.fullmatch(condition)
         if found is None:
             hint = "write path=value; also != > >= < <= ^= (starts with) ~= (contains)"
-            raise InputError(f"where: {condition!r} is no condition", hint=hint, field="where")
+            raise InputError(f"where: {condition!r} is not a condition", hint=hint, field="where")
         path, operator, operand = found[1].strip(), found[2], found[3].strip()
         if operand[:1] and operand[0] in _SIGNS:
             hint = (
@@ -100,11 +100,11 @@ def where(conditions: Sequence[str]) -> dict[str, Any] | None:
 
 
 def mapping(text: str, field: str) -> dict[str, Any]:
-    """A JSON object."""
+    """Parse a JSON object."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InputError(f"{field} is no JSON: {error}", field=field) from None
+        raise InputError(f"{field} is not valid JSON: {error}", field=field) from None
     except RecursionError:
         raise InputError(f"{field} is nested too deeply", field=field) from None
     if not isinstance(found, dict):
@@ -113,7 +113,7 @@ def mapping(text: str, field: str) -> dict[str, Any]:
 
 
 def data(given: Any) -> dict[str, Any]:
-    """The data of a record: a map, a JSON object as text, or any other text, which is kept as `text`."""
+    """Parse the data of a record: a map, a JSON object as text, or a text to store as `text`."""
     if isinstance(given, dict):
         return given
     if not isinstance(given, str):

@@ -11,7 +11,7 @@ from dgent.errors import InputError, NotFound
 from dgent.universe.universe import Universe
 from dgent.verbs import registry
 from dgent.verbs.caller import HERE, Caller, check
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.index import MODULES, NOUNS
 
 ROOT = "self"
@@ -26,13 +26,13 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Offers(msgspec.Struct, frozen=True):
-    """What is there, for someone who looks around."""
+    """The paths below a place, with their help."""
 
     items: list[Offer]
 
 
 def verb_of(path: str) -> str:
-    """The verb's id for a path; NotFound lists what is there."""
+    """Return the verb id of a path; NotFound names the nearest path, or all of them."""
     if not isinstance(path, str):
         raise InputError(f"a path is text, not {type(path).__name__}", field="path")
     id = path.removeprefix(ROOT + ".")
@@ -48,7 +48,7 @@ def verb_of(path: str) -> str:
 
 
 def offers(path: str = ROOT) -> Offers:
-    """The paths below one; `self` and `self.data` are places to look from."""
+    """List the paths below one, such as `self` or `self.data`."""
     below = [id for id in MODULES if f"{ROOT}.{id}".startswith(path.rstrip(".") + ".")]
     if not below:
         verb_of(path)
@@ -59,19 +59,19 @@ def offers(path: str = ROOT) -> Offers:
 async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **args: Any) -> Any:
     """Call the verb at a path; `invoke(u, "self.data.query", schema="witness.mark")`.
 
-    A verb that streams gives an async iterator. The caller's trust is checked at every call; looking
-    around (`self`, `self.data`) is open to everyone.
+    A verb that streams gives an async iterator. The caller's trust is checked at every call; listing
+    paths (`self`, `self.data`) is open to everyone.
     """
     if isinstance(path, str) and (path == ROOT or path.removeprefix(ROOT + ".") in NOUNS):
         check(caller, path, "help")
         return offers(path)
-    return await dispatch(Desk(lambda: _same(universe), caller=caller), path, args)
+    return await dispatch(Context(lambda: _same(universe), caller=caller), path, args)
 
 
-async def dispatch(desk: Desk, path: str, args: dict[str, Any]) -> Any:
-    """Call the verb at a path with what a door has at hand."""
+async def dispatch(context: Context, path: str, args: dict[str, Any]) -> Any:
+    """Call the verb at a path in the call context of a door."""
     verb = registry.find(verb_of(path))
-    result = registry.call(verb, desk, args)
+    result = registry.call(verb, context, args)
     if verb.streams:
         stream: AsyncIterator[Any] = result
         return stream

@@ -1,4 +1,4 @@
-"""What a verb is, and how one is found, checked and called."""
+"""Define, find, check and call verbs."""
 
 from __future__ import annotations
 
@@ -13,37 +13,41 @@ import msgspec
 from dgent.errors import DgentError, InputError, NotFound
 from dgent.verbs import caller as callers
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.index import MODULES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Ask(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a verb is asked with; each verb has its own."""
+    """Base class of the input of a verb; each verb has its own."""
+
+
+class NoInput(Ask):
+    """Input of a verb that takes nothing."""
 
 
 def argument(help: str, *, complete: str = "", words: bool = False, file: bool = False) -> msgspec.Meta:
-    """A field that the command line takes by its place.
+    """Describe a field that the command line takes by position.
 
-    `complete` names what a shell can offer for it; `words` takes all words that are left as one text, and
-    `file` lets them come from a file instead, which the door reads.
+    `complete` names the kind of value that a shell offers; `words` joins all remaining words into one text,
+    and `file` lets the text come from a file instead, which the door reads.
     """
     extra = {"place": True, "complete": complete, "words": words, "file": file}
     return msgspec.Meta(description=help, extra=extra)
 
 
 def option(help: str, *, short: str = "", name: str = "", complete: str = "") -> msgspec.Meta:
-    """A field that the command line takes by a name."""
+    """Describe a field that the command line takes by name."""
     return msgspec.Meta(description=help, extra={"short": short, "name": name, "complete": complete})
 
 
 class Verb(msgspec.Struct, frozen=True):
-    """One operation: its id, what goes in, what comes out, what it does to what is there.
+    """One operation: its id, input, output and effect.
 
-    `lighter` says when a call does less than the verb can do, such as a dry run: then less trust is
-    enough. A `local` verb works with files or modules of this machine: only a door of this machine
-    offers it, and only to partners. One that `makes` may make the store that it works on.
+    `lighter` returns the effect of a call that does less than the verb can, such as a dry run: then less
+    trust is enough. A `local` verb works with files or modules of this machine: only a door of this machine
+    offers it, and only to partners. A verb that `makes` may create the store that it works on.
     """
 
     id: str
@@ -52,14 +56,14 @@ class Verb(msgspec.Struct, frozen=True):
     effect: Effect
     errors: tuple[type[DgentError], ...]
     help: str
-    run: Callable[[Desk, Any], Any]
+    run: Callable[[Context, Any], Any]
     streams: bool = False
     local: bool = False
     lighter: Callable[[Any], Effect | None] | None = None
     makes: bool = False
 
     def effect_of(self, ask: Ask) -> Effect:
-        """What this call does, which may be less than what the verb can do."""
+        """Return the effect of this call, which may be less than that of the verb."""
         lighter = None if self.lighter is None else self.lighter(ask)
         if lighter is None and getattr(ask, "dry_run", False):
             lighter = "read"
@@ -78,7 +82,7 @@ def verb(
     lighter: Callable[[Any], Effect | None] | None = None,
     makes: bool = False,
 ) -> Callable[[F], F]:
-    """Enter a function into the list of verbs; its annotations and docstring say the rest."""
+    """Register a function as a verb; input, output and help come from its annotations and docstring."""
 
     def enter(run: F) -> F:
         hints = get_type_hints(run)
@@ -103,7 +107,7 @@ def verb(
 
 
 def find(id: str) -> Verb:
-    """The verb of an id; its module loads now."""
+    """Return the verb of an id; loads its module."""
     if id not in MODULES:
         raise NotFound(f"there is no verb {id!r}", hint=nearest(id, MODULES))
     import_module(MODULES[id])
@@ -111,7 +115,7 @@ def find(id: str) -> Verb:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint that names the known word most like this one; empty when none is."""
+    """Return a hint that names the most similar known word; empty when none is similar."""
     import difflib  # only a mistake needs it
 
     near = difflib.get_close_matches(word, list(known), 1)
@@ -119,12 +123,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def every() -> list[Verb]:
-    """All verbs, in the order of the list."""
+    """Return all verbs, in the order of the index."""
     return [find(id) for id in MODULES]
 
 
-def asked(verb: Verb, given: Mapping[str, Any]) -> Ask:
-    """The input of a verb from loose values, such as texts; InputError names what is wrong."""
+def read_input(verb: Verb, given: Mapping[str, Any]) -> Ask:
+    """Build the input of a verb from loose values, such as texts; InputError names the wrong field."""
     known = verb.input.__struct_fields__
     for name in given:
         if name not in known:
@@ -133,13 +137,13 @@ def asked(verb: Verb, given: Mapping[str, Any]) -> Ask:
     try:
         return msgspec.convert(dict(given), verb.input, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"{verb.id}: {_told(error)}", hint=f"see `dgent help {verb.id}`") from None
+        raise InputError(f"{verb.id}: {_explain(error)}", hint=f"see `dgent help {verb.id}`") from None
     except UnicodeEncodeError:
-        raise InputError(f"{verb.id}: what was given is not valid Unicode text") from None
+        raise InputError(f"{verb.id}: the input is not valid Unicode text") from None
 
 
-def _told(error: msgspec.ValidationError) -> str:
-    """msgspec's words in the words of a caller: `$.limit` is the field limit."""
+def _explain(error: msgspec.ValidationError) -> str:
+    """Reword an error of msgspec for a caller: `$.limit` becomes the field limit."""
     text, _, place = str(error).partition(" - at `$")
     text = text.replace("Object missing required field", "it needs")
     wanted = re.match(r"Expected `(\w+)[^`]*`, got", text)
@@ -151,10 +155,10 @@ def _told(error: msgspec.ValidationError) -> str:
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
 
 
-def call(verb: Verb, desk: Desk, given: Mapping[str, Any] | Ask) -> Any:
-    """Call a verb: an awaitable, or an async iterator for one that streams. Trust is checked here."""
-    ask = given if isinstance(given, Ask) else asked(verb, given)
-    callers.check(desk.caller, verb.id, verb.effect_of(ask), verb.local)
-    desk.check_local(verb.id, verb.local)
-    result: Awaitable[Any] | AsyncIterator[Any] = verb.run(desk, ask)
+def call(verb: Verb, context: Context, given: Mapping[str, Any] | Ask) -> Any:
+    """Check trust and call a verb; returns an awaitable, or an async iterator for one that streams."""
+    ask = given if isinstance(given, Ask) else read_input(verb, given)
+    callers.check(context.caller, verb.id, verb.effect_of(ask), verb.local)
+    context.check_local(verb.id, verb.local)
+    result: Awaitable[Any] | AsyncIterator[Any] = verb.run(context, ask)
     return result

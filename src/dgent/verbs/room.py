@@ -1,4 +1,4 @@
-"""Rooms that a store has been used by: they see to their rules when a general verb changes their records."""
+"""Enter and inspect the rooms of a store, so that general verbs keep their rules."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dgent.universe.universe import Universe
 from dgent.verbs.cupboard.answer import Work, crumb_of, neighbour_of
 
 CATALOG_ID = "cupboard/catalog"  # as in dgent.cupboard.record, which is not loaded for this
-MOST = 5  # how many trails and crumbs are told of
+MOST = 5  # trails and crumbs that are reported
 
 
 async def enter(universe: Universe) -> None:
-    """Have the rooms of this store at hand; those it has nothing of are not loaded."""
+    """Load the rooms that have records in this store."""
     if any(schema.name.startswith("cupboard.") for schema in await universe.schemas(partial=True)):
-        from dgent.cupboard.cupboard import Cupboard  # only where there is one
+        from dgent.cupboard.cupboard import Cupboard  # only where there is a cupboard
 
         Cupboard(universe)
 
 
 ROOMS = {"block.": "dgent.blocks.inspect", "cupboard.": "dgent.cupboard.inspect"}
-"""The rooms by what the names of their schemas begin with, and where each looks after its records."""
+"""The inspecting module of each room, by the prefix of its schema names."""
 
 
 async def inspect(universe: Universe, *, deep: bool) -> list[Finding]:
-    """Ask every room that this store has something of what is wrong with its records."""
+    """Return the findings of every room that has records in this store."""
     names = [schema.name for schema in await universe.schemas(partial=True)]
     findings: list[Finding] = []
     for prefix, module in ROOMS.items():
@@ -41,7 +41,7 @@ async def inspect(universe: Universe, *, deep: bool) -> list[Finding]:
 
 
 async def work(universe: Universe) -> Work | None:
-    """What is going on in the cupboard; None where there is none, and one look for a record is the cost."""
+    """Return the work in progress in the cupboard; None, after one read, where there is no cupboard."""
     if universe.degraded is not None or not await universe.exists(CATALOG_ID):
         return None
     from dgent.cupboard.cupboard import Cupboard

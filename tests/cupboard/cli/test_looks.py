@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dgent.doors.cli.draw.crumb import short_ids, tree
+from dgent.doors.cli.draw.crumb import draw_tree, shorten_ids
 from dgent.doors.cli.style import Paint
 from dgent.verbs.cupboard.answer import Member
 from tests.cupboard.cli.shelf import Shelf
@@ -14,7 +14,7 @@ def member(id: str, *parents: str) -> Member:
 
 
 def drawn(*members: Member) -> list[str]:
-    return tree(list(members), Paint(False, 100))
+    return draw_tree(list(members), Paint(False, 100))
 
 
 def test_a_tree_of_crumbs() -> None:
@@ -39,13 +39,13 @@ def test_a_long_chain_and_a_broken_one() -> None:
 
 def test_short_ids_tell_them_apart() -> None:
     ids = ["019caef2-4680-7000", "019caef2-4681-7000", "119caef2-0000-7000", "x"]
-    assert short_ids(ids) == {
+    assert shorten_ids(ids) == {
         "019caef2-4680-7000": "019caef2-4680",
         "019caef2-4681-7000": "019caef2-4681",
         "119caef2-0000-7000": "119caef2",
         "x": "x",
     }
-    assert short_ids([]) == {}
+    assert shorten_ids([]) == {}
 
 
 def test_odd_names_cannot_drive_a_terminal(shelf: Shelf) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from dgent.doors.cli.options import DOOR, said
+from dgent.doors.cli.options import door_options, options_of
 from dgent.verbs.index import MODULES
 
 
 @click.command(
-    "invoke", params=[click.Argument(["path"]), click.Argument(["args"], nargs=-1), *DOOR(hidden=True)]
+    "invoke",
+    params=[click.Argument(["path"]), click.Argument(["args"], nargs=-1), *door_options(hidden=True)],
 )
 @click.pass_context
 def invoke_(ctx: click.Context, path: str, args: tuple[str, ...]) -> int:
@@ -27,14 +28,14 @@ def invoke_(ctx: click.Context, path: str, args: tuple[str, ...]) -> int:
     from dgent.verbs.index import NOUNS
 
     if path == paths.ROOT or path.removeprefix(paths.ROOT + ".") in NOUNS:
-        chosen = said(ctx)
-        return session.printed(paths.offers(path), settings.load(), chosen)
+        chosen = options_of(ctx)
+        return session.print_answer(paths.offers(path), settings.load(), chosen)
     verb = registry.find(paths.verb_of(path))
     given: dict[str, Any] = {}
     for word in args:
         name, sign, value = word.partition("=")
         if not sign:
-            raise InputError(f"{word!r} is no name=value", hint="write limit=5", field=name)
+            raise InputError(f"{word!r} is not name=value", hint="write limit=5", field=name)
         name = name.replace("-", "_")
         many = isinstance(given.get(name), list)
         given[name] = [*given[name], value] if many else [value] if _is_list(verb, name) else value
@@ -50,10 +51,13 @@ def _is_list(verb: Any, name: str) -> bool:
 
 @click.command(
     "completion",
-    params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"])), *DOOR(hidden=True)],
+    params=[
+        click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"])),
+        *door_options(hidden=True),
+    ],
 )
 def completion_(shell: str) -> None:
-    """Print what makes your shell complete dgent's commands, ids and schemas.
+    """Print the script that completes dgent's commands, ids and schemas in your shell.
 
     \b
     bash:  eval "$(dgent completion bash)"    in ~/.bashrc
@@ -69,7 +73,7 @@ def completion_(shell: str) -> None:
     click.echo(made(root(), {}, "dgent", "_DGENT_COMPLETE").source())
 
 
-@click.command("help", params=[click.Argument(["words"], nargs=-1), *DOOR(hidden=True)])
+@click.command("help", params=[click.Argument(["words"], nargs=-1), *door_options(hidden=True)])
 @click.pass_context
 def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Explain a command or a verb: `dgent help recall`, `dgent help data.query`."""
@@ -87,9 +91,9 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     click.echo(command.get_help(place))
 
 
-@click.command("demo", params=[*DOOR(hidden=True)])
+@click.command("demo", params=[*door_options(hidden=True)])
 def demo_() -> None:
-    """An agent's story in the terminal, on a store of its own."""
+    """Show an agent's story in the terminal, on a temporary store."""
     from dgent.doors.cli.demo import play
 
     play()

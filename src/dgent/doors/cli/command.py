@@ -1,4 +1,4 @@
-"""From a verb to a command: its fields become arguments and options, its answer is rendered."""
+"""Build a command from a verb: its fields become arguments and options."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
-from dgent.doors.cli.complete import completer
-from dgent.doors.cli.options import DOOR, sided
+from dgent.doors.cli.options import completer, door_options, side_by_side
 from dgent.errors import InputError
 from dgent.verbs import registry
 from dgent.verbs.registry import Verb
@@ -20,7 +19,7 @@ FILE = "from_file"
 
 
 def command_of(id: str, name: str) -> click.Command:
-    """The command that calls a verb."""
+    """Build the command that calls a verb."""
     verb = registry.find(id)
     fields = _fields(verb)
 
@@ -28,13 +27,18 @@ def command_of(id: str, name: str) -> click.Command:
     def run(ctx: click.Context, /, **given: Any) -> int:
         from dgent.doors.cli.session import answer
 
-        return answer(ctx, verb, _said(fields, given))
+        return answer(ctx, verb, _read_values(fields, given))
 
     return click.Command(
         name=name,
         callback=run,
         help=_help(verb, fields),
-        params=[*(field.param() for field in fields), *_files(fields), *_looks(verb), *DOOR(hidden=True)],
+        params=[
+            *(field.param() for field in fields),
+            *_files(fields),
+            *_looks(verb),
+            *door_options(hidden=True),
+        ],
         short_help=verb.help,
     )
 
@@ -56,7 +60,7 @@ class Field:
         self.choices = [str(each) for each in get_args(self.kind)] if get_origin(self.kind) is Literal else []
 
     def param(self) -> click.Parameter:
-        """The click parameter of this field."""
+        """Build the click parameter of this field."""
         shown = self.name.replace("_", "-")
         rest: dict[str, Any] = {"shell_complete": completer(self.complete)} if self.complete else {}
         kind: Any = click.Choice(self.choices) if self.choices else str
@@ -73,12 +77,12 @@ class Field:
         names = [self.name, f"--{shown}", *([f"-{self.short}"] if self.short else [])]
         if self.kind is bool:
             return click.Option(names, is_flag=True, help=self.help)
-        told = self.help if self.default in (None, (), "") else f"{self.help} [{self.default}]"
+        help = self.help if self.default in (None, (), "") else f"{self.help} [{self.default}]"
         metavar = (
             None if self.choices else self.kind.__name__.upper() if self.kind in (int, float) else "TEXT"
         )
         return click.Option(
-            names, type=kind, multiple=self.many, required=self.required, help=told, metavar=metavar, **rest
+            names, type=kind, multiple=self.many, required=self.required, help=help, metavar=metavar, **rest
         )
 
     def _metavar(self, many: bool) -> str:
@@ -100,7 +104,7 @@ def _fields(verb: Verb) -> list[Field]:
 
 
 def _files(fields: list[Field]) -> list[click.Option]:
-    """The option to take a long text from a file."""
+    """Build the option that takes a long text from a file."""
     return [
         click.Option(
             [FILE, "--file", "-f"],
@@ -115,8 +119,8 @@ def _files(fields: list[Field]) -> list[click.Option]:
 
 
 def _looks(verb: Verb) -> list[click.Option]:
-    """Options that change what an answer looks like, and not what it is."""
-    return [sided()] if verb.id in ("data.diff", "block.diff") else []
+    """Build the options that change only the look of an answer."""
+    return [side_by_side()] if verb.id in ("data.diff", "block.diff") else []
 
 
 def _help(verb: Verb, fields: list[Field]) -> str:
@@ -131,7 +135,7 @@ def _help(verb: Verb, fields: list[Field]) -> str:
 
 
 def _read_input() -> str:
-    """What comes on standard input; the line end that echo or an editor adds is no part of it."""
+    """Read standard input without the final line end, which echo or an editor adds."""
     if sys.stdin is None:
         raise InputError("standard input is closed", field="data")
     try:
@@ -142,7 +146,7 @@ def _read_input() -> str:
 
 
 def _read_file(path: str) -> str:
-    """A file as text, whole: what is in it is what is meant."""
+    """Read a whole file as text, including a final line end."""
     try:
         return Path(path).read_bytes().decode()
     except UnicodeDecodeError:
@@ -152,20 +156,20 @@ def _read_file(path: str) -> str:
         raise InputError(f"{path} cannot be read: {reason}", field="file") from None
 
 
-def _said(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
-    """What was given, without what was left out, so that the verb's own defaults hold."""
-    said: dict[str, Any] = {}
+def _read_values(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the given values without those left out, so that the verb's defaults hold."""
+    values: dict[str, Any] = {}
     for field in fields:
         value = given[field.name]
         if field.file and given[FILE] is not None:
             if value:
                 raise InputError(f"{field.name} is given twice", hint="leave out --file", field=field.name)
-            said[field.name] = _read_file(given[FILE])
+            values[field.name] = _read_file(given[FILE])
             continue
         if value is None or value == () or value is False:
             continue
         if field.words:
             value = " ".join(value)
             value = _read_input() if value == "-" else value
-        said[field.name] = list(value) if isinstance(value, tuple) else value
-    return said
+        values[field.name] = list(value) if isinstance(value, tuple) else value
+    return values

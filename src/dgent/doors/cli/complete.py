@@ -1,8 +1,7 @@
-"""What a shell offers at the next press of the key: ids, names, schemas, constellations, settings."""
+"""Shell completion of ids, names, schemas, constellations and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,23 +12,18 @@ from dgent.doors.cli.style import clean
 
 MOST = 50
 TABLES = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
-MEMORY = {"block": "label", "agent": "name", "group": "name"}  # what is offered by its label or its name
-KINDS = ("crumb", "trail", "stash")  # what is offered by its id, with its name beside it
+MEMORY = {"block": "label", "agent": "name", "group": "name"}  # completed by label or name
+KINDS = ("crumb", "trail", "stash")  # completed by id, with the name beside it
 
 
-def completer(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """The function click asks for one kind of thing."""
+def complete(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
+    """Return the completions of a word; none when the store cannot be read, since completing never fails."""
     if kind == "file":
-        return lambda ctx, param, incomplete: [CompletionItem(incomplete, type="file")]
-    return lambda ctx, param, incomplete: offered(kind, ctx, incomplete)
-
-
-def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
-    """What begins so; nothing at all when the store cannot be read: completing must never complain."""
+        return [CompletionItem(incomplete, type="file")]
     with suppress(Exception):
         from dgent.config import settings as config
         from dgent.config.places import constellations
-        from dgent.doors.cli.options import said
+        from dgent.doors.cli.options import options_of
 
         if kind == "setting":
             return [name for name in config.KEYS if name.startswith(incomplete)]
@@ -38,19 +32,19 @@ def offered(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
         settings = _settings(ctx)
         if kind == "constellation":
             return [name for name in constellations(settings.places) if name.startswith(incomplete)]
-        return _stored(kind, settings.url, incomplete, said(ctx).agent or settings.author)
+        return _complete_stored(kind, settings.url, incomplete, options_of(ctx).agent or settings.author)
     return []
 
 
 def _settings(ctx: click.Context) -> Any:
     from dgent.config import settings as config
-    from dgent.doors.cli.options import said
+    from dgent.doors.cli.options import options_of
 
-    chosen = said(ctx)
+    chosen = options_of(ctx)
     return config.load(url=chosen.url, constellation=chosen.constellation)
 
 
-def _stored(kind: str, url: str, incomplete: str, agent: str) -> list[Any]:
+def _complete_stored(kind: str, url: str, incomplete: str, agent: str) -> list[Any]:
     import asyncio
     from pathlib import Path
 
@@ -61,27 +55,33 @@ def _stored(kind: str, url: str, incomplete: str, agent: str) -> list[Any]:
 
     async def read() -> list[Any]:
         async with open_universe(url) as u:
-            if kind in MEMORY:
-                return [each for each in await _memory(u, kind, agent) if each.startswith(incomplete)][:MOST]
-            if kind == "property":
-                return [each for each in await _properties(u) if each.startswith(incomplete)]
-            if kind in KINDS:
-                things = await u.query(
-                    schema=f"cupboard.{kind}", prefix=incomplete or None, limit=MOST, raw=True
-                )
-                return [
-                    CompletionItem(each.id, help=clean(str(each.data.get("name", ""))))
-                    for each in things
-                    if clean(each.id) == each.id
-                ]
-            if kind == "schema":
-                return [
-                    each.name for each in await u.schemas(partial=True) if each.name.startswith(incomplete)
-                ]
-            found = [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
-            return [id for id in found if clean(id) == id]  # a shell prints what it is given
+            return await _read(u, kind, incomplete, agent)
 
     return asyncio.run(read())
+
+
+async def _read(u: Any, kind: str, incomplete: str, agent: str) -> list[Any]:
+    """Return the stored things of a kind that begin with a word."""
+    if kind in MEMORY:
+        return [each for each in await _memory(u, kind, agent) if each.startswith(incomplete)][:MOST]
+    if kind == "property":
+        return [each for each in await _properties(u) if each.startswith(incomplete)]
+    if kind in KINDS:
+        return await _entities(u, kind, incomplete)
+    if kind == "schema":
+        return [each.name for each in await u.schemas(partial=True) if each.name.startswith(incomplete)]
+    ids = [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
+    return [id for id in ids if clean(id) == id]  # a shell prints control characters too
+
+
+async def _entities(u: Any, kind: str, incomplete: str) -> list[CompletionItem]:
+    """Return the ids of crumbs, trails or stashes, each with its name as help."""
+    entities = await u.query(schema=f"cupboard.{kind}", prefix=incomplete or None, limit=MOST, raw=True)
+    return [
+        CompletionItem(each.id, help=clean(str(each.data.get("name", ""))))
+        for each in entities
+        if clean(each.id) == each.id
+    ]
 
 
 async def _properties(u: Any) -> list[str]:
@@ -91,7 +91,7 @@ async def _properties(u: Any) -> list[str]:
 
 
 async def _memory(u: Any, kind: str, agent: str) -> list[str]:
-    """The labels of an agent's blocks, or the names of agents or groups."""
+    """Return the labels of an agent's blocks, or the names of agents or groups."""
     where = {"owner": agent, "active": True} if kind == "block" else None
     found = await u.query(schema=f"block.{kind}", where=where, limit=None, raw=True)
     names = [str(each.data.get(MEMORY[kind], "")) for each in found]

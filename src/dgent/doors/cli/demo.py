@@ -1,6 +1,6 @@
-"""An agent's story, told by dgent on one SQLite file in a temporary folder.
+"""An agent's story, shown by dgent on one SQLite file in a temporary folder.
 
-Run it with `dgent demo`. Every step checks itself, so the story is true each time it is told.
+Run it with `dgent demo`. Every step checks itself, so the story is true each time it runs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Budget:
-    """What is left to spend."""
+    """The tokens left to spend."""
 
     tokens: int
 
@@ -71,22 +71,22 @@ chapters = count(1)
 
 
 def chapter(title: str) -> None:
-    """The next part of the story begins."""
+    """Print the title of the next part."""
     print("\n" + paint(f"{next(chapters):>2}. {title}", fg="cyan", bold=True))
 
 
 def tell(text: str) -> None:
-    """A sentence of the story."""
+    """Print a sentence of the story."""
     print(f"    {text}")
 
 
 def show(name: str, value: object) -> None:
-    """Something that the store answered."""
+    """Print an answer of the store."""
     print(f"    {paint.dim(name + ' ->')} {paint(value, fg='green')}")
 
 
-def refused(error: dgent.DgentError) -> None:
-    """Something that the store refused."""
+def show_refusal(error: dgent.DgentError) -> None:
+    """Print an error of the store."""
     print(f"    {paint(type(error).__name__, fg='red')}: {paint(error)}")
 
 
@@ -147,7 +147,7 @@ async def conflict(u: dgent.Universe, id: str) -> None:
     try:
         await u.store(mine.replace(value=replace(mine.value, weight=1)), expect=mine.rev)
     except dgent.VersionConflict as error:
-        refused(error)
+        show_refusal(error)
     else:
         check(False, "the stale write is refused")
     check((await u.get(id)).value.weight == 8, "the first write stays")
@@ -166,7 +166,7 @@ async def two_writers(u: dgent.Universe, url: str) -> None:
 
 
 async def spend(url: str) -> None:
-    """What each of the two processes does: read, change, compare-and-set, again if it was too late."""
+    """Spend tokens in one of the two processes: read, change, compare-and-set, retry on conflict."""
     async with dgent.open(url, author="writer") as u:
         u.register(BUDGET)
         tokens = u.focus("budget", lens.field("tokens"))
@@ -239,10 +239,10 @@ async def feed(u: dgent.Universe) -> None:
 
 
 async def log(u: dgent.Universe) -> None:
-    """The same through a verb, as `dgent log` shows it."""
+    """Show the log through a verb, as `dgent log` does."""
     chapter("The log")
     tell("What `dgent log -n 3` prints, newest first:")
-    for line in render.drawn(await invoke(u, "self.data.log", limit=3), paint):
+    for line in render.draw(await invoke(u, "self.data.log", limit=3), paint):
         tell(line)
 
 
@@ -281,7 +281,7 @@ async def story(folder: Path) -> None:
 
 
 def play() -> None:
-    """Tell the whole story, on a store of its own."""
+    """Show the whole story, on a temporary store."""
     print(paint.bold("dgent: an agent's story, on one SQLite file"))
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(story(Path(folder)))

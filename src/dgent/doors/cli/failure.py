@@ -1,10 +1,9 @@
-"""What went wrong, told to people on standard error, to programs as JSON and an exit code."""
+"""Report errors: as text or JSON on standard error, and as an exit code."""
 
 from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +12,12 @@ import click
 from dgent.config.file import mask
 from dgent.errors import DgentError, InputError
 
-BROKEN_PIPE = 141  # what a shell reports for a program that ended because nobody read on
-UNWRITABLE = 74  # the answer could not be written; what was done is done
+BROKEN_PIPE = 141  # the shell's code of a program that ended because its output was closed
+UNWRITABLE = 74  # the answer could not be written; the change is done
 
 
 def exit_code(run: Callable[[], Any]) -> int:
-    """Run the command line and turn whatever happens into an exit code."""
+    """Run the command line and return its exit code, reporting every error."""
     try:
         result = run()
         sys.stdout.flush()
@@ -28,25 +27,25 @@ def exit_code(run: Callable[[], Any]) -> int:
         click.echo(error.format_message())
         return 0
     except click.exceptions.Abort:
-        return _told(KeyboardInterrupt())
+        return _report(KeyboardInterrupt())
     except click.ClickException as error:
-        return _told(InputError(error.format_message(), hint=_usage(error)))
+        return _report(InputError(error.format_message(), hint=_usage(error)))
     except (BrokenPipeError, SystemExit):
-        # click ends by itself when nobody reads on.
-        _give_up_output()
+        # click exits by itself when its output is closed.
+        _discard_output()
         return BROKEN_PIPE
     except OSError as error:
-        # Everything else that can go wrong with a file is a DgentError by now.
-        _give_up_output()
+        # Other errors of files are DgentErrors by now.
+        _discard_output()
         _print({"code": "output", "error": f"the answer cannot be written: {error.strerror}", "hint": ""})
         return UNWRITABLE
     except BaseException as error:
-        return _told(error)
+        return _report(error)
     return result if isinstance(result, int) else 0
 
 
-def _give_up_output() -> None:
-    # Python would complain once more while it ends.
+def _discard_output() -> None:
+    # Otherwise Python reports the closed output once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -55,7 +54,7 @@ def _usage(error: click.ClickException) -> str:
     return "" if ctx is None else f"see `{ctx.command_path} --help`"
 
 
-def _told(error: BaseException) -> int:
+def _report(error: BaseException) -> int:
     from dgent.verbs.outcome import outcome_of
 
     if isinstance(error, DgentError):
@@ -64,8 +63,10 @@ def _told(error: BaseException) -> int:
         if wants_json():
             _print({"code": "interrupted", "error": "interrupted", "hint": ""})
     else:
-        # A fault of dgent itself: whoever mends it needs the whole of it.
+        # A bug of dgent: its report needs the whole trace.
         if not wants_json():
+            import traceback
+
             traceback.print_exception(error)
         reason = f"{type(error).__name__}: {error}"
         _print({"code": "fault", "error": f"a fault in dgent: {reason}", "hint": "please report it"})
@@ -73,24 +74,24 @@ def _told(error: BaseException) -> int:
 
 
 def wants_json() -> bool:
-    """Whether a program reads the answer. The options may be what could not be read, so the words are."""
+    """Check whether JSON is wanted, in the plain words: the options may be what failed to parse."""
     words = sys.argv[1:]
     words = words[: words.index("--")] if "--" in words else words
     return "--json" in words or "--jsonl" in words
 
 
-def _print(told: dict[str, str]) -> None:
-    told = {name: mask(text) for name, text in told.items()}
+def _print(error: dict[str, str]) -> None:
+    error = {name: mask(text) for name, text in error.items()}
     if wants_json():
         from dgent.doors.cli.wire import as_ascii
 
-        sys.stderr.write(as_ascii({"ok": False, **told}) + "\n")
+        sys.stderr.write(as_ascii({"ok": False, **error}) + "\n")
         return
     from dgent.config import settings
     from dgent.doors.cli.style import Paint
 
     paint = Paint(settings.wants_color("auto", sys.stderr.isatty()))
-    lines = [paint(line) for line in told["error"].splitlines()] or [""]
+    lines = [paint(line) for line in error["error"].splitlines()] or [""]
     sys.stderr.write(f"{paint('error:', fg='red', bold=True)} " + "\n".join(lines) + "\n")
-    if told["hint"]:
-        sys.stderr.write(f"{paint('hint:', fg='cyan')}  {paint(told['hint'])}\n")
+    if error["hint"]:
+        sys.stderr.write(f"{paint('hint:', fg='cyan')}  {paint(error['hint'])}\n")

@@ -1,7 +1,8 @@
-"""What is said to the door rather than to a verb: which store, who acts, what the output looks like."""
+"""Options of the door rather than of a verb: the store, the agent, the output."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,8 +10,8 @@ import click
 _FORMATS = ("human", "json", "jsonl")
 
 
-class Said:
-    """What the options said so far; a later one, nearer to the verb, counts more."""
+class DoorOptions:
+    """The values of the door's options; a later one, nearer to the verb, overrides."""
 
     def __init__(self) -> None:
         self.constellation: str | None = None
@@ -23,9 +24,9 @@ class Said:
         self.side_by_side = False
 
 
-def said(ctx: click.Context) -> Said:
-    """What was said to the door in this call."""
-    found: Said = ctx.ensure_object(Said)
+def options_of(ctx: click.Context) -> DoorOptions:
+    """Return the door's options of this call."""
+    found: DoorOptions = ctx.ensure_object(DoorOptions)
     return found
 
 
@@ -34,30 +35,38 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         return
     assert param.name is not None
     if param.name in _FORMATS:
-        said(ctx).output = param.name
+        options_of(ctx).output = param.name
     else:
-        setattr(said(ctx), param.name, value)
+        setattr(options_of(ctx), param.name, value)
 
 
-def _constellations(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    from dgent.doors.cli.complete import offered
+def completer(kind: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """Return the function that click asks for one kind of thing when a shell completes a word."""
 
-    return offered("constellation", ctx, incomplete)
+    def run(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+        from dgent.doors.cli.complete import complete  # only a shell that completes needs it
+
+        return complete(kind, ctx, incomplete)
+
+    return run
 
 
-def sided() -> click.Option:
-    """How `diff` looks: two columns instead of one."""
+def side_by_side() -> click.Option:
+    """Build the option of `diff` for two columns."""
     return click.Option(
         ["--side-by-side"], is_flag=True, expose_value=False, callback=_keep, help="two columns"
     )
 
 
-def DOOR(hidden: bool = False) -> list[click.Option]:
-    """The door's options; every command takes them, also behind its own."""
+def door_options(hidden: bool = False) -> list[click.Option]:
+    """Build the door's options; every command takes them too."""
     rest: dict[str, Any] = {"expose_value": False, "callback": _keep, "hidden": hidden}
     return [
         click.Option(
-            ["-C", "--constellation"], help="Another constellation.", shell_complete=_constellations, **rest
+            ["-C", "--constellation"],
+            help="Another constellation.",
+            shell_complete=completer("constellation"),
+            **rest,
         ),
         click.Option(["--url"], help="Another store, such as sqlite:///memory.db.", **rest),
         click.Option(["--json"], is_flag=True, help="Answer with one JSON object.", **rest),

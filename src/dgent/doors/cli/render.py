@@ -1,90 +1,67 @@
-"""Answers for people: one function for each kind of answer."""
+"""Render answers as text: one drawing for each kind of answer."""
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Callable
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 import click
 import msgspec
 
 from dgent.config import settings as config
-from dgent.doors.cli.draw import (
-    block,
-    crumb,
-    cupboard,
-    fork,
-    history,
-    record,
-    store,
-)
-from dgent.doors.cli.draw import (
-    block as agent,
-)
-from dgent.doors.cli.draw import (
-    block as folder,
-)
-from dgent.doors.cli.draw import (
-    block as version,
-)
-from dgent.doors.cli.draw import (
-    crumb as trail,
-)
-from dgent.doors.cli.draw import (
-    cupboard as beside,
-)
-from dgent.doors.cli.draw import (
-    cupboard as moved,
-)
-from dgent.doors.cli.options import Said
-from dgent.doors.cli.style import Paint, ago
+from dgent.doors.cli.options import DoorOptions
+from dgent.doors.cli.style import Paint, ago, terminal_size
 from dgent.doors.cli.wire import as_text
 
 Lines = list[str]
 
 
-def show(found: Any, settings: config.Settings, chosen: Said, page: bool = True, err: bool = False) -> None:
-    """Print an answer; a long one goes through a pager when someone is there to turn the pages."""
+def show(
+    found: Any, settings: config.Settings, chosen: DoorOptions, page: bool = True, err: bool = False
+) -> None:
+    """Print an answer; a long one goes through a pager on a terminal."""
     terminal = (sys.stderr if err else sys.stdout).isatty()
     color = config.wants_color(chosen.color or settings.color, terminal)
     paint = Paint(color, sided=chosen.side_by_side, terminal=terminal)
-    lines = drawn(found, paint)
-    if page and terminal and not err and _pages(settings.pager, len(lines)):
+    lines = draw(found, paint)
+    if page and terminal and not err and _needs_pager(settings.pager, len(lines)):
         click.echo_via_pager("\n".join(lines) + "\n", color=paint.color)
     elif lines:
         click.echo("\n".join(lines), err=err, color=paint.color)
 
 
-def _pages(setting: str, lines: int) -> bool:
-    height = shutil.get_terminal_size((100, 24)).lines
-    return setting == "always" or (setting == "auto" and lines >= height)
+def _needs_pager(setting: str, lines: int) -> bool:
+    return setting == "always" or (setting == "auto" and lines >= terminal_size().lines)
 
 
-def drawn(found: Any, paint: Paint) -> Lines:
-    """An answer as lines."""
-    draw = _DRAWN.get(type(found).__name__)
-    return _fields(found, paint) if draw is None else draw(found, paint)
+def draw(found: Any, paint: Paint) -> Lines:
+    """Return an answer as lines."""
+    name = _DRAWINGS.get(type(found).__name__)
+    if name is None:
+        return _fields(found, paint)
+    module, _, function = name.partition(".")
+    lines: Lines = getattr(import_module(f"dgent.doors.cli.draw.{module}"), function)(found, paint)
+    return lines
 
 
 def exit_code(found: Any) -> int:
-    """1 when the answer itself says that something is wrong."""
+    """Return 1 for an answer that is not healthy, else 0."""
     return 0 if getattr(found, "healthy", True) else 1
 
 
 def _fields(found: Any, paint: Paint) -> Lines:
-    """Any answer, field by field."""
+    """Draw any answer, field by field."""
     fields = msgspec.structs.asdict(found)
     most = max(map(len, fields), default=0)
     return [
-        f"{paint.dim(name.replace('_', ' '))}{' ' * (most - len(name))}  {_told(value, paint)}"
+        f"{paint.dim(name.replace('_', ' '))}{' ' * (most - len(name))}  {_text_of(value, paint)}"
         for name, value in fields.items()
     ]
 
 
-def _told(value: Any, paint: Paint) -> str:
+def _text_of(value: Any, paint: Paint) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -94,94 +71,95 @@ def _told(value: Any, paint: Paint) -> str:
     return paint(value if isinstance(value, str) else "" if value is None else as_text(value))
 
 
-_DRAWN: dict[str, Callable[[Any, Paint], Lines]] = {
-    "Record": record.record,
-    "Records": record.records,
-    "Entry": history.entry,
-    "Log": history.log,
-    "Editions": history.editions,
-    "Diff": history.diff,
-    "Done": history.done,
-    "Counted": record.counted,
-    "Backup": store.backup,
-    "Examined": store.examined,
-    "Exported": store.exported,
-    "Forgotten": store.forgotten,
-    "Imported": store.imported,
-    "Restoring": store.restored,
-    "Status": store.status,
-    "Schemas": store.schemas,
-    "Configured": store.configured,
-    "Shown": history.shown,
-    "Changed": store.changed,
-    "Copied": store.copied,
-    "Kept": store.outbox,
-    "Clashing": store.clashing,
-    "Known": store.known,
-    "Deleted": store.deleted,
-    "Constellations": store.constellations,
-    "Associations": record.associations,
-    "Offers": record.offers,
-    "Crumb": crumb.crumb,
-    "Dropped": crumb.dropped,
-    "WholeCrumb": crumb.whole_crumb,
-    "Crumbs": crumb.crumbs,
-    "Queue": crumb.queue,
-    "CrumbVersions": crumb.versions,
-    "Board": crumb.board,
-    "Trail": trail.trail,
-    "Trails": trail.trails,
-    "WholeTrail": trail.whole_trail,
-    "Ended": trail.ended,
-    "Link": beside.link,
-    "Links": beside.links,
-    "Property": beside.property_,
-    "Properties": beside.properties,
-    "Categories": beside.categories,
-    "Value": beside.value,
-    "Stash": beside.stash,
-    "Stashes": beside.stashes,
-    "StashVersions": beside.stash_versions,
-    "Held": beside.held,
-    "MetadataEntry": beside.entry,
-    "MetadataEntries": beside.entries,
-    "MetadataSchemas": beside.schemas,
-    "Removed": beside.removed,
-    "dict": cupboard.row,
-    "Rows": cupboard.rows,
-    "Opened": cupboard.opened,
-    "Compared": trail.compared,
-    "Drawn": cupboard.graph,
-    "Audited": cupboard.audited,
-    "BlockCard": block.card,
-    "Blocks": block.cards,
-    "BlockText": block.text,
-    "BlockInfo": block.info,
-    "BlockShares": block.shares,
-    "Edited": version.edited,
-    "BlockVersions": version.versions,
-    "BlockDiff": version.diff,
-    "BlockBranches": version.branches,
-    "Redacted": version.redacted,
-    "BlockCompacted": version.compacted,
-    "Checkpoint": version.checkpoint,
-    "Checkpoints": version.checkpoints,
-    "FolderSynced": folder.synced,
-    "BlockNotices": block.notices,
-    "BlockActivities": block.activities,
-    "Refusals": block.refusals,
-    "MemoryContext": block.context,
-    "Hits": block.hits,
-    "ArchiveEntry": block.entry,
-    "Agent": agent.agent,
-    "Agents": agent.agents,
-    "Group": agent.group,
-    "Groups": agent.groups,
-    "TakenIn": moved.taken_in,
-    "WrittenOut": moved.written_out,
-    "MadeFork": fork.made,
-    "Forks": fork.forks,
-    "Apart": fork.apart,
-    "ForkMerged": fork.merged,
-    "ForkDeleted": fork.deleted,
+_DRAWINGS: dict[str, str] = {
+    "Record": "record.draw_record",
+    "Records": "record.draw_records",
+    "Entry": "history.draw_entry",
+    "Log": "history.draw_log",
+    "Editions": "history.draw_versions",
+    "Diff": "history.draw_diff",
+    "Done": "history.draw_change",
+    "Counted": "record.draw_count",
+    "Backup": "store.draw_backup",
+    "Examined": "store.draw_examination",
+    "Exported": "store.draw_export",
+    "Forgotten": "store.draw_erasure",
+    "Imported": "store.draw_import",
+    "Restoring": "store.draw_restore",
+    "Status": "store.draw_status",
+    "Schemas": "store.draw_schemas",
+    "Configured": "store.draw_settings",
+    "Shown": "history.draw_target",
+    "Changed": "store.draw_setting_change",
+    "Copied": "store.draw_copy",
+    "Kept": "store.draw_outbox",
+    "Clashing": "store.draw_conflict",
+    "Known": "store.draw_setting",
+    "Deleted": "store.draw_deletion",
+    "Constellations": "store.draw_constellations",
+    "Associations": "record.draw_associations",
+    "Offers": "record.draw_offers",
+    "Crumb": "crumb.draw_crumb",
+    "Dropped": "crumb.draw_drop",
+    "WholeCrumb": "crumb.draw_whole_crumb",
+    "Crumbs": "crumb.draw_crumbs",
+    "Queue": "crumb.draw_queue",
+    "CrumbVersions": "crumb.draw_versions",
+    "Board": "crumb.draw_board",
+    "Trail": "crumb.draw_trail",
+    "Trails": "crumb.draw_trails",
+    "WholeTrail": "crumb.draw_whole_trail",
+    "Ended": "crumb.draw_trail_end",
+    "Link": "cupboard.draw_link",
+    "Links": "cupboard.draw_links",
+    "Property": "cupboard.draw_property",
+    "Properties": "cupboard.draw_properties",
+    "Categories": "cupboard.draw_categories",
+    "Value": "cupboard.draw_value",
+    "Stash": "cupboard.draw_stash",
+    "Stashes": "cupboard.draw_stashes",
+    "StashVersions": "cupboard.draw_stash_versions",
+    "Held": "cupboard.draw_holder",
+    "MetadataEntry": "cupboard.draw_entry",
+    "MetadataEntries": "cupboard.draw_entries",
+    "MetadataSchemas": "cupboard.draw_schemas",
+    "Removed": "cupboard.draw_removal",
+    "dict": "cupboard.draw_row",
+    "Rows": "cupboard.draw_rows",
+    "Opened": "cupboard.draw_cupboard",
+    "Compared": "crumb.draw_comparison",
+    "Drawn": "cupboard.draw_graph",
+    "Audited": "cupboard.draw_audit",
+    "BlockCard": "block.draw_block",
+    "Blocks": "block.draw_blocks",
+    "BlockText": "block.draw_text",
+    "BlockInfo": "block.draw_info",
+    "BlockShares": "block.draw_shares",
+    "Edited": "block.draw_edit",
+    "BlockVersions": "block.draw_versions",
+    "BlockDiff": "block.draw_diff",
+    "BlockBranches": "block.draw_branches",
+    "Redacted": "block.draw_redaction",
+    "BlockCompacted": "block.draw_compaction",
+    "Checkpoint": "block.draw_checkpoint",
+    "Checkpoints": "block.draw_checkpoints",
+    "FolderSynced": "block.draw_sync",
+    "BlockNotices": "block.draw_notices",
+    "BlockActivities": "block.draw_activities",
+    "Refusals": "block.draw_refusals",
+    "MemoryContext": "block.draw_context",
+    "Hits": "block.draw_hits",
+    "ArchiveEntry": "block.draw_entry",
+    "Agent": "block.draw_agent",
+    "Agents": "block.draw_agents",
+    "Group": "block.draw_group",
+    "Groups": "block.draw_groups",
+    "TakenIn": "cupboard.draw_import",
+    "WrittenOut": "cupboard.draw_export",
+    "MadeFork": "fork.draw_fork",
+    "Forks": "fork.draw_forks",
+    "Apart": "fork.draw_distance",
+    "ForkMerged": "fork.draw_merge",
+    "ForkDeleted": "fork.draw_deletion",
 }
+"""The module and function that draw each kind of answer, as plain text: a call loads only its own."""

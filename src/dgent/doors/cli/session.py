@@ -1,4 +1,4 @@
-"""One call from the terminal: settings, the store, the verb, the answer."""
+"""One call from the terminal: load settings, open the store, call the verb, print the answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dgent.config import settings as config
 from dgent.config.file import mask
 from dgent.config.places import make_private
 from dgent.doors.cli import render
-from dgent.doors.cli.options import Said, said
+from dgent.doors.cli.options import DoorOptions, options_of
 from dgent.doors.cli.style import clean
 from dgent.doors.cli.wire import as_json
 from dgent.errors import ConfigError, Degraded, Denied, InputError, NotFound
@@ -28,7 +28,7 @@ from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import registry
 from dgent.verbs.caller import Caller
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, Verb
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _CELLS = 24
 
 
 class Bar:
-    """How much is done, how fast, and how long it will still take; nothing when nobody watches."""
+    """A progress bar on standard error; silent unless that is a terminal."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class Bar:
         self.close()
 
     def report(self, done: int, total: int | None) -> None:
-        """Show how far the work is; called as often as the work likes."""
+        """Show progress; redraws at most every EVERY_S, from AFTER_S on."""
         now = time.monotonic()
         if not self._watched or now - self._began < AFTER_S or now - self._shown < EVERY_S:
             return
@@ -68,7 +68,7 @@ class Bar:
         sys.stderr.flush()
 
     def close(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -76,30 +76,30 @@ class Bar:
 
 
 def line(name: str, done: int, total: int | None, took_s: float) -> str:
-    """One line of progress."""
+    """Format one line of progress."""
     rate = done / took_s if took_s > 0 else 0.0
     if not total:
         return f"{name} {done:,}  {rate:,.0f}/s"
     part = min(done / total, 1.0)
     full = round(part * _CELLS)
-    left = f"{_lasting((total - done) / rate)} left" if rate and done < total else "nearly done"
+    left = f"{_duration((total - done) / rate)} left" if rate and done < total else "nearly done"
     bar = "#" * full + "." * (_CELLS - full)
     return f"{name} {bar} {part:4.0%}  {done:,} of {total:,}  {rate:,.0f}/s  {left}"
 
 
-def _lasting(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     whole = max(int(seconds), 0)
     return f"{whole} s" if whole < 100 else f"{whole // 60} min" if whole < 6000 else f"{whole // 3600} h"
 
 
 class Consent:
-    """The answer of one call: `--yes` agrees beforehand, and without a terminal nobody can be asked."""
+    """Consent of the user for one call: `--yes` agrees to everything; without a terminal the answer is no."""
 
     def __init__(self, yes: bool) -> None:
         self._yes, self._unasked = yes, False
 
-    async def agreed(self, request: Request) -> bool:
-        """Whether they agree. The loop waits for them: there is nothing else that it could do meanwhile."""
+    async def ask(self, request: Request) -> bool:
+        """Ask the user for consent. Blocks the loop, which has nothing else to do meanwhile."""
         if self._yes:
             return True
         if sys.stdin is None or not sys.stdin.isatty():
@@ -109,28 +109,28 @@ class Consent:
         return click.confirm(f"{about}. Do you agree?", err=True)
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """What was refused because nobody could be asked says how to agree."""
+    def explain(self) -> Iterator[None]:
+        """Add a hint on --yes to a Denied that no user was asked about."""
         try:
             yield
         except Denied as error:
             if self._unasked:
-                error.hint = "say --yes to agree"
+                error.hint = "use --yes to agree"
             raise
 
 
-LOOK_S = 0.5  # how often to look whether anybody still reads
+LOOK_S = 0.5  # how often to check that the output is still read
 
 
 def answer(ctx: click.Context, verb: Verb, given: dict[str, Any]) -> int:
-    """Call a verb and print its answer; the exit code."""
-    chosen = said(ctx)
+    """Call a verb and print its answer; returns the exit code."""
+    chosen = options_of(ctx)
     settings = config.load(
         url=chosen.url, constellation=chosen.constellation, strict=True if chosen.strict else None
     )
     for warning in settings.warnings if chosen.output == "human" else ():
         click.echo(f"warning: {warning}", err=True)
-    ask = registry.asked(verb, given)
+    ask = registry.read_input(verb, given)
     effect = verb.effect_of(ask)
     if effect == "destroy" and not chosen.yes:
         _confirm(verb, ask, settings, chosen)
@@ -141,20 +141,20 @@ def _is_trial(ask: Ask) -> bool:
     return bool(getattr(ask, "dry_run", False))
 
 
-def _confirm(verb: Verb, ask: Ask, settings: config.Settings, chosen: Said) -> None:
-    """Ask before something that cannot be undone; what is wrong with it anyway is said first."""
+def _confirm(verb: Verb, ask: Ask, settings: config.Settings, chosen: DoorOptions) -> None:
+    """Ask before a call that cannot be undone; a dry run first raises its errors."""
     if hasattr(ask, "dry_run"):
         trial = msgspec.structs.replace(ask, dry_run=True)
         asyncio.run(_answer(verb, trial, settings, chosen, makes=False, quiet=True))
     given = [value for value in msgspec.structs.asdict(ask).values() if value and value is not True]
     about = ", ".join(str(each) for value in given for each in (value if type(value) is tuple else [value]))
     if sys.stdin is None or not sys.stdin.isatty():
-        raise InputError(f"{verb.id} cannot be undone", hint="say --yes to do it without being asked")
+        raise InputError(f"{verb.id} cannot be undone", hint="use --yes to do it without being asked")
     click.confirm(f"{verb.help.rstrip('.')}: {about}?", abort=True, err=True)
 
 
 async def _answer(
-    verb: Verb, ask: Ask, settings: config.Settings, chosen: Said, makes: bool, quiet: bool = False
+    verb: Verb, ask: Ask, settings: config.Settings, chosen: DoorOptions, makes: bool, quiet: bool = False
 ) -> int:
     async with AsyncExitStack() as stack:
         bar = stack.enter_context(Bar(verb.id))
@@ -162,50 +162,50 @@ async def _answer(
         caller = Caller("terminal", chosen.agent, "partner")
         out = Out()
         consent = Consent(chosen.yes)
-        desk = Desk(
+        context = Context(
             store.open,
             settings=settings,
             caller=caller,
             report=bar.report,
             out=out.write,
-            consent=consent.agreed,
+            consent=consent.ask,
         )
-        result = registry.call(verb, desk, ask)
+        result = registry.call(verb, context, ask)
         if verb.streams:
             await _follow(result, settings, chosen)
             return 0
-        with consent.explained():
+        with consent.explain():
             found = await result
         bar.close()
         if quiet:
             return 0
         if out.used:
-            # Standard output is the file now, so whatever else there is to say goes beside it.
+            # Standard output is the file, so the answer goes to standard error.
             if chosen.output == "human":
                 render.show(found, settings, chosen, err=True)
             return 0
-        return printed(found, settings, chosen, store.degraded)
+        return print_answer(found, settings, chosen, store.degraded)
 
 
 class Out:
-    """Standard output as a file that a verb writes, and whether it did."""
+    """Standard output as a file for a verb; `used` once it was written to."""
 
     def __init__(self) -> None:
         self.used = False
 
     def write(self, chunk: bytes) -> None:
-        """Write some of the file."""
+        """Write a part of the file."""
         self.used = True
         sys.stdout.buffer.write(chunk)
 
 
-async def _follow(stream: AsyncIterator[Any], settings: config.Settings, chosen: Said) -> None:
-    """Print what comes until nobody reads on, which is noticed also while nothing comes."""
+async def _follow(stream: AsyncIterator[Any], settings: config.Settings, chosen: DoorOptions) -> None:
+    """Print a stream until it ends or the output is closed, which is checked also while it is idle."""
     following = asyncio.ensure_future(_print_each(stream, settings, chosen))
     try:
         while not following.done():
             await asyncio.wait([following], timeout=LOOK_S)
-            if _nobody_reads():
+            if _is_closed():
                 return
         following.result()
     finally:
@@ -214,13 +214,13 @@ async def _follow(stream: AsyncIterator[Any], settings: config.Settings, chosen:
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def _print_each(stream: AsyncIterator[Any], settings: config.Settings, chosen: Said) -> None:
+async def _print_each(stream: AsyncIterator[Any], settings: config.Settings, chosen: DoorOptions) -> None:
     async for each in stream:
         _print_one(each, settings, chosen)
 
 
-def _nobody_reads() -> bool:
-    """Whether the other end of the pipe that standard output is has been closed."""
+def _is_closed() -> bool:
+    """Check whether standard output is a pipe whose reader has closed it."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
@@ -230,14 +230,16 @@ def _nobody_reads() -> bool:
 
 
 class Store:
-    """The store a call works on, opened when the verb asks for it."""
+    """The store of a call, opened at first use."""
 
-    def __init__(self, stack: AsyncExitStack, settings: config.Settings, chosen: Said, makes: bool) -> None:
+    def __init__(
+        self, stack: AsyncExitStack, settings: config.Settings, chosen: DoorOptions, makes: bool
+    ) -> None:
         self._stack, self._settings, self._chosen, self._makes = stack, settings, chosen, makes
         self._universe: Universe | None = None
 
     async def open(self) -> Universe:
-        """The universe; made on the first write, and the user is told where."""
+        """Return the universe; the first write creates it and reports where."""
         if self._universe is None:
             settings = self._settings
             new = self._new()
@@ -249,11 +251,11 @@ class Store:
                 degrade=settings.degrade,
                 outbox=settings.outbox if settings.degrade else None,
             )
-            with warnings.catch_warnings(record=True) as told:
-                # Said below, in one line and in the words of a terminal.
+            with warnings.catch_warnings(record=True) as caught:
+                # Reported below in one line each.
                 warnings.simplefilter("always", Degraded)
                 self._universe = await self._stack.enter_async_context(opening)
-            for each in told:
+            for each in caught:
                 click.echo(mask(str(each.message)), err=True)
             if new is not None and self._chosen.output == "human":
                 click.echo(f"dgent keeps this in {mask(str(new))}", err=True)
@@ -261,11 +263,11 @@ class Store:
 
     @property
     def degraded(self) -> Degradation | None:
-        """How the store is away; None while it is there, or was not asked for."""
+        """The state of an unavailable store; None while it is available or not opened."""
         return None if self._universe is None else self._universe.degraded
 
     def _new(self) -> Path | None:
-        """The file that is about to be made, with its folder made ready; None when the store is there."""
+        """Return the path of a store to create, after making its folder; None when the store exists."""
         settings = self._settings
         try:
             settings.url.encode()
@@ -275,7 +277,7 @@ class Store:
         if path is None or path.exists():
             return None
         if settings.degrade and Path(settings.outbox).exists():
-            return None  # it was there before: now it is away
+            return None  # it was there before: now it is unavailable
         if not self._makes:
             where = settings.constellation or path
             option = "" if settings.constellation == "default" else f"-C {settings.constellation} "
@@ -288,7 +290,7 @@ class Store:
 
 
 def _path_of(url: str) -> Path | None:
-    """Where a store that is a file or a folder would be made."""
+    """Return the path of a store that is a file or a folder; None for a server."""
     if url.startswith("sqlite:///"):
         return Path(url.removeprefix("sqlite:///"))
     if url.startswith("jsonl:"):
@@ -296,8 +298,10 @@ def _path_of(url: str) -> Path | None:
     return None
 
 
-def printed(found: Any, settings: config.Settings, chosen: Said, degraded: Degradation | None = None) -> int:
-    """Print an answer; the exit code."""
+def print_answer(
+    found: Any, settings: config.Settings, chosen: DoorOptions, degraded: Degradation | None = None
+) -> int:
+    """Print an answer; returns the exit code."""
     if chosen.output == "human":
         render.show(found, settings, chosen)
     elif chosen.output == "jsonl" and hasattr(found, "items"):
@@ -308,7 +312,7 @@ def printed(found: Any, settings: config.Settings, chosen: Said, degraded: Degra
     return render.exit_code(found)
 
 
-def _print_one(each: Any, settings: config.Settings, chosen: Said) -> None:
+def _print_one(each: Any, settings: config.Settings, chosen: DoorOptions) -> None:
     if chosen.output == "human":
         render.show(each, settings, chosen, page=False)
     else:

@@ -1,54 +1,67 @@
-"""Text for a terminal: colours, columns, times as people say them, and nothing that could drive it."""
+"""Text for a terminal: colours, columns, relative times; control characters are escaped."""
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import click
 
 from dgent import clock
 
-# What moves the cursor, hides text or turns its direction: shown as an escape, never sent.
+# Characters that move the cursor, hide text or turn its direction: escaped, never sent.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _STYLED = re.compile("\x1b\\[[0-9;]*m")
 _STEPS = ((60, 1, "second"), (3600, 60, "minute"), (86400, 3600, "hour"), (86400 * 30, 86400, "day"))
 
 
 def clean(text: str) -> str:
-    """Text that can only be read: control characters are spelled out."""
+    """Escape control characters."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
+def terminal_size() -> os.terminal_size:
+    """Return the columns and lines of the terminal; 100 and 24 where there is none."""
+    import shutil  # loads every compressor, and many answers need no size
+
+    return shutil.get_terminal_size((100, 24))
+
+
 class Paint:
-    """Styles that are colours on a terminal and nothing elsewhere."""
+    """Styles text in colour on a terminal, and leaves it plain elsewhere."""
 
     def __init__(
         self, color: bool, width: int | None = None, sided: bool = False, terminal: bool = False
     ) -> None:
         self.color, self.sided, self.terminal = color, sided, terminal
-        self.width = width or shutil.get_terminal_size((100, 24)).columns
+        self._width = width
+
+    @cached_property
+    def width(self) -> int:
+        """Return the columns there are to draw in."""
+        return self._width or terminal_size().columns
 
     def __call__(self, text: object, **style: Any) -> str:
-        """A piece of text in a style."""
+        """Return text in a style, with control characters escaped."""
         plain = clean(str(text))
         return click.style(plain, **style) if style and self.color and plain else plain
 
     def dim(self, text: object) -> str:
-        """Something less important."""
+        """Return dimmed text."""
         return self(text, dim=True)
 
     def bold(self, text: object) -> str:
-        """Something more important."""
+        """Return bold text."""
         return self(text, bold=True)
 
 
 def ago(moment: datetime) -> str:
-    """How long ago, as people say it."""
+    """Return a past time in words: 2 hours ago."""
     seconds = (clock.now() - moment).total_seconds()
     if seconds < 0:
         return "in the future"
@@ -62,7 +75,7 @@ def ago(moment: datetime) -> str:
 
 
 def until(moment: datetime) -> str:
-    """When something ends or begins, as people say it."""
+    """Return a future time in words: for 2 hours."""
     seconds = (moment - clock.now()).total_seconds()
     if seconds <= 0:
         return f"until {ago(moment)}"
@@ -73,7 +86,7 @@ def until(moment: datetime) -> str:
 
 
 def size(number: int) -> str:
-    """A size in bytes, as people say it."""
+    """Return a number of bytes with a unit: 1.2 MB."""
     amount = float(number)
     for unit in ("B", "KB", "MB", "GB"):
         if amount < 1000:
@@ -83,12 +96,12 @@ def size(number: int) -> str:
 
 
 def many(number: int, noun: str) -> str:
-    """A number of things: 1 record, 2 records."""
+    """Return a number with its noun: 1 record, 2 records."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def width(text: str) -> int:
-    """How many columns a text takes."""
+    """Return how many columns a text takes."""
     plain = _STYLED.sub("", text)
     if plain.isascii():
         return len(plain)
@@ -97,7 +110,7 @@ def width(text: str) -> int:
 
 
 def cut(text: str, most: int) -> str:
-    """A text in at most so many columns, on one line."""
+    """Shorten a text to at most so many columns, on one line."""
     line = " ".join(text.split())
     if width(line) <= most:
         return line
@@ -107,15 +120,15 @@ def cut(text: str, most: int) -> str:
     return kept + "..."
 
 
-def fitted(text: str, exactly: int) -> str:
-    """A text in exactly so many columns, its indent kept."""
+def fit(text: str, exactly: int) -> str:
+    """Shorten or pad a text to exactly so many columns; keeps its indent."""
     indent = text[: len(text) - len(text.lstrip())]
     shown = indent + cut(text, exactly - len(indent))
     return shown + " " * (exactly - width(shown))
 
 
 def table(paint: Paint, heads: Sequence[str], rows: Sequence[Sequence[str]], last: int = 0) -> list[str]:
-    """Columns as wide as what is in them; the one numbered `last` from the end gives way to the width."""
+    """Format rows in columns; the one numbered `last` from the end shrinks to fit the width."""
     if not rows:
         return []
     widths = [max(width(row[place]) for row in [heads, *rows]) for place in range(len(heads))]

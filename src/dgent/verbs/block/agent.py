@@ -8,66 +8,66 @@ from dgent.blocks.access import agents as constellation
 from dgent.errors import Conflict, Denied, InputError, NotFound
 from dgent.verbs.block.answer import Agent, Agents, Group, GroupMember, Groups
 from dgent.verbs.block.library import library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
 Status = Annotated[str | None, option("active, hibernated or archived", short="s")]
 GroupName = Annotated[str, argument("the group's name", complete="group")]
 
 
-class Named(Ask):
-    """For a verb that takes one agent."""
+class OneAgent(Ask):
+    """Input of a verb that takes one agent."""
 
     name: Annotated[str, argument("the agent's name", complete="agent")]
 
 
-class Create(Ask):
-    """What `agent.create` takes."""
+class CreateAgent(Ask):
+    """Input of `agent.create`."""
 
     name: Annotated[str, argument("its name, which never changes")]
     description: Annotated[str, option("what it is there for", short="d")] = ""
 
 
 @verb("agent.create", effect="write", errors=ERRORS, makes=True)
-async def create(desk: Desk, ask: Create) -> Agent:
+async def create(context: Context, ask: CreateAgent) -> Agent:
     """Put an agent on the roster; one that makes a block is on it by that."""
-    return _agent(await (await library_of(desk)).agents.create(ask.name, description=ask.description))
+    return _agent(await (await library_of(context)).agents.create(ask.name, description=ask.description))
 
 
-class List(Ask):
-    """What `agent.list` takes."""
+class ListAgents(Ask):
+    """Input of `agent.list`."""
 
     status: Status = None
 
 
 @verb("agent.list", effect="read", errors=(InputError,))
-async def list_(desk: Desk, ask: List) -> Agents:
+async def list_(context: Context, ask: ListAgents) -> Agents:
     """List the agents of the constellation."""
-    found = await (await library_of(desk)).agents.list(status=ask.status)
+    found = await (await library_of(context)).agents.list(status=ask.status)
     return Agents([_agent(each) for each in found])
 
 
 @verb("agent.show", effect="read", errors=(InputError, NotFound))
-async def show(desk: Desk, ask: Named) -> Agent:
+async def show(context: Context, ask: OneAgent) -> Agent:
     """Show an agent."""
-    return _agent(await (await library_of(desk)).agents.get(ask.name))
+    return _agent(await (await library_of(context)).agents.get(ask.name))
 
 
-class Describe(Named):
-    """What `agent.describe` takes."""
+class DescribeAgent(OneAgent):
+    """Input of `agent.describe`."""
 
     description: Annotated[str | None, option("what it is there for", short="d")] = None
     status: Status = None
 
 
 @verb("agent.describe", effect="write", errors=ERRORS)
-async def describe(desk: Desk, ask: Describe) -> Agent:
+async def describe(context: Context, ask: DescribeAgent) -> Agent:
     """Change what is said of an agent, or its status."""
     if ask.description is None and ask.status is None:
         raise InputError("there is nothing to change", hint="give --description or --status")
-    agents = (await library_of(desk)).agents
+    agents = (await library_of(context)).agents
     return _agent(await agents.describe(ask.name, description=ask.description, status=ask.status))
 
 
@@ -75,70 +75,66 @@ async def describe(desk: Desk, ask: Describe) -> Agent:
 
 
 class CreateGroup(Ask):
-    """What `group.create` takes."""
+    """Input of `group.create`."""
 
     name: Annotated[str, argument("its name, which never changes")]
     description: Annotated[str, option("what it is there for", short="d")] = ""
 
 
 @verb("group.create", effect="write", errors=ERRORS, makes=True)
-async def create_group(desk: Desk, ask: CreateGroup) -> Group:
+async def create_group(context: Context, ask: CreateGroup) -> Group:
     """Make a group of agents, without members yet."""
-    return _group(await (await library_of(desk)).groups.create(ask.name, description=ask.description))
-
-
-class Nothing(Ask):
-    """For a verb that takes nothing."""
+    return _group(await (await library_of(context)).groups.create(ask.name, description=ask.description))
 
 
 @verb("group.list", effect="read")
-async def list_groups(desk: Desk, ask: Nothing) -> Groups:
+async def list_groups(context: Context, ask: NoInput) -> Groups:
     """List the groups, each with its members."""
-    return Groups([_group(each) for each in await (await library_of(desk)).groups.list()])
+    return Groups([_group(each) for each in await (await library_of(context)).groups.list()])
 
 
 class OneGroup(Ask):
-    """For a verb that takes one group."""
+    """Input of a verb that takes one group."""
 
     name: GroupName
 
 
 @verb("group.show", effect="read", errors=(InputError, NotFound))
-async def show_group(desk: Desk, ask: OneGroup) -> Group:
+async def show_group(context: Context, ask: OneGroup) -> Group:
     """Show a group and its members."""
-    return _group(await (await library_of(desk)).groups.get(ask.name))
+    return _group(await (await library_of(context)).groups.get(ask.name))
 
 
 class Leave(OneGroup):
-    """What `group.leave` takes."""
+    """Input of `group.leave`."""
 
     member: Annotated[str, argument("the agent's name", complete="agent")]
 
 
 class Join(Leave):
-    """What `group.join` takes."""
+    """Input of `group.join`."""
 
     role: Annotated[str, option("regular, supervisor, observer or specialist", short="r")] = "regular"
     can: Annotated[tuple[str, ...], option("what it can do; may be given more than once", short="c")] = ()
 
 
 @verb("group.join", effect="write", errors=ERRORS)
-async def join(desk: Desk, ask: Join) -> Group:
+async def join(context: Context, ask: Join) -> Group:
     """Put an agent into a group, or change what it is there."""
-    groups = (await library_of(desk)).groups
+    groups = (await library_of(context)).groups
     return _group(await groups.join(ask.name, ask.member, role=ask.role, capabilities=ask.can))
 
 
 @verb("group.leave", effect="write", errors=ERRORS)
-async def leave(desk: Desk, ask: Leave) -> Group:
+async def leave(context: Context, ask: Leave) -> Group:
     """Take an agent out of a group, and with that from what is shared with the group."""
-    return _group(await (await library_of(desk)).groups.leave(ask.name, ask.member))
+    return _group(await (await library_of(context)).groups.leave(ask.name, ask.member))
 
 
 @verb("group.delete", effect="write", errors=ERRORS)
-async def delete_group(desk: Desk, ask: OneGroup) -> Removed:
+async def delete_group(context: Context, ask: OneGroup) -> Removed:
     """Remove a group and what was shared with it; agents and blocks stay."""
-    groups = (await library_of(desk)).groups
+    groups = (await library_of(context)).groups
     found = await groups.get(ask.name)
     await groups.delete(ask.name)
     return Removed("group", found.id, "")

@@ -1,4 +1,4 @@
-"""What the verbs of blocks answer with: plain structs whose JSON is the same at every door.
+"""Answers of the verbs of blocks: plain structs whose JSON is the same at every door.
 
 Nothing here loads the blocks themselves, so that a door can draw them at no cost.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BlockCard(msgspec.Struct, frozen=True):
-    """What a block is, without what it says; `permission` is what the caller may do with it.
+    """The header of a block, without its content; `permission` is what the caller may do with it.
 
     `over_limit` is one that a merge made longer than it may be: it can only become shorter.
     `retain` is how many of its versions are kept; None for all.
@@ -45,7 +45,7 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 class BlockText(msgspec.Struct, frozen=True):
-    """What a block says at a version: as text, and as plain values."""
+    """The content of a block at a version: as text, and as plain values."""
 
     owner: str
     label: str
@@ -55,7 +55,7 @@ class BlockText(msgspec.Struct, frozen=True):
 
 
 class BlockShare(msgspec.Struct, frozen=True):
-    """Who was given a block: an agent or a group, by whom, when, and with which permission."""
+    """A share of a block: with an agent or a group, by whom, when, and with which permission."""
 
     owner: str
     label: str
@@ -67,13 +67,13 @@ class BlockShare(msgspec.Struct, frozen=True):
 
 
 class BlockShares(msgspec.Struct, frozen=True):
-    """What an agent gave to others, and what others gave to it."""
+    """Shares that an agent gave or was given."""
 
     items: list[BlockShare]
 
 
 class BlockInfo(msgspec.Struct, frozen=True):
-    """A block with how large it is, its fields or sections, its checkpoints, and who else has it."""
+    """A block with its size, fields or sections, checkpoints and shares."""
 
     card: BlockCard
     version: int
@@ -85,7 +85,7 @@ class BlockInfo(msgspec.Struct, frozen=True):
 
 
 class BlockVersion(msgspec.Struct, frozen=True):
-    """One version: who did what when, how large it was then, and how much came and went.
+    """One version: its author, operation and time, its size, and how much was added and removed.
 
     `node` is the version whose content it is, and `parent` the one it was made from. `lost` says why what it
     brought is not kept: it was redacted, or compacted.
@@ -114,7 +114,7 @@ class BlockVersions(msgspec.Struct, frozen=True):
 
 
 class Edited(msgspec.Struct, frozen=True):
-    """What an edit came to: the version it made. A `node` is the one that was added to a tree."""
+    """The version that an edit made. A `node` is the one that was added to a tree."""
 
     owner: str
     label: str
@@ -124,7 +124,7 @@ class Edited(msgspec.Struct, frozen=True):
 
 
 class BlockDifference(msgspec.Struct, frozen=True):
-    """One place in which two versions of a block differ."""
+    """One path at which two versions of a block differ."""
 
     path: list[str | int]
     before: Any
@@ -132,7 +132,7 @@ class BlockDifference(msgspec.Struct, frozen=True):
 
 
 class BlockDiff(msgspec.Struct, frozen=True):
-    """How two versions of a block differ: as lines, and place by place where it is no text."""
+    """The differences of two versions of a block: as lines, and path by path unless it is a text."""
 
     owner: str
     label: str
@@ -175,7 +175,7 @@ class BlockBranches(msgspec.Struct, frozen=True):
 
 
 class Redacted(msgspec.Struct, frozen=True):
-    """What was redacted: which versions, and the version that says so.
+    """The redacted versions, and the version that records the redaction.
 
     `elsewhere` are other versions that still say some of it. `erased`: the bytes are gone from the disk.
     `messages` are the redacted versions whose messages are still there.
@@ -191,7 +191,7 @@ class Redacted(msgspec.Struct, frozen=True):
 
 
 class BlockCompacted(msgspec.Struct, frozen=True):
-    """How many old versions of a block only the history tells of now."""
+    """The number of old versions of a block that were pruned to their history entries."""
 
     owner: str
     label: str
@@ -213,7 +213,7 @@ class Checkpoints(msgspec.Struct, frozen=True):
 
 
 class BlockNotice(msgspec.Struct, frozen=True):
-    """What others did to a block since the agent last looked."""
+    """Changes of others to a block since the agent last looked."""
 
     owner: str
     label: str
@@ -224,7 +224,7 @@ class BlockNotice(msgspec.Struct, frozen=True):
 
 
 class BlockNotices(msgspec.Struct, frozen=True):
-    """What others did to the blocks that an agent may see."""
+    """Changes of others to the blocks that an agent may see."""
 
     items: list[BlockNotice]
 
@@ -245,13 +245,13 @@ class BlockActivity(msgspec.Struct, frozen=True):
 
 
 class BlockActivities(msgspec.Struct, frozen=True):
-    """What was done, newest first."""
+    """Activities, newest first."""
 
     items: list[BlockActivity]
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Something that was not done: who wanted what of whose block, and why it was refused."""
+    """A refused request: the agent, the operation, the block, and the reason."""
 
     at: datetime
     agent: str
@@ -264,13 +264,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Refusals(msgspec.Struct, frozen=True):
-    """What was refused, newest first."""
+    """Refusals, newest first."""
 
     items: list[Refusal]
 
 
 class MemoryContext(msgspec.Struct, frozen=True):
-    """The memory part of a prompt, how many tokens it is, and what is in it whole, in part and not at all."""
+    """The memory part of a prompt, its number of tokens, and the blocks in whole, in part or left out."""
 
     text: str
     tokens: int
@@ -280,7 +280,7 @@ class MemoryContext(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """Something that was found; `marks` are the places of the words in the snippet."""
+    """A search result; `marks` are the places of the words in the snippet."""
 
     kind: str
     id: str
@@ -292,7 +292,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Hits(msgspec.Struct, frozen=True):
-    """What was found, the best first."""
+    """Search results, the best first."""
 
     items: list[Hit]
 
@@ -344,7 +344,7 @@ class Groups(msgspec.Struct, frozen=True):
 
 
 def card_of(found: block.Block) -> BlockCard:
-    """A block's card as doors show it."""
+    """Return the header of a block as doors show it."""
     return BlockCard(
         found.id,
         found.owner,
@@ -362,7 +362,7 @@ def card_of(found: block.Block) -> BlockCard:
 
 
 def version_of(found: version.Version) -> BlockVersion:
-    """A version as doors show it."""
+    """Return a version as doors show it."""
     return BlockVersion(
         found.number,
         found.at,
@@ -379,7 +379,7 @@ def version_of(found: version.Version) -> BlockVersion:
 
 
 class FileTold(msgspec.Struct, frozen=True):
-    """What a sync did to a file: of which block, the version it stands at now, and why."""
+    """The result of a sync for one file: its block, its version now, and why."""
 
     label: str
     owner: str
@@ -389,7 +389,7 @@ class FileTold(msgspec.Struct, frozen=True):
 
 
 class FolderSynced(msgspec.Struct, frozen=True):
-    """What a sync of a folder did, or would do; `healthy` when nothing was refused and nothing is at odds."""
+    """The result of a folder sync or its dry run; `healthy` without refusals and conflicts."""
 
     folder: str
     taken: list[FileTold]

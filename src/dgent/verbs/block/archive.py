@@ -1,4 +1,4 @@
-"""Verbs for the archive: texts that an agent puts away, to be found by search."""
+"""Verbs for the archive: texts that an agent archives, found by search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dgent.errors import InputError, NotFound
 from dgent.verbs.block.answer import ArchiveEntry, Hit, Hits
 from dgent.verbs.block.library import Limit, library_of
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.registry import Ask, argument, option, verb
 
@@ -17,32 +17,32 @@ Tag = Annotated[tuple[str, ...], option("a word to find it by; may be given more
 
 
 class Insert(Ask):
-    """What `archive.insert` takes."""
+    """Input of `archive.insert`."""
 
     text: Annotated[str, argument("the text; - for standard input", words=True, file=True)]
     tag: Tag = ()
 
 
 @verb("archive.insert", effect="append", errors=(InputError,), makes=True)
-async def insert(desk: Desk, ask: Insert) -> ArchiveEntry:
-    """Put a text away."""
-    return _entry(await (await library_of(desk)).archive(ask.text, tags=ask.tag))
+async def insert(context: Context, ask: Insert) -> ArchiveEntry:
+    """Store a text in the archive."""
+    return _entry(await (await library_of(context)).archive(ask.text, tags=ask.tag))
 
 
-class One(Ask):
-    """For a verb that takes one entry."""
+class OneEntry(Ask):
+    """Input of a verb that takes one entry."""
 
     id: Annotated[str, argument("the entry's id")]
 
 
 @verb("archive.read", effect="read", errors=(InputError, NotFound))
-async def read(desk: Desk, ask: One) -> ArchiveEntry:
+async def read(context: Context, ask: OneEntry) -> ArchiveEntry:
     """Show an archival entry."""
-    return _entry(await (await library_of(desk)).archived(ask.id))
+    return _entry(await (await library_of(context)).archived(ask.id))
 
 
-class Search(Ask):
-    """What `archive.search` takes."""
+class SearchArchive(Ask):
+    """Input of `archive.search`."""
 
     query: Annotated[str, argument("the words to look for", words=True)]
     tag: Tag = ()
@@ -50,9 +50,9 @@ class Search(Ask):
 
 
 @verb("archive.search", effect="read", errors=(InputError,))
-async def search(desk: Desk, ask: Search) -> Hits:
+async def search(context: Context, ask: SearchArchive) -> Hits:
     """Find archival entries, the best first."""
-    library = await library_of(desk)
+    library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind="entry", tags=ask.tag)
     return Hits(
         [
@@ -62,21 +62,21 @@ async def search(desk: Desk, ask: Search) -> Hits:
     )
 
 
-class Delete(One):
-    """What `archive.delete` takes."""
+class DeleteEntry(OneEntry):
+    """Input of `archive.delete`."""
 
     forget: Annotated[bool, option("leave no trace of it; no undo brings it back")] = False
 
 
-def only_deleting(ask: Delete) -> Effect | None:
-    """Without `forget` it writes: history has the entry still."""
+def only_deleting(ask: DeleteEntry) -> Effect | None:
+    """Only writes without `forget`: the history still has the entry."""
     return None if ask.forget else "write"
 
 
 @verb("archive.delete", effect="destroy", errors=(InputError, NotFound), lighter=only_deleting)
-async def delete(desk: Desk, ask: Delete) -> Removed:
+async def delete(context: Context, ask: DeleteEntry) -> Removed:
     """Delete an archival entry."""
-    await (await library_of(desk)).unarchive(ask.id, forget=ask.forget)
+    await (await library_of(context)).unarchive(ask.id, forget=ask.forget)
     return Removed("archive", ask.id, "")
 
 

@@ -7,24 +7,24 @@ from typing import Annotated, Any
 import msgspec
 
 from dgent.errors import Conflict, Denied, InputError, NotFound
-from dgent.verbs import parse as text
+from dgent.verbs import parse
 from dgent.verbs.block.answer import BlockCard, BlockInfo, Blocks, BlockShare, BlockShares, BlockText, card_of
-from dgent.verbs.block.library import Kind, One, Owner, Permission, block_of, library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.block.library import Kind, OneBlock, Owner, Permission, block_of, library_of
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
 
 
-class Create(Ask):
-    """What `block.create` takes."""
+class CreateBlock(Ask):
+    """Input of `block.create`."""
 
     label: Annotated[str, argument("its label: free among the agent's blocks")]
     text: Annotated[
         str,
         argument(
-            "what it says at first; JSON for what is no text; - for standard input", words=True, file=True
+            "what it says at first; JSON unless it is a text; - for standard input", words=True, file=True
         ),
     ] = ""
     template: Annotated[str | None, option("persona, human, scratchpad, task_list, …", short="t")] = None
@@ -40,14 +40,14 @@ class Create(Ask):
 
 
 @verb("block.create", effect="write", errors=ERRORS, makes=True)
-async def create(desk: Desk, ask: Create) -> BlockCard:
+async def create(context: Context, ask: CreateBlock) -> BlockCard:
     """Make a block, a memory document of an agent."""
     from dgent.blocks.document.template import find
     from dgent.blocks.kind import CONSTELLATION
 
-    library = await library_of(desk)
+    library = await library_of(context)
     plain = find(ask.template, ask.document).shape.document == "text"
-    first: Any = None if not ask.text else ask.text if plain else text.value(ask.text)
+    first: Any = None if not ask.text else ask.text if plain else parse.value(ask.text)
     made = await library.create(
         ask.label,
         template=ask.template,
@@ -63,40 +63,40 @@ async def create(desk: Desk, ask: Create) -> BlockCard:
     return card_of(made)
 
 
-class List(Ask):
-    """What `block.list` takes."""
+class ListBlocks(Ask):
+    """Input of `block.list`."""
 
     kind: Kind = None
     shared: Annotated[bool, option("also those of others that the agent may see", short="s")] = False
 
 
 @verb("block.list", effect="read", errors=(InputError,))
-async def list_(desk: Desk, ask: List) -> Blocks:
+async def list_(context: Context, ask: ListBlocks) -> Blocks:
     """List an agent's blocks."""
-    library = await library_of(desk)
+    library = await library_of(context)
     found = await library.list(kind=ask.kind, shared=ask.shared)
     return Blocks([card_of(each) for each in found], library.agent, await library.deleted())
 
 
-class Show(One):
-    """What `block.show` takes."""
+class Show(OneBlock):
+    """Input of `block.show`."""
 
     section: Annotated[str | None, option("only this section of a composite")] = None
 
 
 @verb("block.show", effect="read", errors=(InputError, NotFound))
-async def show(desk: Desk, ask: Show) -> BlockText:
+async def show(context: Context, ask: Show) -> BlockText:
     """Show what a block says."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     part = block if ask.section is None else block.section(ask.section)
     said = await part.text()
     return BlockText(block.owner, block.label, block.version, said, await part.value())
 
 
 @verb("block.info", effect="read", errors=(InputError, NotFound))
-async def info(desk: Desk, ask: One) -> BlockInfo:
+async def info(context: Context, ask: OneBlock) -> BlockInfo:
     """Show what a block is: its kind, limit, permission, shares, checkpoints."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     size = len(await block.text())
     return BlockInfo(
@@ -110,8 +110,8 @@ async def info(desk: Desk, ask: One) -> BlockInfo:
     )
 
 
-class Describe(One):
-    """What `block.describe` takes."""
+class DescribeBlock(OneBlock):
+    """Input of `block.describe`."""
 
     description: Annotated[str | None, option("what belongs into it", short="d")] = None
     kind: Kind = None
@@ -123,7 +123,7 @@ class Describe(One):
 
 
 @verb("block.describe", effect="write", errors=ERRORS)
-async def describe(desk: Desk, ask: Describe) -> BlockCard:
+async def describe(context: Context, ask: DescribeBlock) -> BlockCard:
     """Change what a block is for, its kind, limit, permission or template."""
     given = {
         name: value
@@ -132,13 +132,13 @@ async def describe(desk: Desk, ask: Describe) -> BlockCard:
     }
     if not given:
         raise InputError("there is nothing to change", hint="give --description, --kind, --limit …")
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.describe(block.label, owner=block.owner, **given))
 
 
 class Rename(Ask):
-    """What `block.rename` takes."""
+    """Input of `block.rename`."""
 
     label: Annotated[str, argument("the block's label, or its id", complete="block")]
     to: Annotated[str, argument("its new label")]
@@ -146,31 +146,31 @@ class Rename(Ask):
 
 
 @verb("block.rename", effect="write", errors=ERRORS)
-async def rename(desk: Desk, ask: Rename) -> BlockCard:
+async def rename(context: Context, ask: Rename) -> BlockCard:
     """Give a block another label."""
-    library = await library_of(desk)
-    block = await block_of(library, One(label=ask.label, owner=ask.owner))
+    library = await library_of(context)
+    block = await block_of(library, OneBlock(label=ask.label, owner=ask.owner))
     return card_of(await library.rename(block.label, ask.to, owner=block.owner))
 
 
 @verb("block.pin", effect="write", errors=ERRORS)
-async def pin(desk: Desk, ask: One) -> BlockCard:
+async def pin(context: Context, ask: OneBlock) -> BlockCard:
     """Keep a working block in the context."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.pin(block.label, owner=block.owner))
 
 
 @verb("block.unpin", effect="write", errors=ERRORS)
-async def unpin(desk: Desk, ask: One) -> BlockCard:
+async def unpin(context: Context, ask: OneBlock) -> BlockCard:
     """Keep a working block in the context no longer."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.pin(block.label, False, owner=block.owner))
 
 
-class View(One, kw_only=True):
-    """What `block.view` takes."""
+class ViewBlock(OneBlock, kw_only=True):
+    """Input of `block.view`."""
 
     label: Annotated[str, argument("the block's label, or its id", complete="block")]
     start: Annotated[int, argument("the first line")] = 1
@@ -178,44 +178,46 @@ class View(One, kw_only=True):
 
 
 @verb("block.view", effect="write", errors=ERRORS)
-async def view(desk: Desk, ask: View) -> BlockCard:
+async def view(context: Context, ask: ViewBlock) -> BlockCard:
     """Show only some lines of a long text in the context, from one on."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     return card_of(await library.view(block.label, ask.start, ask.lines, owner=block.owner))
 
 
 @verb("block.delete", effect="write", errors=ERRORS)
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: OneBlock) -> Removed:
     """Remove a block; its label is free at once, and restore brings it back with its history."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     await library.delete(block.label, owner=block.owner)
     return Removed("block", block.id, block.label)
 
 
-class Restore(Ask):
-    """What `block.restore` takes."""
+class RestoreBlock(Ask):
+    """Input of `block.restore`."""
 
     label: Annotated[str, argument("the label it had")]
     to: Annotated[str | None, option("another label for it")] = None
 
 
 @verb("block.restore", effect="write", errors=ERRORS)
-async def restore(desk: Desk, ask: Restore) -> BlockCard:
+async def restore(context: Context, ask: RestoreBlock) -> BlockCard:
     """Bring back the block of a label that was deleted last, with its history."""
-    return card_of(await (await library_of(desk)).restore(ask.label, to=ask.to))
+    return card_of(await (await library_of(context)).restore(ask.label, to=ask.to))
 
 
-class Unshare(One):
-    """What `block.unshare` takes."""
+class UnshareBlock(OneBlock):
+    """Input of `block.unshare`."""
 
     with_agent: Annotated[str | None, option("the other agent", short="w", complete="agent")] = None
-    with_group: Annotated[str | None, option("a group, whoever is in it", short="g", complete="group")] = None
+    with_group: Annotated[
+        str | None, option("a group, with all its members", short="g", complete="group")
+    ] = None
 
 
-class Share(Unshare):
-    """What `block.share` takes."""
+class ShareBlock(UnshareBlock):
+    """Input of `block.share`."""
 
     permission: Annotated[
         str, option("what they may do with it: read_only, append, read_write, admin", short="p")
@@ -223,9 +225,9 @@ class Share(Unshare):
 
 
 @verb("block.share", effect="write", errors=ERRORS)
-async def share(desk: Desk, ask: Share) -> BlockShares:
+async def share(context: Context, ask: ShareBlock) -> BlockShares:
     """Give a block to another agent or a group; again to change what they may do with it."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     await library.share(
         block.label,
@@ -238,9 +240,9 @@ async def share(desk: Desk, ask: Share) -> BlockShares:
 
 
 @verb("block.unshare", effect="write", errors=ERRORS)
-async def unshare(desk: Desk, ask: Unshare) -> BlockShares:
+async def unshare(context: Context, ask: UnshareBlock) -> BlockShares:
     """Take a block back from an agent or a group; answers with who has it still."""
-    library = await library_of(desk)
+    library = await library_of(context)
     block = await block_of(library, ask)
     had = await library.unshare(
         block.label, with_agent=ask.with_agent, with_group=ask.with_group, owner=block.owner
@@ -250,14 +252,10 @@ async def unshare(desk: Desk, ask: Unshare) -> BlockShares:
     return BlockShares([_share(each) for each in await library.shared() if each.block == block.id])
 
 
-class Nothing(Ask):
-    """For a verb that takes nothing."""
-
-
 @verb("block.shared", effect="read")
-async def shared(desk: Desk, ask: Nothing) -> BlockShares:
+async def shared(context: Context, ask: NoInput) -> BlockShares:
     """List what an agent gave to others, and what others gave to it."""
-    return BlockShares([_share(each) for each in await (await library_of(desk)).shared()])
+    return BlockShares([_share(each) for each in await (await library_of(context)).shared()])
 
 
 def _share(found: Any) -> BlockShare:

@@ -11,39 +11,39 @@ from dgent.errors import InputError
 from dgent.verbs import parse as text
 from dgent.verbs.block.answer import Edited, version_of
 from dgent.verbs.block.block import ERRORS
-from dgent.verbs.block.library import BLOCK, Expect, Message, One, Owner, block_of, library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.block.library import BLOCK, Expect, Message, OneBlock, Owner, block_of, library_of
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, nearest, option, verb
 
 Text = Annotated[str, argument("the text; - for standard input", words=True, file=True)]
 InSection = Annotated[str | None, option("a section of a composite")]
 
 
-class Said(One, kw_only=True):
-    """What every edit takes."""
+class EditInput(OneBlock, kw_only=True):
+    """Input of every edit."""
 
     section: InSection = None
     message: Message = ""
     expect: Expect = None
 
-    def told(self) -> dict[str, Any]:
-        """What is kept with the version, and what must hold."""
+    def options(self) -> dict[str, Any]:
+        """Return the message to store with the version, and the expected version."""
         return {"message": self.message, "expect": self.expect}
 
 
-async def _parts(desk: Desk, ask: Said) -> tuple[Block, Block | Section]:
-    """The block of a call, and the part of it that is edited."""
-    block = await block_of(await library_of(desk), ask)
+async def _parts(context: Context, ask: EditInput) -> tuple[Block, Block | Section]:
+    """Return the block of a call, and the part of it that is edited."""
+    block = await block_of(await library_of(context), ask)
     return block, block if ask.section is None else block.section(ask.section)
 
 
-async def _edited(block: Block, node: str | None = None) -> Edited:
+async def _newest_edit(block: Block, node: str | None = None) -> Edited:
     (newest,) = await block.history(1)
     return Edited(block.owner, block.label, block.limit, version_of(newest), node)
 
 
-class Append(Said, kw_only=True):
-    """What `block.append` takes."""
+class Append(EditInput, kw_only=True):
+    """Input of `block.append`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     text: Annotated[
@@ -55,39 +55,39 @@ class Append(Said, kw_only=True):
 
 
 @verb("block.append", effect="append", errors=ERRORS)
-async def append(desk: Desk, ask: Append) -> Edited:
+async def append(context: Context, ask: Append) -> Edited:
     """Add to the end of a block: text to a text, an item to a list, an entry to a log."""
-    block, part = await _parts(desk, ask)
+    block, part = await _parts(context, ask)
     if part.document_kind == "text":
         begin = ""
         if ask.line:
             said = await part.text()
             begin = "\n" if said and not said.endswith("\n") else ""
-        await part.append(begin + ask.text, **ask.told())
+        await part.append(begin + ask.text, **ask.options())
     elif part.document_kind == "log":
         await part.log(text.value(ask.text), message=ask.message)
     else:
-        await part.append(text.value(ask.text), **ask.told())
-    return await _edited(block)
+        await part.append(text.value(ask.text), **ask.options())
+    return await _newest_edit(block)
 
 
-class Write(Said, kw_only=True):
-    """What `block.write` takes."""
+class Write(EditInput, kw_only=True):
+    """Input of `block.write`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     text: Text
 
 
 @verb("block.write", effect="write", errors=ERRORS)
-async def write(desk: Desk, ask: Write) -> Edited:
+async def write(context: Context, ask: Write) -> Edited:
     """Replace all that a text says."""
-    block, part = await _parts(desk, ask)
-    await part.write(ask.text, **ask.told())
-    return await _edited(block)
+    block, part = await _parts(context, ask)
+    await part.write(ask.text, **ask.options())
+    return await _newest_edit(block)
 
 
-class Replace(Said, kw_only=True):
-    """What `block.replace` takes."""
+class Replace(EditInput, kw_only=True):
+    """Input of `block.replace`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     old: Annotated[str, argument("what to replace")]
@@ -98,36 +98,36 @@ class Replace(Said, kw_only=True):
 
 
 @verb("block.replace", effect="write", errors=ERRORS)
-async def replace(desk: Desk, ask: Replace) -> Edited:
+async def replace(context: Context, ask: Replace) -> Edited:
     """Replace part of a text, at the first place, at all of them or at one."""
     if ask.all and ask.nth is not None:
-        raise InputError("all places, or one?", hint="give --all or --nth")
-    block, part = await _parts(desk, ask)
+        raise InputError("--all and --nth cannot be combined", hint="give one of them")
+    block, part = await _parts(context, ask)
     which: str | int = "all" if ask.all else "first" if ask.nth is None else ask.nth
     if ask.regex:
-        await tool_pattern.replace(part, ask.old, ask.new, which, **ask.told())
+        await tool_pattern.replace(part, ask.old, ask.new, which, **ask.options())
     else:
-        await part.replace(ask.old, ask.new, which=which, **ask.told())
-    return await _edited(block)
+        await part.replace(ask.old, ask.new, which=which, **ask.options())
+    return await _newest_edit(block)
 
 
-class Patch(Said, kw_only=True):
-    """What `block.patch` takes."""
+class Patch(EditInput, kw_only=True):
+    """Input of `block.patch`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     patch: Annotated[str, argument("a unified difference; - for standard input", words=True, file=True)]
 
 
 @verb("block.patch", effect="write", errors=ERRORS)
-async def patch(desk: Desk, ask: Patch) -> Edited:
+async def patch(context: Context, ask: Patch) -> Edited:
     """Apply a unified difference to a text; every line of its context must be there."""
-    block, part = await _parts(desk, ask)
-    await part.patch(ask.patch, **ask.told())
-    return await _edited(block)
+    block, part = await _parts(context, ask)
+    await part.patch(ask.patch, **ask.options())
+    return await _newest_edit(block)
 
 
-class Edit(Said, kw_only=True):
-    """What `block.edit` takes."""
+class EditLines(EditInput, kw_only=True):
+    """Input of `block.edit`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     start: Annotated[int, argument("the first line, from 1")]
@@ -138,15 +138,15 @@ class Edit(Said, kw_only=True):
 
 
 @verb("block.edit", effect="write", errors=ERRORS)
-async def edit(desk: Desk, ask: Edit) -> Edited:
+async def edit(context: Context, ask: EditLines) -> Edited:
     """Replace some lines of a text by others."""
-    block, part = await _parts(desk, ask)
-    await part.edit_range(ask.start, ask.end, ask.text, **ask.told())
-    return await _edited(block)
+    block, part = await _parts(context, ask)
+    await part.edit_range(ask.start, ask.end, ask.text, **ask.options())
+    return await _newest_edit(block)
 
 
-class Change(Ask):
-    """What `block.change` takes."""
+class ChangeBlock(Ask):
+    """Input of `block.change`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     operation: Annotated[str, argument("set_field, increment, insert_item, set_item, add_node, …")]
@@ -160,13 +160,13 @@ class Change(Ask):
 
 
 @verb("block.change", effect="write", errors=ERRORS)
-async def change(desk: Desk, ask: Change) -> Edited:
+async def change(context: Context, ask: ChangeBlock) -> Edited:
     """Change fields, items, entries, nodes or a counter of a block."""
     if ask.operation not in tool_edit.OPERATIONS:
         hint = nearest(ask.operation, tool_edit.OPERATIONS) or f"use one of {', '.join(tool_edit.OPERATIONS)}"
         raise InputError(f"there is no operation {ask.operation!r}", hint=hint, field="operation")
-    library = await library_of(desk)
-    block = await block_of(library, One(label=ask.label, owner=ask.owner))
+    library = await library_of(context)
+    block = await block_of(library, OneBlock(label=ask.label, owner=ask.owner))
     given: dict[str, Any] = _values(ask.values) | {"id": block.id, "message": ask.message}
     given |= {"section": ask.section, "expect": ask.expect}
     operation = tool_edit.OPERATIONS[ask.operation]
@@ -174,17 +174,17 @@ async def change(desk: Desk, ask: Change) -> Edited:
     told = tool_schema.checked(known, {"operation": ask.operation} | given)
     del told["operation"]
     answer = await operation.run(Call(library, check(ask.operation, operation, told)))
-    return await _edited(block, answer["data"].get("node"))
+    return await _newest_edit(block, answer["data"].get("node"))
 
 
 def _values(given: tuple[str, ...]) -> dict[str, Any]:
-    """Values given as name=value; those that are texts stay what was typed."""
+    """Parse name=value inputs; values of text parameters stay as typed."""
     values: dict[str, Any] = {}
     known = tool_schema.parameters_of(Toolbox.block_edit)
     for each in given:
         name, sign, raw = each.partition("=")
         if not sign:
-            raise InputError(f"{each!r} is no name=value", hint="write field=name value=Ann", field="values")
+            raise InputError(f"{each!r} is not name=value", hint="write field=name value=Ann", field="values")
         if name not in known:
             raise InputError(f"there is no {name!r}", hint=tool_schema.hint(name, known), field="values")
         values[name] = raw if known[name].type == "string" else text.value(raw)

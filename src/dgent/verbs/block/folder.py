@@ -8,13 +8,13 @@ from dgent.blocks import FileReport
 from dgent.errors import Busy, Denied, InputError, StorageFull
 from dgent.verbs.block.answer import FileTold, FolderSynced
 from dgent.verbs.block.library import library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, argument, option, verb
 
 
 class Sync(Ask):
-    """What `block.sync` takes."""
+    """Input of `block.sync`."""
 
     folder: Annotated[str, argument("the folder; it is made when it is not there", complete="file")]
     by: Annotated[str | None, option("in whose name edits are taken in, for the partner")] = None
@@ -22,21 +22,21 @@ class Sync(Ask):
 
 
 @verb("block.sync", effect="write", errors=(InputError, Denied, Busy, StorageFull), local=True)
-async def sync(desk: Desk, ask: Sync) -> FolderSynced:
+async def sync(context: Context, ask: Sync) -> FolderSynced:
     """Make a folder of files and the agent's blocks agree: edits of both sides are kept."""
-    library = await library_of(desk)
+    library = await library_of(context)
     done = await library.sync(ask.folder, by=ask.by, dry_run=ask.dry_run)
     return FolderSynced(
         done.folder,
-        _told(done.taken),
-        _told(done.written),
-        _told(done.deleted),
-        _told(done.conflicts),
-        _told(done.refused),
+        _files_of(done.taken),
+        _files_of(done.written),
+        _files_of(done.deleted),
+        _files_of(done.conflicts),
+        _files_of(done.refused),
         healthy=not done.conflicts and not done.refused,
         dry_run=done.dry_run,
     )
 
 
-def _told(reports: tuple[FileReport, ...]) -> list[FileTold]:
+def _files_of(reports: tuple[FileReport, ...]) -> list[FileTold]:
     return [FileTold(each.label, each.owner, each.file, each.version, each.why) for each in reports]

@@ -22,33 +22,33 @@ from dgent.verbs.block.answer import (
     version_of,
 )
 from dgent.verbs.block.block import ERRORS
-from dgent.verbs.block.library import BLOCK, Expect, Limit, Message, One, block_of, library_of
-from dgent.verbs.context import Desk
+from dgent.verbs.block.library import BLOCK, Expect, Limit, Message, OneBlock, block_of, library_of
+from dgent.verbs.context import Context
 from dgent.verbs.registry import argument, verb
 
 VERSION = "a version's number, or the name of a checkpoint"
 
 
-class History(One, kw_only=True):
-    """What `block.history` takes."""
+class BlockHistory(OneBlock, kw_only=True):
+    """Input of `block.history`."""
 
     limit: Limit = 20
 
 
 @verb("block.history", effect="read", errors=(InputError, NotFound))
-async def history(desk: Desk, ask: History) -> BlockVersions:
+async def history(context: Context, ask: BlockHistory) -> BlockVersions:
     """List the versions of a block, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     found = await block.history()
     return BlockVersions(
         [version_of(each) for each in found[: ask.limit]], block.owner, block.label, len(found)
     )
 
 
-class Diff(One, kw_only=True):
-    """What `block.diff` takes."""
+class DiffBlock(OneBlock, kw_only=True):
+    """Input of `block.diff`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     before: Annotated[str | None, argument(f"{VERSION}; the one before if left out")] = None
@@ -56,9 +56,9 @@ class Diff(One, kw_only=True):
 
 
 @verb("block.diff", effect="read", errors=(InputError, NotFound))
-async def diff(desk: Desk, ask: Diff) -> BlockDiff:
+async def diff(context: Context, ask: DiffBlock) -> BlockDiff:
     """Show how two versions of a block differ."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     before = None if ask.before is None else await _number(block, ask.before)
     after = None if ask.after is None else await _number(block, ask.after)
     found = await block.diff(before, after)
@@ -66,17 +66,17 @@ async def diff(desk: Desk, ask: Diff) -> BlockDiff:
     return BlockDiff(block.owner, block.label, found.before, found.after, found.text, changes)
 
 
-class At(One, kw_only=True):
-    """What `block.at` takes."""
+class At(OneBlock, kw_only=True):
+    """Input of `block.at`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     version: Annotated[str, argument(f"{VERSION}, or a time such as 2h or 2026-01-31")]
 
 
 @verb("block.at", effect="read", errors=(InputError, NotFound))
-async def at(desk: Desk, ask: At) -> BlockText:
+async def at(context: Context, ask: At) -> BlockText:
     """Show what a block said at a version or at a time."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     try:
         view = await block.at(await _number(block, ask.version))
     except errors.VersionNotFound as missing:
@@ -90,8 +90,8 @@ async def at(desk: Desk, ask: At) -> BlockText:
     return BlockText(block.owner, block.label, view.version, view.text, view.value)
 
 
-class Rollback(One, kw_only=True):
-    """What `block.rollback` takes."""
+class Rollback(OneBlock, kw_only=True):
+    """Input of `block.rollback`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     version: Annotated[str, argument(VERSION)]
@@ -100,51 +100,51 @@ class Rollback(One, kw_only=True):
 
 
 @verb("block.rollback", effect="write", errors=ERRORS)
-async def rollback(desk: Desk, ask: Rollback) -> Edited:
+async def rollback(context: Context, ask: Rollback) -> Edited:
     """Make a block what it was at a version, as a new version."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     number = await _number(block, ask.version)
-    return _edited(block, await block.rollback(number, message=ask.message, expect=ask.expect))
+    return _edit_of(block, await block.rollback(number, message=ask.message, expect=ask.expect))
 
 
-class Undo(One, kw_only=True):
-    """What `block.undo` and `block.redo` take."""
+class UndoEdit(OneBlock, kw_only=True):
+    """Input of `block.undo` and `block.redo`."""
 
     expect: Expect = None
 
 
 @verb("block.undo", effect="write", errors=ERRORS)
-async def undo(desk: Desk, ask: Undo) -> Edited:
+async def undo(context: Context, ask: UndoEdit) -> Edited:
     """Take back the last edit of a block; a new edit then starts a branch."""
-    block = await block_of(await library_of(desk), ask)
-    return _edited(block, await block.undo(expect=ask.expect))
+    block = await block_of(await library_of(context), ask)
+    return _edit_of(block, await block.undo(expect=ask.expect))
 
 
 @verb("block.redo", effect="write", errors=ERRORS)
-async def redo(desk: Desk, ask: Undo) -> Edited:
+async def redo(context: Context, ask: UndoEdit) -> Edited:
     """Do again what was undone last."""
-    block = await block_of(await library_of(desk), ask)
-    return _edited(block, await block.redo(expect=ask.expect))
+    block = await block_of(await library_of(context), ask)
+    return _edit_of(block, await block.redo(expect=ask.expect))
 
 
-class Visit(One, kw_only=True):
-    """What `block.visit` takes."""
+class Visit(OneBlock, kw_only=True):
+    """Input of `block.visit`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     version: Annotated[str, argument(VERSION)]
 
 
 @verb("block.visit", effect="write", errors=ERRORS)
-async def visit(desk: Desk, ask: Visit) -> Edited:
+async def visit(context: Context, ask: Visit) -> Edited:
     """Go to a version on any branch, as undo and redo do."""
-    block = await block_of(await library_of(desk), ask)
-    return _edited(block, await block.visit(await _number(block, ask.version)))
+    block = await block_of(await library_of(context), ask)
+    return _edit_of(block, await block.visit(await _number(block, ask.version)))
 
 
 @verb("block.branches", effect="read", errors=(InputError, NotFound))
-async def branches(desk: Desk, ask: One) -> BlockBranches:
+async def branches(context: Context, ask: OneBlock) -> BlockBranches:
     """Show the tree of edits that undo has made of a block's history."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     found = [
         BlockBranch(each.tip, each.fork, each.length, each.at, each.current)
         for each in await block.branches()
@@ -155,7 +155,7 @@ async def branches(desk: Desk, ask: One) -> BlockBranches:
 
 
 def stretches(versions: Sequence[Version]) -> list[Stretch]:
-    """The tree of edits in pieces that have no fork inside, each after the one that it came from."""
+    """Split the tree of edits into stretches without a fork inside, each after its parent."""
     nodes = [each for each in versions if each.node == each.number]
     known = {each.number for each in nodes}
     children: dict[int, int] = {}
@@ -183,30 +183,30 @@ def stretches(versions: Sequence[Version]) -> list[Stretch]:
     ]
 
 
-class Named(One, kw_only=True):
-    """What `block.checkpoint` takes."""
+class NameVersion(OneBlock, kw_only=True):
+    """Input of `block.checkpoint`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     name: Annotated[str, argument("a name for the version it has now")]
 
 
 @verb("block.checkpoint", effect="append", errors=ERRORS)
-async def checkpoint(desk: Desk, ask: Named) -> Checkpoint:
+async def checkpoint(context: Context, ask: NameVersion) -> Checkpoint:
     """Give the present version of a block a name, under which it is kept."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     return Checkpoint(ask.name, await block.checkpoint(ask.name))
 
 
 @verb("block.checkpoints", effect="read", errors=(InputError, NotFound))
-async def checkpoints(desk: Desk, ask: One) -> Checkpoints:
+async def checkpoints(context: Context, ask: OneBlock) -> Checkpoints:
     """List the versions of a block that have names."""
-    block = await block_of(await library_of(desk), ask)
+    block = await block_of(await library_of(context), ask)
     found = await block.checkpoints()
     return Checkpoints([Checkpoint(name, number) for name, number in found.items()], block.label)
 
 
 async def _number(block: Block, given: str) -> int:
-    """A version by its number or by the name of a checkpoint; a name that is a number is a name first."""
+    """Return the version of a number or a checkpoint name; a name that is a number is looked up first."""
     named = await block.checkpoints()
     if given in named:
         return named[given]
@@ -219,5 +219,5 @@ async def _number(block: Block, given: str) -> int:
     )
 
 
-def _edited(block: Block, made: Version) -> Edited:
+def _edit_of(block: Block, made: Version) -> Edited:
     return Edited(block.owner, block.label, block.limit, version_of(made))

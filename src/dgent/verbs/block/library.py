@@ -1,11 +1,11 @@
-"""What the verbs of blocks share: the library of a call, and blocks by what people type."""
+"""Shared by the verbs of blocks: the library of a call, and blocks from user input."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from dgent.blocks import Block, Library, errors
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option
 
 BLOCK = "the block's label, owner/label, or its id"
@@ -20,24 +20,24 @@ Expect = Annotated[int | None, option("the version it must be at now")]
 Limit = Annotated[int, option("at most so many", short="n")]
 
 
-class One(Ask):
-    """For a verb that takes one block."""
+class OneBlock(Ask):
+    """Input of a verb that takes one block."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
     owner: Owner = None
 
 
-async def library_of(desk: Desk) -> Library:
-    """The library of the agent that calls, with the caller's trust, and whoever is there to be asked."""
-    universe = await desk.universe()
-    caller = desk.caller
-    # Only who speaks for the partner acts as whoever the store was opened for.
+async def library_of(context: Context) -> Library:
+    """Return the library of the calling agent, with the caller's trust and consent."""
+    universe = await context.universe()
+    caller = context.caller
+    # Only a partner acts as the author that the store was opened for.
     author = universe.author if caller.trust == "partner" else caller.id
-    return Library(universe, caller.agent or author, trust=caller.trust, consent=desk.consent)
+    return Library(universe, caller.agent or author, trust=caller.trust, consent=context.consent)
 
 
-async def block_of(library: Library, ask: One) -> Block:
-    """The block that a call is about: by its label, by owner/label, or by its id."""
+async def block_of(library: Library, ask: OneBlock) -> Block:
+    """Find the block of a call: by label, by owner/label, or by id."""
     try:
         return await library.get(ask.label, owner=ask.owner)
     except errors.BlockNotFound as missing:

@@ -1,4 +1,4 @@
-"""Verbs for what goes on in blocks: what others did, the context they make, and search."""
+"""Verbs for activity in blocks: changes of others, the memory context, search."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from dgent.verbs.block.answer import (
 )
 from dgent.verbs.block.library import Kind, Limit, library_of
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option, verb
 
 
-class Notices(Ask):
-    """What `block.notices` takes."""
+class ListNotices(Ask):
+    """Input of `block.notices`."""
 
-    mark: Annotated[bool, option("keep that the agent has seen them: they are told once")] = False
+    mark: Annotated[bool, option("record that the agent has seen them: each is reported once")] = False
 
 
-def only_looking(ask: Notices) -> Effect | None:
-    """Without `mark` it only reads."""
+def only_looking(ask: ListNotices) -> Effect | None:
+    """Only reads without `mark`."""
     return None if ask.mark else "read"
 
 
 @verb("block.notices", effect="append", lighter=only_looking)
-async def notices(desk: Desk, ask: Notices) -> BlockNotices:
+async def notices(context: Context, ask: ListNotices) -> BlockNotices:
     """Show what others did to an agent's blocks since it last looked."""
-    library = await library_of(desk)
+    library = await library_of(context)
     return BlockNotices(
         [
             BlockNotice(each.owner, each.label, each.since, each.version, list(each.by), each.diff.text)
@@ -46,17 +46,17 @@ async def notices(desk: Desk, ask: Notices) -> BlockNotices:
     )
 
 
-class Since(Ask):
-    """What `block.activity` takes."""
+class ActivitySince(Ask):
+    """Input of `block.activity`."""
 
     since: Annotated[str | None, option("after this commit, or this time, such as 2h or 2026-01-31")] = None
     limit: Limit = 50
 
 
 @verb("block.activity", effect="read", errors=(InputError,))
-async def activity(desk: Desk, ask: Since) -> BlockActivities:
+async def activity(context: Context, ask: ActivitySince) -> BlockActivities:
     """Show who did what to blocks, entries, crumbs and trails that an agent may see, newest first."""
-    library = await library_of(desk)
+    library = await library_of(context)
     found = await library.activity(parse.point(ask.since, "since"), limit=ask.limit)
     return BlockActivities(
         [
@@ -70,17 +70,17 @@ async def activity(desk: Desk, ask: Since) -> BlockActivities:
 
 
 class Refused(Ask):
-    """What `block.refusals` takes."""
+    """Input of `block.refusals`."""
 
     limit: Limit = 20
 
 
 @verb("block.refusals", effect="read", errors=(InputError,))
-async def refusals(desk: Desk, ask: Refused) -> Refusals:
+async def refusals(context: Context, ask: Refused) -> Refusals:
     """Show what an agent was refused, and what others were refused of its blocks, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    found = await (await library_of(desk)).refusals(ask.limit)
+    found = await (await library_of(context)).refusals(ask.limit)
     return Refusals(
         [
             Refusal(
@@ -93,7 +93,7 @@ async def refusals(desk: Desk, ask: Refused) -> Refusals:
 
 
 class Render(Ask):
-    """What `block.render` takes."""
+    """Input of `block.render`."""
 
     budget: Annotated[int | None, option("at most so many tokens", short="b")] = None
     referenced: Annotated[tuple[str, ...], option("a working block that is spoken of", short="r")] = ()
@@ -101,15 +101,15 @@ class Render(Ask):
 
 
 @verb("block.render", effect="read", errors=(InputError,))
-async def render(desk: Desk, ask: Render) -> MemoryContext:
+async def render(context: Context, ask: Render) -> MemoryContext:
     """Show the memory part of an agent's prompt."""
-    library = await library_of(desk)
+    library = await library_of(context)
     made = await library.context(ask.budget, list(ask.referenced), changes=ask.changes)
     return MemoryContext(made.text, made.tokens, list(made.shown), list(made.shortened), list(made.cut))
 
 
-class Search(Ask):
-    """What `block.search` takes."""
+class SearchBlocks(Ask):
+    """Input of `block.search`."""
 
     query: Annotated[str, argument("the words to look for", words=True)]
     kind: Kind = None
@@ -118,9 +118,9 @@ class Search(Ask):
 
 
 @verb("block.search", effect="read", errors=(InputError,))
-async def search(desk: Desk, ask: Search) -> Hits:
+async def search(context: Context, ask: SearchBlocks) -> Hits:
     """Find words in the blocks and archival entries that an agent may see."""
-    library = await library_of(desk)
+    library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind=ask.kind, owner=ask.owner)
     return Hits(
         [

@@ -1,4 +1,4 @@
-"""What the verbs of the cupboard answer with: its entities as plain structs, with names instead of ids.
+"""Answers of the verbs of the cupboard: its entities as plain structs, with names instead of ids.
 
 Nothing here loads the cupboard itself, so that other verbs can speak of it at no cost.
 """
@@ -48,7 +48,7 @@ class Queued(Crumb, frozen=True, kw_only=True):
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """Something that hangs together with what was asked for."""
+    """A crumb or trail linked to the requested one."""
 
     id: str
     name: str
@@ -100,7 +100,7 @@ class MetadataSchemas(msgspec.Struct, frozen=True):
 
 
 class WholeCrumb(Queued, frozen=True, kw_only=True):
-    """A work item with all that hangs on it; `origin` is the completed trail that it came from."""
+    """A work item with its links and metadata; `origin` is the completed trail that it came from."""
 
     trail: Neighbour | None = None
     origin: Neighbour | None = None
@@ -201,7 +201,7 @@ class WholeTrail(Trail, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a trail ended, and which crumbs it had; undoing the commit `seq` brings all of it back.
+    """The end of a trail, and the crumbs it had; undoing the commit `seq` brings all of it back.
 
     `freed` are crumbs elsewhere that no longer wait, because what they waited for was removed.
     """
@@ -229,7 +229,7 @@ class StashVersions(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Who has a lock or a work item, until when, and the fencing token."""
+    """The holder of a lock or a work item, until when, and the fencing token."""
 
     id: str
     holder: str
@@ -271,7 +271,7 @@ class Categories(msgspec.Struct, frozen=True):
 
 
 class Property(msgspec.Struct, frozen=True):
-    """What every crumb, trail or stash has a value for."""
+    """A field that every crumb, trail or stash has a value for."""
 
     id: str
     name: str
@@ -297,7 +297,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """What was removed; undoing the newest commit brings it back."""
+    """A removed entity; undoing the newest commit brings it back."""
 
     table: str
     id: str
@@ -305,7 +305,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What is going on in the cupboard: active trails and the first of what is ready."""
+    """The work in progress in the cupboard: active trails and the first ready crumbs."""
 
     trails: list[Neighbour]
     ready: list[Crumb]
@@ -316,7 +316,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def crumb_fields(found: crumb.Crumb) -> dict[str, Any]:
-    """What every answer about a crumb has."""
+    """Return the fields that every answer about a crumb has."""
     return {
         "id": found.id,
         "name": found.name,
@@ -333,18 +333,18 @@ def crumb_fields(found: crumb.Crumb) -> dict[str, Any]:
 
 
 def crumb_of(found: crumb.Crumb) -> Crumb:
-    """A crumb as doors show it."""
+    """Return a crumb as doors show it."""
     return Crumb(**crumb_fields(found))
 
 
 def queued_of(found: Judged) -> Queued:
-    """A crumb and why it can be taken, or cannot."""
+    """Return a crumb with the reasons why it can or cannot be taken."""
     fields = crumb_fields(found.crumb) | {"lease_until": found.lease_until or found.crumb.lease_until}
     return Queued(**fields, ready=found.ready, reasons=list(found.reasons), waits_for=list(found.waits_for))
 
 
 def trail_fields(found: trail.Trail) -> dict[str, Any]:
-    """What every answer about a trail has."""
+    """Return the fields that every answer about a trail has."""
     return {
         "id": found.id,
         "name": found.name,
@@ -361,17 +361,17 @@ def trail_fields(found: trail.Trail) -> dict[str, Any]:
 
 
 def trail_of(found: trail.Trail) -> Trail:
-    """A trail as doors show it."""
+    """Return a trail as doors show it."""
     return Trail(**trail_fields(found))
 
 
 def neighbour_of(found: crumb.Crumb | trail.Trail) -> Neighbour:
-    """A crumb or a trail in short."""
+    """Return a crumb or a trail in short."""
     return Neighbour(found.id, found.name, found.state)
 
 
 def stash_of(found: stash.Stash, trail: str | None = None) -> Stash:
-    """A stash as doors show it."""
+    """Return a stash as doors show it."""
     return Stash(
         id=found.id,
         name=found.name,
@@ -388,13 +388,13 @@ def stash_of(found: stash.Stash, trail: str | None = None) -> Stash:
 
 
 def link_of(found: link.Link, names: Mapping[str, str]) -> Link:
-    """A link as doors show it; `names` are those of what it joins."""
+    """Return a link as doors show it; `names` has the names of its ends by id."""
     ends = names.get(found.from_id, ""), names.get(found.to_id, "")
     return Link(found.id, found.link_type, found.from_id, found.to_id, found.created_at, *ends)
 
 
 def property_of(found: property.Property, defined: Defined) -> Property:
-    """A property as doors show it."""
+    """Return a property as doors show it."""
     return Property(
         found.id,
         found.name,
@@ -407,7 +407,7 @@ def property_of(found: property.Property, defined: Defined) -> Property:
 
 
 def entry_of(found: metadata.Metadata, property: str | None) -> MetadataEntry:
-    """A metadata entry as doors show it; `property` is the name of the one it is about."""
+    """Return a metadata entry as doors show it; `property` is the name of its property."""
     return MetadataEntry(
         found.id, found.crumb_id, found.table_name, found.content, property, found.created_at
     )

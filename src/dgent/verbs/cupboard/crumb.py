@@ -8,7 +8,7 @@ from dgent.cupboard import Crumb as CrumbEntity
 from dgent.cupboard import Cupboard, Link, Trail
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Crumb,
@@ -29,8 +29,8 @@ from dgent.verbs.registry import Ask, argument, option, verb
 DeferUntil = Annotated[str | None, option("keep it out of the ready work: a time, or 2h for in two hours")]
 
 
-class Add(Ask):
-    """What `crumb.add` takes."""
+class AddCrumb(Ask):
+    """Input of `crumb.add`."""
 
     name: Annotated[str, argument("what is to be done", words=True)]
     state: Annotated[str, option("draft, pending, ready, …; open means ready", short="s")] = "draft"
@@ -46,9 +46,9 @@ class Add(Ask):
 
 
 @verb("crumb.add", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
-async def add(desk: Desk, ask: Add) -> Crumb:
+async def add(context: Context, ask: AddCrumb) -> Crumb:
     """Make a crumb, a work item."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     values = input.values_of(
         await cupboard.definitions(),
         "crumb",
@@ -70,17 +70,17 @@ async def add(desk: Desk, ask: Add) -> Crumb:
     return crumb_of(made)
 
 
-class One(Ask):
-    """For a verb that takes one crumb."""
+class OneCrumb(Ask):
+    """Input of a verb that takes one crumb."""
 
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
 
 
 @verb("crumb.get", effect="read", errors=(NotFound,))
-async def get(desk: Desk, ask: One) -> WholeCrumb:
-    """Show a crumb with its comments and what it hangs together with."""
-    cupboard = await input.cupboard_of(desk)
-    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
+async def get(context: Context, ask: OneCrumb) -> WholeCrumb:
+    """Show a crumb with its comments and links."""
+    cupboard = await input.cupboard_of(context)
+    crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
     judged = await cupboard.explain(crumb)
     trails = await _ends(cupboard, "belongs_to", "trails", from_id=crumb.id)
     origin = await cupboard.origin(crumb)
@@ -98,7 +98,7 @@ async def get(desk: Desk, ask: One) -> WholeCrumb:
 
 
 async def _ends(cupboard: Cupboard, link_type: str, table: str, **at: Any) -> list[Neighbour]:
-    """What is at the other end of the links of something."""
+    """Return the entities at the other end of the links of an entity."""
     links: list[Link] = await cupboard.links.fetch({"link_type": link_type, **at})
     ids = [link.to_id if "from_id" in at else link.from_id for link in links]
     found: list[CrumbEntity | Trail] = await cupboard.table(table).fetch(id=ids) if ids else []
@@ -106,7 +106,7 @@ async def _ends(cupboard: Cupboard, link_type: str, table: str, **at: Any) -> li
 
 
 async def entries_of(cupboard: Cupboard, **filters: Any) -> list[MetadataEntry]:
-    """Metadata entries, with the names of the properties they are about."""
+    """Return metadata entries with the names of their properties."""
     known = (await cupboard.definitions()).by_id
     return [
         entry_of(each, known[each.property_id].name if each.property_id in known else each.property_id)
@@ -114,8 +114,8 @@ async def entries_of(cupboard: Cupboard, **filters: Any) -> list[MetadataEntry]:
     ]
 
 
-class Find(Ask):
-    """What narrows work down: for `crumb.list`, `crumb.ready`, `crumb.take` and `crumb.board`."""
+class FindCrumbs(Ask):
+    """Filters of `crumb.list`, `crumb.ready`, `crumb.take` and `crumb.board`."""
 
     trail: Annotated[str | None, option("on this trail", complete="trail")] = None
     type: input.Type = None
@@ -125,8 +125,8 @@ class Find(Ask):
     property: Annotated[tuple[str, ...], option("with this name=value", short="p")] = ()
 
 
-async def filters_of(cupboard: Cupboard, ask: Find) -> dict[str, Any]:
-    """The filter that these options make."""
+async def filters_of(cupboard: Cupboard, ask: FindCrumbs) -> dict[str, Any]:
+    """Build the filter of these options."""
     definitions = await cupboard.definitions()
     filters: dict[str, Any] = {}
     if ask.trail is not None:
@@ -147,8 +147,8 @@ async def filters_of(cupboard: Cupboard, ask: Find) -> dict[str, Any]:
     return filters
 
 
-class List(Find):
-    """What `crumb.list` takes."""
+class ListCrumbs(FindCrumbs):
+    """Input of `crumb.list`."""
 
     state: Annotated[tuple[str, ...], option("in this state; also open, in_progress, closed", short="s")] = ()
     name: Annotated[str | None, option("of this name")] = None
@@ -159,9 +159,9 @@ class List(Find):
 
 
 @verb("crumb.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> Crumbs:
+async def list_(context: Context, ask: ListCrumbs) -> Crumbs:
     """List crumbs, newest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     filters = await filters_of(cupboard, ask) | {"limit": ask.limit, "offset": ask.offset}
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
@@ -175,8 +175,8 @@ async def list_(desk: Desk, ask: List) -> Crumbs:
     return Crumbs([crumb_of(each) for each in await cupboard.crumbs.fetch(filters)])
 
 
-class Set(One):
-    """What `crumb.set` takes."""
+class SetCrumb(OneCrumb):
+    """Input of `crumb.set`."""
 
     name: Annotated[str | None, option("another name")] = None
     state: Annotated[str | None, option("another state; open means ready", short="s")] = None
@@ -195,10 +195,10 @@ class Set(One):
 
 
 @verb("crumb.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(desk: Desk, ask: Set) -> Crumb:
+async def set_(context: Context, ask: SetCrumb) -> Crumb:
     """Change a crumb: its name, state, properties."""
-    cupboard = await input.cupboard_of(desk)
-    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
+    cupboard = await input.cupboard_of(context)
+    crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
     values = input.values_of(
         await cupboard.definitions(),
         "crumb",
@@ -209,11 +209,11 @@ async def set_(desk: Desk, ask: Set) -> Crumb:
         owner=ask.owner,
         labels=ask.label,
     )
-    if ask == Set(id=ask.id, expect=ask.expect, force=ask.force):
+    if ask == SetCrumb(id=ask.id, expect=ask.expect, force=ask.force):
         raise InputError("there is nothing to change", hint="give --name, --state, --property …")
     crumb.name = crumb.name if ask.name is None else ask.name
     if ask.state is not None:
-        input.check_holder(desk, cupboard, crumb, input.state_of(ask.state), ask.force)
+        input.check_holder(context, cupboard, crumb, input.state_of(ask.state), ask.force)
         crumb.set_state(input.state_of(ask.state))
     for name in ask.clear:
         crumb.clear_property(name)
@@ -227,7 +227,7 @@ async def set_(desk: Desk, ask: Set) -> Crumb:
 
 
 class State(Ask):
-    """What `crumb.state` takes."""
+    """Input of `crumb.state`."""
 
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
     state: Annotated[
@@ -237,36 +237,36 @@ class State(Ask):
 
 
 @verb("crumb.state", effect="write", errors=(InputError, NotFound, Conflict))
-async def state(desk: Desk, ask: State) -> Crumb:
+async def state(context: Context, ask: State) -> Crumb:
     """Put a crumb into another state; any may follow any other."""
-    cupboard = await input.cupboard_of(desk)
-    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
-    input.check_holder(desk, cupboard, crumb, input.state_of(ask.state), ask.force)
+    cupboard = await input.cupboard_of(context)
+    crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
+    input.check_holder(context, cupboard, crumb, input.state_of(ask.state), ask.force)
     crumb.set_state(input.state_of(ask.state))
     await cupboard.crumbs.set(crumb.id, crumb)
     return crumb_of(crumb)
 
 
 @verb("crumb.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: OneCrumb) -> Removed:
     """Remove a crumb with its comments and links; its history stays, and undo brings it back."""
-    cupboard = await input.cupboard_of(desk)
-    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
-    input.check_held(desk, cupboard, crumb)
+    cupboard = await input.cupboard_of(context)
+    crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
+    input.check_held(context, cupboard, crumb)
     await cupboard.crumbs.delete(crumb.id)
     return Removed("crumbs", crumb.id, crumb.name)
 
 
-class History(One):
-    """What `crumb.history` takes."""
+class CrumbHistory(OneCrumb):
+    """Input of `crumb.history`."""
 
     limit: Annotated[int | None, option("at most so many", short="n")] = None
 
 
 @verb("crumb.history", effect="read", errors=(NotFound,))
-async def history(desk: Desk, ask: History) -> CrumbVersions:
+async def history(context: Context, ask: CrumbHistory) -> CrumbVersions:
     """List the versions of a crumb, newest first; also of one that was removed."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     versions = await cupboard.crumbs.versions(ask.id)
     if not versions:
         versions = await cupboard.crumbs.versions(await input.id_of(cupboard, "crumbs", ask.id))

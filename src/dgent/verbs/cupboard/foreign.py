@@ -11,7 +11,7 @@ from dgent.exchange.foreign.beads_import import import_beads
 from dgent.exchange.foreign.crumbs_export import export_folder
 from dgent.exchange.foreign.crumbs_import import import_folder
 from dgent.exchange.foreign.report import Existing, TakenIn, WrittenOut
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, argument, option, verb
@@ -24,7 +24,7 @@ Replace = Annotated[bool, option("write over what is there")]
 
 
 class TakeIn(Ask):
-    """What `cupboard.import` takes."""
+    """Input of `cupboard.import`."""
 
     path: Annotated[str, argument("the folder of crumbs.jsonl and its kin, or one of them", complete="file")]
     existing: Rule = "newer"
@@ -32,16 +32,16 @@ class TakeIn(Ask):
 
 
 @verb("cupboard.import", effect="write", errors=(InputError, NotFound, Conflict), local=True, makes=True)
-async def take_in(desk: Desk, ask: TakeIn) -> TakenIn:
+async def take_in(context: Context, ask: TakeIn) -> TakenIn:
     """Read a folder of the original program; what is odd in it is reported, and nothing is lost."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return await import_folder(
-        cupboard, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=desk.report
+        cupboard, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=context.report
     )
 
 
 class WriteOut(Ask):
-    """What `cupboard.export` takes."""
+    """Input of `cupboard.export`."""
 
     path: Annotated[str, argument("the folder", complete="file")]
     replace: Replace = False
@@ -53,14 +53,14 @@ class WriteOut(Ask):
     errors=(InputError, Conflict, StorageFull, NoBackendAvailable),
     local=True,
 )
-async def write_out(desk: Desk, ask: WriteOut) -> WrittenOut:
+async def write_out(context: Context, ask: WriteOut) -> WrittenOut:
     """Write the cupboard as a folder of the original program."""
-    cupboard = await input.cupboard_of(desk)
-    return await export_folder(cupboard, Path(ask.path), replace=ask.replace, progress=desk.report)
+    cupboard = await input.cupboard_of(context)
+    return await export_folder(cupboard, Path(ask.path), replace=ask.replace, progress=context.report)
 
 
 class TakeInIssues(Ask):
-    """What `beads.import` takes."""
+    """Input of `beads.import`."""
 
     path: Annotated[str, argument("the issues.jsonl of beads", complete="file")]
     existing: Rule = "newer"
@@ -68,16 +68,16 @@ class TakeInIssues(Ask):
 
 
 @verb("beads.import", effect="write", errors=(InputError, NotFound, Conflict), local=True, makes=True)
-async def take_in_issues(desk: Desk, ask: TakeInIssues) -> TakenIn:
+async def take_in_issues(context: Context, ask: TakeInIssues) -> TakenIn:
     """Read issues of beads: what blocks them becomes links, the rest is kept beside."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return await import_beads(
-        cupboard, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=desk.report
+        cupboard, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=context.report
     )
 
 
 class WriteOutIssues(Ask):
-    """What `beads.export` takes."""
+    """Input of `beads.export`."""
 
     path: Annotated[str, argument("the file", complete="file")]
     imported: Annotated[bool, option("only the crumbs that came from beads")] = False
@@ -87,9 +87,9 @@ class WriteOutIssues(Ask):
 @verb(
     "beads.export", effect="read", errors=(InputError, Conflict, StorageFull, NoBackendAvailable), local=True
 )
-async def write_out_issues(desk: Desk, ask: WriteOutIssues) -> WrittenOut:
+async def write_out_issues(context: Context, ask: WriteOutIssues) -> WrittenOut:
     """Write the crumbs as issues of beads: those that came from there as they came, but for changes."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return await export_beads(
-        cupboard, Path(ask.path), imported=ask.imported, replace=ask.replace, progress=desk.report
+        cupboard, Path(ask.path), imported=ask.imported, replace=ask.replace, progress=context.report
     )

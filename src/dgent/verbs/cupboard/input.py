@@ -1,4 +1,4 @@
-"""What the verbs of the cupboard share: the cupboard of a call, and what people type read into values."""
+"""Shared by the verbs of the cupboard: the cupboard of a call, and values from user input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgent.cupboard.tables.entity import Entity
 from dgent.errors import Denied, InputError
 from dgent.model.query import Query
 from dgent.verbs import parse
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.index import NOUNS
 from dgent.verbs.registry import nearest, option
 
@@ -37,14 +37,14 @@ SETTING = {"open": "ready", "in_progress": "taken", "closed": "pebble"}
 FINDING = {"open": ("draft", "pending", "ready"), "in_progress": ("taken",), "closed": ("pebble", "dust")}
 
 
-async def cupboard_of(desk: Desk) -> Cupboard:
-    """The cupboard on the store that a call is about."""
-    return Cupboard(await desk.universe())
+async def cupboard_of(context: Context) -> Cupboard:
+    """Return the cupboard on the store of a call."""
+    return Cupboard(await context.universe())
 
 
-def actor(desk: Desk, author: str, given: str | None = None) -> str:
-    """Whose name a crumb or a lock is held in: only a partner may name another than the caller."""
-    caller = desk.caller
+def actor(context: Context, author: str, given: str | None = None) -> str:
+    """Return the agent that holds a crumb or a lock; only a partner may name another than the caller."""
+    caller = context.caller
     if caller.trust == "partner":
         return given or caller.agent or author
     stamp = caller.agent or caller.id
@@ -53,17 +53,17 @@ def actor(desk: Desk, author: str, given: str | None = None) -> str:
     return stamp
 
 
-def forcing(desk: Desk, cupboard: Cupboard, force: bool) -> str:
-    """Whose name a call finishes a crumb in; only a partner may force what another holds."""
-    if force and desk.caller.trust != "partner":
-        who = desk.caller.agent or desk.caller.id
-        raise Denied(f"{who} is {desk.caller.trust} and may not force", hint="it takes partner")
-    return actor(desk, cupboard.universe.author)
+def forcing(context: Context, cupboard: Cupboard, force: bool) -> str:
+    """Return the agent that finishes a crumb; raises Denied when others than a partner use force."""
+    if force and context.caller.trust != "partner":
+        who = context.caller.agent or context.caller.id
+        raise Denied(f"{who} is {context.caller.trust} and may not force", hint="it takes partner")
+    return actor(context, cupboard.universe.author)
 
 
-def check_holder(desk: Desk, cupboard: Cupboard, crumb: Crumb, state: str, force: bool) -> None:
+def check_holder(context: Context, cupboard: Cupboard, crumb: Crumb, state: str, force: bool) -> None:
     """Raise NotLockHolder where a new state would take a crumb from another agent, unless forced."""
-    who = forcing(desk, cupboard, force)
+    who = forcing(context, cupboard, force)
     if not force and crumb.state == "taken" and state != "taken" and crumb.holder not in (None, who):
         raise errors.NotLockHolder(
             f"{crumb.id!r} is taken by {crumb.holder!r}, not by {who!r}",
@@ -73,26 +73,26 @@ def check_holder(desk: Desk, cupboard: Cupboard, crumb: Crumb, state: str, force
         )
 
 
-def check_held(desk: Desk, cupboard: Cupboard, entity: Any, state: str = "") -> None:
-    """The same where there is no `force`, as for a table: a partner is not refused."""
-    if desk.caller.trust != "partner" and isinstance(entity, Crumb):
-        check_holder(desk, cupboard, entity, state, False)
+def check_held(context: Context, cupboard: Cupboard, entity: Any, state: str = "") -> None:
+    """Check the holder where there is no `force`, as for a table; a partner passes."""
+    if context.caller.trust != "partner" and isinstance(entity, Crumb):
+        check_holder(context, cupboard, entity, state, False)
 
 
-def check_lock(desk: Desk, before: Any, after: Any) -> None:
-    """Refuse to a friend what would take a lock from its holder by way of the table."""
-    if desk.caller.trust == "partner" or not isinstance(after, Stash):
+def check_lock(context: Context, before: Any, after: Any) -> None:
+    """Raise NotLockHolder when a table row of a non-partner would take a lock from its holder."""
+    if context.caller.trust == "partner" or not isinstance(after, Stash):
         return
     holder = before.value.get("holder") if before.stash_type == "lock" and before.value else None
-    if holder not in (None, actor(desk, "")) and after.value != before.value:
+    if holder not in (None, actor(context, "")) and after.value != before.value:
         raise errors.NotLockHolder(f"{before.name!r} is held by {holder!r}", id=before.id, holder=holder)
 
 
 # -- things by their ids or names -------------------------------------------------------------
 
 
-async def found(cupboard: Cupboard, table: str, given: str) -> Any:
-    """The entity of an id, of the only id that begins so, or else of the only one with that name."""
+async def find_entity(cupboard: Cupboard, table: str, given: str) -> Any:
+    """Return the entity of an id, of a unique id prefix, or of a unique name."""
     rows = cupboard.table(table)
     try:
         return await rows.get(given)
@@ -118,12 +118,12 @@ async def found(cupboard: Cupboard, table: str, given: str) -> Any:
 
 
 async def id_of(cupboard: Cupboard, table: str, given: str) -> str:
-    """The id of an entity, given as `found` takes it."""
-    return str((await found(cupboard, table, given)).id)
+    """Return the id of an entity, given as `find_entity` takes it."""
+    return str((await find_entity(cupboard, table, given)).id)
 
 
 async def parents_of(cupboard: Cupboard, crumbs: Sequence[str]) -> dict[str, list[str]]:
-    """The ids of the crumbs that each of some crumbs comes after."""
+    """Return the ids of the parents of each crumb."""
     parents: dict[str, list[str]] = {}
     for start in range(0, len(crumbs), CHUNK):
         where = {"from_id": {"$in": list(crumbs[start : start + CHUNK])}}
@@ -137,23 +137,23 @@ async def parents_of(cupboard: Cupboard, crumbs: Sequence[str]) -> dict[str, lis
 
 
 def state_of(word: str) -> str:
-    """A state of a crumb, also by the words open, in_progress and closed."""
+    """Return a state of a crumb; open, in_progress and closed mean ready, taken and pebble."""
     return SETTING.get(word, word)
 
 
 def states_of(words: Sequence[str]) -> list[str]:
-    """States of crumbs to look for; open is all that is unfinished and not taken, closed all that ended."""
+    """Return the states to look for; open is all unfinished and not taken ones, closed all finished ones."""
     states: dict[str, None] = {}
     for word in words:
         if word not in CRUMB_STATES and word not in FINDING:
             hint = nearest(str(word), CRUMB_STATES) or f"use one of {', '.join(CRUMB_STATES)}"
-            raise errors.InvalidState(f"{word!r} is no state of a crumb", hint=hint, field="state")
+            raise errors.InvalidState(f"{word!r} is not a state of a crumb", hint=hint, field="state")
         states |= dict.fromkeys(FINDING.get(word, (word,)))
     return list(states)
 
 
-def valued(defined: Defined, raw: str) -> Any:
-    """A value as a person types it, in the type of its property."""
+def parse_value(defined: Defined, raw: str) -> Any:
+    """Parse user input as a value of the property's type."""
     kind = defined.value_type
     if kind == "text":
         return raw
@@ -167,14 +167,16 @@ def valued(defined: Defined, raw: str) -> Any:
 
 
 def values_of(definitions: Definitions, scope: str, given: Sequence[str], **named: Any) -> dict[str, Any]:
-    """Values given as name=value, and those that have an option of their own, by the properties' names."""
+    """Parse name=value inputs and named options into values by the properties' names."""
     values: dict[str, Any] = {}
     for each in given:
         name, sign, raw = each.partition("=")
         if not sign:
-            raise InputError(f"property: {each!r} is no name=value", hint="write owner=ann", field="property")
+            raise InputError(
+                f"property: {each!r} is not name=value", hint="write owner=ann", field="property"
+            )
         defined = definitions.find(scope, name.strip())
-        values[defined.name] = valued(defined, raw)
+        values[defined.name] = parse_value(defined, raw)
     for name, value in named.items():
         if value not in (None, ()):
             values[name] = list(value) if isinstance(value, tuple) else value
@@ -182,7 +184,7 @@ def values_of(definitions: Definitions, scope: str, given: Sequence[str], **name
 
 
 def filters_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of properties as a filter; of a list with one item, whoever has that item matches."""
+    """Return property values as a filter; a list with one item matches every list that has it."""
     return {
         name: value[0] if isinstance(value, list) and len(value) == 1 else value
         for name, value in values.items()

@@ -11,7 +11,7 @@ from dgent.cupboard.kind import LinkType
 from dgent.cupboard.tables.link import ENDS
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.crystal import Crystal
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Link, Links, Removed, link_of
 from dgent.verbs.registry import Ask, argument, option, verb
@@ -19,8 +19,8 @@ from dgent.verbs.registry import Ask, argument, option, verb
 TABLES = {"crumb": "crumbs", "trail": "trails", "stash": "stashes"}
 
 
-class Add(Ask):
-    """What `link.add` takes."""
+class AddLink(Ask):
+    """Input of `link.add`."""
 
     type: Annotated[LinkType, argument("belongs_to, child_of, branches_from or scoped_to")]
     from_id: Annotated[str, argument("a crumb, trail or stash: the child, the member", complete="crumb")]
@@ -28,9 +28,9 @@ class Add(Ask):
 
 
 @verb("link.add", effect="write", errors=(InputError, NotFound, Conflict))
-async def add(desk: Desk, ask: Add) -> Link:
+async def add(context: Context, ask: AddLink) -> Link:
     """Link two things: `child_of CHILD PARENT`, `belongs_to CRUMB TRAIL`."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     ends = ENDS[ask.type]
     made = LinkEntity(
         ask.type,
@@ -38,11 +38,11 @@ async def add(desk: Desk, ask: Add) -> Link:
         await input.id_of(cupboard, TABLES[ends.end], ask.to_id),
     )
     await cupboard.links.set(None, made)
-    return (await _named(cupboard, [made]))[0]
+    return (await _links_of(cupboard, [made]))[0]
 
 
-class List(Ask):
-    """What `link.list` takes."""
+class ListLinks(Ask):
+    """Input of `link.list`."""
 
     type: Annotated[LinkType | None, option("only links of this type", short="t")] = None
     from_id: Annotated[str | None, option("that start here", short="f", complete="crumb")] = None
@@ -51,9 +51,9 @@ class List(Ask):
 
 
 @verb("link.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> Links:
+async def list_(context: Context, ask: ListLinks) -> Links:
     """List links, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters: dict[str, Any] = {"limit": ask.limit}
@@ -63,11 +63,11 @@ async def list_(desk: Desk, ask: List) -> Links:
         given = getattr(ask, end)
         if given is not None:
             filters[end] = await _anything(cupboard, given)
-    return Links(await _named(cupboard, await cupboard.links.fetch(filters)))
+    return Links(await _links_of(cupboard, await cupboard.links.fetch(filters)))
 
 
-async def _named(cupboard: Cupboard, links: Sequence[LinkEntity]) -> list[Link]:
-    """Links with the names of what they join."""
+async def _links_of(cupboard: Cupboard, links: Sequence[LinkEntity]) -> list[Link]:
+    """Return links with the names of their ends."""
     ids = list({end for link in links for end in (link.from_id, link.to_id)})
     found = await cupboard.universe.get_many(ids) if ids else []
     names = {each.id: str(getattr(each.value, "name", "")) for each in found if isinstance(each, Crystal)}
@@ -75,7 +75,7 @@ async def _named(cupboard: Cupboard, links: Sequence[LinkEntity]) -> list[Link]:
 
 
 async def _anything(cupboard: Cupboard, given: str) -> str:
-    """The id of a crumb, a trail or a stash."""
+    """Return the id of a crumb, a trail or a stash."""
     problem = NotFound(f"there is no crumb, trail or stash {given!r}", id=given)
     for table in TABLES.values():
         try:
@@ -85,16 +85,16 @@ async def _anything(cupboard: Cupboard, given: str) -> str:
     raise problem
 
 
-class One(Ask):
-    """For a verb that takes one link."""
+class OneLink(Ask):
+    """Input of a verb that takes one link."""
 
     id: Annotated[str, argument("the link's id, or the beginning of it")]
 
 
 @verb("link.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
-    """Remove a link; whoever waited by it waits no longer."""
-    cupboard = await input.cupboard_of(desk)
-    link: LinkEntity = await input.found(cupboard, "links", ask.id)
+async def delete(context: Context, ask: OneLink) -> Removed:
+    """Remove a link; a crumb that waited because of it no longer waits."""
+    cupboard = await input.cupboard_of(context)
+    link: LinkEntity = await input.find_entity(cupboard, "links", ask.id)
     await cupboard.links.delete(link.id)
     return Removed("links", link.id, f"{link.from_id} {link.link_type} {link.to_id}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from dgent.cupboard import Metadata
 from dgent.cupboard.kind import ContentType
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     MetadataEntries,
@@ -17,39 +17,38 @@ from dgent.verbs.cupboard.answer import (
     Removed,
     entry_of,
 )
-from dgent.verbs.cupboard.crumb import One as OneCrumb
+from dgent.verbs.cupboard.crumb import OneCrumb as OneCrumb
 from dgent.verbs.cupboard.crumb import entries_of
-from dgent.verbs.data.record import Nothing
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 COMMENTS = "comments"
 
 
 class Comment(Ask):
-    """What `metadata.comment` takes."""
+    """Input of `metadata.comment`."""
 
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
     text: Annotated[str, argument("what you have to say; - reads it", words=True)]
 
 
 @verb("metadata.comment", effect="append", errors=(InputError, NotFound))
-async def comment(desk: Desk, ask: Comment) -> MetadataEntry:
+async def comment(context: Context, ask: Comment) -> MetadataEntry:
     """Say something about a crumb."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     made = await cupboard.comment(await input.id_of(cupboard, "crumbs", ask.id), ask.text)
     return entry_of(made, None)
 
 
 @verb("metadata.comments", effect="read", errors=(NotFound,))
-async def comments(desk: Desk, ask: OneCrumb) -> MetadataEntries:
+async def comments(context: Context, ask: OneCrumb) -> MetadataEntries:
     """List what was said about a crumb, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "crumbs", ask.id)
     return MetadataEntries(await entries_of(cupboard, crumb_id=id, schema=COMMENTS))
 
 
-class Add(Ask):
-    """What `metadata.add` takes."""
+class AddMetadata(Ask):
+    """Input of `metadata.add`."""
 
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
     content: Annotated[str, argument("the content, as its schema has it; - reads it", words=True)]
@@ -58,9 +57,9 @@ class Add(Ask):
 
 
 @verb("metadata.add", effect="append", errors=(InputError, NotFound))
-async def add(desk: Desk, ask: Add) -> MetadataEntry:
+async def add(context: Context, ask: AddMetadata) -> MetadataEntry:
     """Put an entry beside a crumb."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     about = None if ask.property is None else (await cupboard.definitions()).any(ask.property)
     made = Metadata(
         await input.id_of(cupboard, "crumbs", ask.id),
@@ -72,8 +71,8 @@ async def add(desk: Desk, ask: Add) -> MetadataEntry:
     return entry_of(made, None if about is None else about.name)
 
 
-class List(Ask):
-    """What `metadata.list` takes."""
+class ListMetadata(Ask):
+    """Input of `metadata.list`."""
 
     id: Annotated[str | None, argument("the crumb whose entries these are", complete="crumb")] = None
     schema: Annotated[str | None, option("only entries of this kind", short="s")] = None
@@ -82,9 +81,9 @@ class List(Ask):
 
 
 @verb("metadata.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> MetadataEntries:
+async def list_(context: Context, ask: ListMetadata) -> MetadataEntries:
     """List entries beside crumbs, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters: dict[str, Any] = {"limit": ask.limit}
@@ -97,23 +96,23 @@ async def list_(desk: Desk, ask: List) -> MetadataEntries:
     return MetadataEntries(await entries_of(cupboard, **filters))
 
 
-class One(Ask):
-    """For a verb that takes one entry."""
+class OneMetadata(Ask):
+    """Input of a verb that takes one entry."""
 
     id: Annotated[str, argument("the entry's id, or the beginning of it")]
 
 
 @verb("metadata.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: OneMetadata) -> Removed:
     """Remove an entry beside a crumb."""
-    cupboard = await input.cupboard_of(desk)
-    entry: Metadata = await input.found(cupboard, "metadata", ask.id)
+    cupboard = await input.cupboard_of(context)
+    entry: Metadata = await input.find_entity(cupboard, "metadata", ask.id)
     await cupboard.metadata.delete(entry.id)
     return Removed("metadata", entry.id, entry.table_name)
 
 
 class Register(Ask):
-    """What `metadata.register` takes."""
+    """Input of `metadata.register`."""
 
     name: Annotated[str, argument("small letters, digits and _")]
     description: Annotated[str, option("what it is for", short="d")] = ""
@@ -121,17 +120,17 @@ class Register(Ask):
 
 
 @verb("metadata.register", effect="append", errors=(InputError, Conflict), makes=True)
-async def register(desk: Desk, ask: Register) -> MetadataSchema:
+async def register(context: Context, ask: Register) -> MetadataSchema:
     """Make a kind of metadata known."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     made = await cupboard.register_schema(ask.name, ask.description, ask.content_type)
     return MetadataSchema(made.name, made.description, made.content_type)
 
 
 @verb("metadata.schemas", effect="read")
-async def schemas(desk: Desk, ask: Nothing) -> MetadataSchemas:
+async def schemas(context: Context, ask: NoInput) -> MetadataSchemas:
     """List the kinds of metadata."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return MetadataSchemas(
         [
             MetadataSchema(each.name, each.description, each.content_type)

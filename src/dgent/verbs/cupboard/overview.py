@@ -10,14 +10,14 @@ from dgent.cupboard.compare import Side
 from dgent.cupboard.graph import Graph
 from dgent.errors import Conflict, NotFound
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Crumb, Stash, Trail, crumb_of, stash_of, trail_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 
 class Compare(Ask):
-    """What `trail.compare` takes."""
+    """Input of `trail.compare`."""
 
     a: Annotated[str, argument("a trail: its id, the beginning of it, or its name", complete="trail")]
     b: Annotated[str, argument("the other trail", complete="trail")]
@@ -45,9 +45,9 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 @verb("trail.compare", effect="read", errors=(NotFound,))
-async def compare(desk: Desk, ask: Compare) -> Compared:
+async def compare(context: Context, ask: Compare) -> Compared:
     """Show two trails side by side, ended ones as they were."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     ids = [await input.id_of(cupboard, "trails", each) for each in (ask.a, ask.b)]
     found = await cupboard.compare(*ids)
     return Compared(
@@ -71,7 +71,7 @@ def _side(side: Side) -> TrailSide:
 
 
 class ShowGraph(Ask):
-    """What `cupboard.graph` takes."""
+    """Input of `cupboard.graph`."""
 
     trail: Annotated[str | None, option("only this trail", complete="trail")] = None
     form: Annotated[Literal["mermaid", "dot"], option("how it is drawn", short="f")] = "mermaid"
@@ -85,27 +85,27 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.graph", effect="read", errors=(NotFound,))
-async def graph(desk: Desk, ask: ShowGraph) -> Drawn:
+async def graph(context: Context, ask: ShowGraph) -> Drawn:
     """Draw crumbs, trails and stashes with their links."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
     found = await cupboard.graph(trail)
     return Drawn(found, found.dot() if ask.form == "dot" else found.mermaid())
 
 
 class Examine(Ask):
-    """What `cupboard.audit` takes."""
+    """Input of `cupboard.audit`."""
 
     repair: Annotated[bool, option("do what it suggests, where nobody must decide")] = False
 
 
 def _only_looks(ask: Examine) -> Effect | None:
-    """Without repair it only reads."""
+    """Only reads without repair."""
     return None if ask.repair else "read"
 
 
 class Breach(msgspec.Struct, frozen=True):
-    """Something that is not as the rules say, and how to put it right."""
+    """A violation of a rule, and how to repair it."""
 
     rule: str
     ids: list[str]
@@ -115,7 +115,7 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 class Audited(msgspec.Struct, frozen=True):
-    """What was found; how many crumbs are on a trail, permanent by a completed one, or on none.
+    """The findings of an audit, and the numbers of crumbs on trails, permanent ones, and ones on no trail.
 
     `seq` is the commit that repaired something; undoing it takes that back.
     """
@@ -129,9 +129,9 @@ class Audited(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.audit", effect="write", errors=(Conflict,), lighter=_only_looks)
-async def audit(desk: Desk, ask: Examine) -> Audited:
-    """Look whether everything in the cupboard is as its rules say, and repair it."""
-    cupboard = await input.cupboard_of(desk)
+async def audit(context: Context, ask: Examine) -> Audited:
+    """Check the cupboard against its rules, and repair it."""
+    cupboard = await input.cupboard_of(context)
     found = await cupboard.audit()
     seq = await cupboard.repair(found.findings) if ask.repair and found.findings else None
     left = {(each.rule, each.ids) for each in (await cupboard.audit()).findings} if ask.repair else None

@@ -1,4 +1,4 @@
-"""Verbs for properties: what every crumb, trail or stash has a value for."""
+"""Verbs for properties: fields that every crumb, trail or stash has a value for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dgent.cupboard import Cupboard
 from dgent.cupboard.definition import Defined
 from dgent.cupboard.kind import Scope, ValueType
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Categories,
@@ -26,7 +26,7 @@ Name = Annotated[str, argument("the property's name or id", complete="property")
 
 
 class Define(Ask):
-    """What `property.define` takes."""
+    """Input of `property.define`."""
 
     name: Annotated[str, argument("its name")]
     type: Annotated[ValueType, option("what its values are", short="t")] = "text"
@@ -36,9 +36,9 @@ class Define(Ask):
 
 
 @verb("property.define", effect="write", errors=(InputError, Conflict), makes=True)
-async def define(desk: Desk, ask: Define) -> Property:
+async def define(context: Context, ask: Define) -> Property:
     """Define a property; everything in its scope has the default at once."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     kind = "categorical" if ask.category and ask.type == "text" else ask.type
     made = await cupboard.properties.define(
         ask.name, kind, ask.description, scope=ask.scope, categories=ask.category
@@ -46,16 +46,16 @@ async def define(desk: Desk, ask: Define) -> Property:
     return property_of(made, (await cupboard.definitions()).any(made.id))
 
 
-class List(Ask):
-    """What `property.list` takes."""
+class ListProperties(Ask):
+    """Input of `property.list`."""
 
     scope: Annotated[Scope | None, option("only those of crumbs, of trails or of stashes")] = None
 
 
 @verb("property.list", effect="read")
-async def list_(desk: Desk, ask: List) -> Properties:
+async def list_(context: Context, ask: ListProperties) -> Properties:
     """List the properties that are defined, with their categories."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     filters = {} if ask.scope is None else {"scope": ask.scope}
     definitions = await cupboard.definitions()
     return Properties(
@@ -64,45 +64,45 @@ async def list_(desk: Desk, ask: List) -> Properties:
 
 
 async def _of(cupboard: Cupboard, property: str, id: str) -> tuple[Defined, Any]:
-    """A property, and the crumb, trail or stash that has a value for it."""
+    """Return a property, and the crumb, trail or stash of the call."""
     defined = (await cupboard.definitions()).any(property)
-    return defined, await input.found(cupboard, TABLES[defined.scope], id)
+    return defined, await input.find_entity(cupboard, TABLES[defined.scope], id)
 
 
-class Get(Ask):
-    """What `property.get` and `property.clear` take."""
+class GetProperty(Ask):
+    """Input of `property.get` and `property.clear`."""
 
     id: Annotated[str, argument("the crumb, trail or stash", complete="crumb")]
     name: Name
 
 
 @verb("property.get", effect="read", errors=(NotFound,))
-async def get(desk: Desk, ask: Get) -> Value:
+async def get(context: Context, ask: GetProperty) -> Value:
     """Show the value that something has for a property."""
-    defined, entity = await _of(await input.cupboard_of(desk), ask.name, ask.id)
+    defined, entity = await _of(await input.cupboard_of(context), ask.name, ask.id)
     return Value(entity.id, defined.name, entity.readable()[defined.name])
 
 
-class Set(Get):
-    """What `property.set` takes."""
+class SetProperty(GetProperty):
+    """Input of `property.set`."""
 
     value: Annotated[str, argument("its value: a category's name, a text, JSON; a list as a,b", words=True)]
 
 
 @verb("property.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(desk: Desk, ask: Set) -> Value:
+async def set_(context: Context, ask: SetProperty) -> Value:
     """Give a crumb, trail or stash a value for a property."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     defined, entity = await _of(cupboard, ask.name, ask.id)
-    entity.set_property(defined.id, input.valued(defined, ask.value))
+    entity.set_property(defined.id, input.parse_value(defined, ask.value))
     await cupboard.table(TABLES[defined.scope]).set(entity.id, entity)
     return Value(entity.id, defined.name, entity.readable()[defined.name])
 
 
 @verb("property.clear", effect="write", errors=(NotFound, Conflict))
-async def clear(desk: Desk, ask: Get) -> Value:
+async def clear(context: Context, ask: GetProperty) -> Value:
     """Give a property of a crumb, trail or stash its default again."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     defined, entity = await _of(cupboard, ask.name, ask.id)
     entity.clear_property(defined.id)
     await cupboard.table(TABLES[defined.scope]).set(entity.id, entity)
@@ -110,7 +110,7 @@ async def clear(desk: Desk, ask: Get) -> Value:
 
 
 class AddCategory(Ask):
-    """What `property.category` takes."""
+    """Input of `property.category`."""
 
     name: Name
     category: Annotated[str, argument("the name of the category")]
@@ -118,9 +118,9 @@ class AddCategory(Ask):
 
 
 @verb("property.category", effect="write", errors=(InputError, NotFound, Conflict))
-async def category(desk: Desk, ask: AddCategory) -> Category:
+async def category(context: Context, ask: AddCategory) -> Category:
     """Add a category to a property."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     known = await cupboard.properties.get_categories(ask.name)
     last = max((each.ordinal for each in known), default=-1)
     ordinal = last + 1 if ask.ordinal is None else ask.ordinal
@@ -128,16 +128,16 @@ async def category(desk: Desk, ask: AddCategory) -> Category:
     return Category(made.id, made.name, made.ordinal)
 
 
-class One(Ask):
-    """For a verb that takes one property."""
+class OneProperty(Ask):
+    """Input of a verb that takes one property."""
 
     name: Name
 
 
 @verb("property.categories", effect="read", errors=(InputError, NotFound))
-async def categories(desk: Desk, ask: One) -> Categories:
+async def categories(context: Context, ask: OneProperty) -> Categories:
     """List the categories of a property, lowest ordinal first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     items = [
         Category(each.id, each.name, each.ordinal)
         for each in await cupboard.properties.get_categories(ask.name)
@@ -146,9 +146,9 @@ async def categories(desk: Desk, ask: One) -> Categories:
 
 
 @verb("property.delete", effect="write", errors=(InputError, NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: OneProperty) -> Removed:
     """Remove a property with its categories; values that are stored are no longer read."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     defined = (await cupboard.definitions()).any(ask.name)
     await cupboard.properties.delete(defined.id)
     return Removed("properties", defined.id, defined.name)

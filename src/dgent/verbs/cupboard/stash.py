@@ -10,19 +10,19 @@ from dgent.cupboard.kind import StashType
 from dgent.cupboard.lease import LEASE_S
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Held, Removed, Stash, Stashes, StashVersion, StashVersions, stash_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 Id = Annotated[str, argument(input.StashId, complete="stash")]
-By = Annotated[str | None, option("the crumb, or whoever else, that changes it; kept in its history")]
+By = Annotated[str | None, option("the crumb or agent that changes it; kept in its history")]
 Expect = Annotated[int | None, option("the version it must have now")]
-Holder = Annotated[str | None, option("who holds it; whoever acts without it")]
+Holder = Annotated[str | None, option("who holds it; the caller if left out")]
 
 
-class Create(Ask):
-    """What `stash.create` takes."""
+class CreateStash(Ask):
+    """Input of `stash.create`."""
 
     name: Annotated[str, argument("its name, once in each trail")]
     type: Annotated[StashType, option("what it is", short="t")] = "context"
@@ -32,9 +32,9 @@ class Create(Ask):
 
 
 @verb("stash.create", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
-async def create(desk: Desk, ask: Create) -> Stash:
+async def create(context: Context, ask: CreateStash) -> Stash:
     """Make a stash: a resource, an artifact, a context, a counter or a lock."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
     made = await cupboard.stashes.create(
         ask.name, ask.type, _value(ask.type, ask.value), trail=trail, changed_by=ask.by
@@ -43,33 +43,33 @@ async def create(desk: Desk, ask: Create) -> Stash:
 
 
 def _value(kind: str, given: Any) -> Any:
-    """A value as it is typed; the number of a counter stands for itself."""
+    """Parse user input as a value; a number becomes the value of a counter."""
     value = parse.value(given) if isinstance(given, str) else given
     if kind == "lock" and value is not None:
-        raise InputError("a lock has no value of its own", hint="use `stash acquire`", field="value")
+        raise InputError("a lock takes no value", hint="use `stash acquire`", field="value")
     return {"value": value} if kind == "counter" and type(value) is int else value
 
 
-class One(Ask):
-    """For a verb that takes one stash."""
+class OneStash(Ask):
+    """Input of a verb that takes one stash."""
 
     id: Id
 
 
-async def _shown(cupboard: Cupboard, stash: StashEntity) -> Stash:
+async def _answer_of(cupboard: Cupboard, stash: StashEntity) -> Stash:
     links = await cupboard.links.fetch(link_type="scoped_to", from_id=stash.id)
     return stash_of(stash, links[0].to_id if links else None)
 
 
 @verb("stash.get", effect="read", errors=(NotFound,))
-async def get(desk: Desk, ask: One) -> Stash:
+async def get(context: Context, ask: OneStash) -> Stash:
     """Show a stash."""
-    cupboard = await input.cupboard_of(desk)
-    return await _shown(cupboard, await input.found(cupboard, "stashes", ask.id))
+    cupboard = await input.cupboard_of(context)
+    return await _answer_of(cupboard, await input.find_entity(cupboard, "stashes", ask.id))
 
 
-class List(Ask):
-    """What `stash.list` takes."""
+class ListStashes(Ask):
+    """Input of `stash.list`."""
 
     type: Annotated[StashType | None, option("only of this type", short="t")] = None
     name: Annotated[str | None, option("of this name")] = None
@@ -78,9 +78,9 @@ class List(Ask):
 
 
 @verb("stash.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> Stashes:
+async def list_(context: Context, ask: ListStashes) -> Stashes:
     """List stashes, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters: dict[str, Any] = {"limit": ask.limit}
@@ -97,8 +97,8 @@ async def list_(desk: Desk, ask: List) -> Stashes:
     return Stashes([stash_of(each, scopes.get(each.id)) for each in await cupboard.stashes.fetch(filters)])
 
 
-class Set(Ask):
-    """What `stash.set` takes."""
+class SetStash(Ask):
+    """Input of `stash.set`."""
 
     id: Id
     value: Annotated[Any, argument("JSON, or a text", words=True)]
@@ -107,17 +107,17 @@ class Set(Ask):
 
 
 @verb("stash.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(desk: Desk, ask: Set) -> Stash:
+async def set_(context: Context, ask: SetStash) -> Stash:
     """Give a stash another value."""
-    cupboard = await input.cupboard_of(desk)
-    stash: StashEntity = await input.found(cupboard, "stashes", ask.id)
+    cupboard = await input.cupboard_of(context)
+    stash: StashEntity = await input.find_entity(cupboard, "stashes", ask.id)
     value = _value(stash.stash_type, ask.value)
     done = await cupboard.stashes.set_value(stash.id, value, changed_by=ask.by, expected_version=ask.expect)
-    return await _shown(cupboard, done)
+    return await _answer_of(cupboard, done)
 
 
 class Increment(Ask):
-    """What `stash.increment` takes."""
+    """Input of `stash.increment`."""
 
     id: Id
     delta: Annotated[int, argument("how much is added; -- before one below 0")] = 1
@@ -126,16 +126,16 @@ class Increment(Ask):
 
 
 @verb("stash.increment", effect="write", errors=(InputError, NotFound, Conflict))
-async def increment(desk: Desk, ask: Increment) -> Stash:
+async def increment(context: Context, ask: Increment) -> Stash:
     """Add to a counter; no two calls are lost, from however many programs."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)
     await cupboard.stashes.increment(id, ask.delta, changed_by=ask.by, expected_version=ask.expect)
-    return await _shown(cupboard, await cupboard.stashes.get(id))
+    return await _answer_of(cupboard, await cupboard.stashes.get(id))
 
 
 class Acquire(Ask):
-    """What `stash.acquire` takes."""
+    """Input of `stash.acquire`."""
 
     id: Id
     holder: Holder = None
@@ -145,11 +145,11 @@ class Acquire(Ask):
 
 
 @verb("stash.acquire", effect="write", errors=(InputError, NotFound, Conflict))
-async def acquire(desk: Desk, ask: Acquire) -> Held:
-    """Hold a lock; refused while somebody else does."""
-    cupboard = await input.cupboard_of(desk)
+async def acquire(context: Context, ask: Acquire) -> Held:
+    """Hold a lock; refused while another holder has it."""
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)
-    who = input.actor(desk, cupboard.universe.author, ask.holder)
+    who = input.actor(context, cupboard.universe.author, ask.holder)
     token = await cupboard.stashes.acquire(
         id, who, lease_s=ask.lease or None, changed_by=ask.by, expected_version=ask.expect
     )
@@ -159,7 +159,7 @@ async def acquire(desk: Desk, ask: Acquire) -> Held:
 
 
 class Beat(Ask):
-    """What `stash.heartbeat` takes."""
+    """Input of `stash.heartbeat`."""
 
     id: Id
     holder: Holder = None
@@ -167,17 +167,17 @@ class Beat(Ask):
 
 
 @verb("stash.heartbeat", effect="write", errors=(InputError, NotFound, Conflict))
-async def heartbeat(desk: Desk, ask: Beat) -> Held:
+async def heartbeat(context: Context, ask: Beat) -> Held:
     """Hold a lock for another lease from now on."""
-    cupboard = await input.cupboard_of(desk)
-    stash: StashEntity = await input.found(cupboard, "stashes", ask.id)
-    who = input.actor(desk, cupboard.universe.author, ask.holder)
+    cupboard = await input.cupboard_of(context)
+    stash: StashEntity = await input.find_entity(cupboard, "stashes", ask.id)
+    who = input.actor(context, cupboard.universe.author, ask.holder)
     until = await cupboard.stashes.heartbeat(stash.id, who, lease_s=ask.lease)
     return Held(stash.id, who, (stash.value or {}).get("token"), until)
 
 
 class Release(Ask):
-    """What `stash.release` takes."""
+    """Input of `stash.release`."""
 
     id: Id
     holder: Holder = None
@@ -186,19 +186,19 @@ class Release(Ask):
 
 
 @verb("stash.release", effect="write", errors=(InputError, NotFound, Conflict))
-async def release(desk: Desk, ask: Release) -> Stash:
-    """Let go of a lock."""
-    cupboard = await input.cupboard_of(desk)
+async def release(context: Context, ask: Release) -> Stash:
+    """Release a lock."""
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)
-    who = input.actor(desk, cupboard.universe.author, ask.holder)
+    who = input.actor(context, cupboard.universe.author, ask.holder)
     await cupboard.stashes.release(id, who, changed_by=ask.by, expected_version=ask.expect)
-    return await _shown(cupboard, await cupboard.stashes.get(id))
+    return await _answer_of(cupboard, await cupboard.stashes.get(id))
 
 
 @verb("stash.history", effect="read", errors=(NotFound,))
-async def history(desk: Desk, ask: One) -> StashVersions:
+async def history(context: Context, ask: OneStash) -> StashVersions:
     """List what was done to a stash, oldest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     entries = await cupboard.stashes.history(await input.id_of(cupboard, "stashes", ask.id))
     return StashVersions(
         [
@@ -209,9 +209,9 @@ async def history(desk: Desk, ask: One) -> StashVersions:
 
 
 @verb("stash.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: OneStash) -> Removed:
     """Remove a stash; refused while it is a lock that somebody holds."""
-    cupboard = await input.cupboard_of(desk)
-    stash: StashEntity = await input.found(cupboard, "stashes", ask.id)
+    cupboard = await input.cupboard_of(context)
+    stash: StashEntity = await input.find_entity(cupboard, "stashes", ask.id)
     await cupboard.stashes.delete(stash.id)
     return Removed("stashes", stash.id, stash.name)

@@ -20,11 +20,10 @@ from dgent.cupboard.tables.filter import plain
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.data.record import Nothing
-from dgent.verbs.registry import Ask, argument, nearest, verb
+from dgent.verbs.registry import Ask, NoInput, argument, nearest, verb
 
 Row: TypeAlias = dict[str, Any]
 TableName = Annotated[
@@ -50,47 +49,47 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.init", effect="append", makes=True)
-async def init(desk: Desk, ask: Nothing) -> Opened:
+async def init(context: Context, ask: NoInput) -> Opened:
     """Make the cupboard, with what is built in; one that is there stays as it is."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     await cupboard.prepare()
     names = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
     counts = {name: await cupboard.universe.count(schema=cupboard.table(name).schema.name) for name in names}
     return Opened((await cupboard.universe.stats()).place, counts)
 
 
-class Get(Ask):
-    """What `cupboard.get` and `cupboard.delete` take."""
+class GetRow(Ask):
+    """Input of `cupboard.get` and `cupboard.delete`."""
 
     table: TableName
     id: Annotated[str, argument("the id, or the beginning of it")]
 
 
 @verb("cupboard.get", effect="read", errors=(InputError, NotFound))
-async def get(desk: Desk, ask: Get) -> Row:
+async def get(context: Context, ask: GetRow) -> Row:
     """Show an entity of a table."""
-    cupboard = await input.cupboard_of(desk)
-    return _row(cupboard.table(ask.table), await input.found(cupboard, ask.table, ask.id))
+    cupboard = await input.cupboard_of(context)
+    return _row(cupboard.table(ask.table), await input.find_entity(cupboard, ask.table, ask.id))
 
 
-class Set(Ask):
-    """What `cupboard.set` takes."""
+class SetRow(Ask):
+    """Input of `cupboard.set`."""
 
     table: TableName
     id: Annotated[str, argument('the id; "" makes a new one')]
     data: Annotated[Any, argument("what to change, as a JSON object; - reads it", words=True)]
 
 
-def _adds(ask: Set) -> Effect | None:
-    """Without an id it only adds, except to tables whose entities have a say about others."""
+def _adds(ask: SetRow) -> Effect | None:
+    """Only appends without an id, except to tables whose entities affect others."""
     return "append" if not ask.id and ask.table in ADDED else None
 
 
 @verb("cupboard.set", effect="write", errors=(InputError, NotFound, Conflict), lighter=_adds, makes=True)
-async def set_(desk: Desk, ask: Set) -> Row:
+async def set_(context: Context, ask: SetRow) -> Row:
     """Store an entity in a table; what is not given stays as it is."""
     given = ask.data if isinstance(ask.data, dict) else parse.mapping(str(ask.data), "data")
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     table = cupboard.table(ask.table)
     entity = table.entity()
     if ask.id:
@@ -99,35 +98,35 @@ async def set_(desk: Desk, ask: Set) -> Row:
             entity = await table.get(ask.id)
     before = copy.deepcopy(entity)
     _fill(table, entity, given, new=not entity.id)
-    input.check_held(desk, cupboard, before, getattr(entity, "state", ""))
-    input.check_lock(desk, before, entity)
+    input.check_held(context, cupboard, before, getattr(entity, "state", ""))
+    input.check_lock(context, before, entity)
     await table.set(ask.id or None, entity)
     return _row(table, entity)
 
 
-class List(Ask):
-    """What `cupboard.list` takes."""
+class ListRows(Ask):
+    """Input of `cupboard.list`."""
 
     table: TableName
     filter: Annotated[tuple[str, ...], argument("state=ready, Name=Alpha, limit=5 …; all must hold")] = ()
 
 
 @verb("cupboard.list", effect="read", errors=(InputError, NotFound))
-async def list_(desk: Desk, ask: List) -> Rows:
+async def list_(context: Context, ask: ListRows) -> Rows:
     """List the entities of a table that match all of some filters."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     table = cupboard.table(ask.table)
     filters = await _filters(cupboard, table, ask.filter)
     return Rows([_row(table, each) for each in await table.fetch(filters)])
 
 
 @verb("cupboard.delete", effect="write", errors=(InputError, NotFound, Conflict))
-async def delete(desk: Desk, ask: Get) -> Removed:
+async def delete(context: Context, ask: GetRow) -> Removed:
     """Remove an entity of a table, with what goes with it; undo brings it back."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     table = cupboard.table(ask.table)
-    entity = await input.found(cupboard, ask.table, ask.id)
-    input.check_held(desk, cupboard, entity)
+    entity = await input.find_entity(cupboard, ask.table, ask.id)
+    input.check_held(context, cupboard, entity)
     await table.delete(entity.id)
     return Removed(ask.table, entity.id, str(getattr(entity, "name", "")))
 
@@ -136,7 +135,7 @@ async def delete(desk: Desk, ask: Get) -> Removed:
 
 
 def _key(name: str) -> str:
-    """A field as rows spell it: `crumb_id` is CrumbID."""
+    """Spell a field as rows do: `crumb_id` becomes CrumbID."""
     return "".join("ID" if part == "id" else part.capitalize() for part in name.split("_"))
 
 
@@ -153,7 +152,7 @@ def _row(table: Table[Any], entity: Any) -> Row:
 
 
 def _fill(table: Table[Any], entity: Any, given: Mapping[str, Any], new: bool) -> None:
-    """Give an entity what a row says; the store's own fields are left alone."""
+    """Set the fields of an entity from a row; leaves the fields alone that the store sets."""
     known = {plain(field.name): field.name for field in fields(entity) if not field.name.startswith("_")}
     known[plain(table.alias)] = "id" if table.alias.endswith("_id") else "name"
     for key, value in given.items():
@@ -187,7 +186,7 @@ def _moment(value: Any, key: str) -> datetime | None:
 
 
 async def _filters(cupboard: Cupboard, table: Table[Any], given: Iterable[str]) -> dict[str, Any]:
-    """Filters typed as key=value; a key that is a property's name looks for its value."""
+    """Parse filters given as key=value; a key that is a property's name looks for its value."""
     kinds = {plain(column): kind for column, kind in table.columns.items()}
     definitions = await cupboard.definitions()
     named = {plain(each.name): each for each in definitions.of("crumb")} if table.name == "crumbs" else {}
@@ -195,7 +194,7 @@ async def _filters(cupboard: Cupboard, table: Table[Any], given: Iterable[str]) 
     for each in given:
         key, sign, raw = each.partition("=")
         if not sign or not key.strip():
-            raise errors.InvalidFilter(f"{each!r} is no filter", hint="write key=value", field="filter")
+            raise errors.InvalidFilter(f"{each!r} is not a filter", hint="write key=value", field="filter")
         kind, value = kinds.get(plain(key.strip())), parse.value(raw)
         if kind in ("text", "texts", "time") and not isinstance(value, str | list):
             value = raw
@@ -203,7 +202,7 @@ async def _filters(cupboard: Cupboard, table: Table[Any], given: Iterable[str]) 
             value = input.states_of(value if isinstance(value, list) else [value])
         defined = named.get(plain(key.strip()))
         if kind is None and defined is not None:
-            wanted = input.filters_of({defined.name: input.valued(defined, raw)})
+            wanted = input.filters_of({defined.name: input.parse_value(defined, raw)})
             filters["properties"] = filters.get("properties", {}) | wanted
         else:
             filters[key.strip()] = value

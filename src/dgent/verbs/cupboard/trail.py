@@ -9,7 +9,7 @@ from dgent.cupboard import Ended as EndedEntity
 from dgent.cupboard import Trail as TrailEntity
 from dgent.cupboard.kind import TRAIL_STATES
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Ended,
@@ -29,7 +29,7 @@ from dgent.verbs.registry import Ask, argument, nearest, option, verb
 
 
 class Start(Ask):
-    """What `trail.start` takes."""
+    """Input of `trail.start`."""
 
     name: Annotated[str, argument("what is tried", words=True)]
     goal: Annotated[str, option("what it is for", short="g")] = ""
@@ -38,9 +38,9 @@ class Start(Ask):
 
 
 @verb("trail.start", effect="append", errors=(InputError, NotFound), makes=True)
-async def start(desk: Desk, ask: Start) -> Trail:
+async def start(context: Context, ask: Start) -> Trail:
     """Begin a trail: crumbs on it are kept or given up together."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     values = input.values_of(await cupboard.definitions(), "trail", ask.property)
     branch = ask.branches_from
     made = await cupboard.start(
@@ -52,8 +52,8 @@ async def start(desk: Desk, ask: Start) -> Trail:
     return trail_of(made)
 
 
-class List(Ask):
-    """What `trail.list` takes."""
+class ListTrails(Ask):
+    """Input of `trail.list`."""
 
     state: Annotated[tuple[str, ...], option("in this state", short="s")] = ()
     name: Annotated[str | None, option("of this name")] = None
@@ -61,32 +61,32 @@ class List(Ask):
 
 
 @verb("trail.list", effect="read", errors=(InputError,))
-async def list_(desk: Desk, ask: List) -> Trails:
+async def list_(context: Context, ask: ListTrails) -> Trails:
     """List trails, newest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     for word in ask.state:
         if word not in TRAIL_STATES:
             hint = nearest(word, TRAIL_STATES) or f"use one of {', '.join(TRAIL_STATES)}"
-            raise errors.InvalidState(f"{word!r} is no state of a trail", hint=hint, field="state")
+            raise errors.InvalidState(f"{word!r} is not a state of a trail", hint=hint, field="state")
     filters: dict[str, Any] = {"states": ask.state, "limit": ask.limit}
     if ask.name is not None:
         filters["name"] = ask.name
     return Trails([trail_of(each) for each in await cupboard.trails.fetch(filters)])
 
 
-class One(Ask):
-    """For a verb that takes one trail."""
+class OneTrail(Ask):
+    """Input of a verb that takes one trail."""
 
     id: Annotated[str, argument(input.TrailId, complete="trail")]
 
 
 @verb("trail.show", effect="read", errors=(NotFound,))
-async def show(desk: Desk, ask: One) -> WholeTrail:
+async def show(context: Context, ask: OneTrail) -> WholeTrail:
     """Show a trail with its crumbs as a tree."""
-    cupboard = await input.cupboard_of(desk)
-    trail: TrailEntity = await input.found(cupboard, "trails", ask.id)
+    cupboard = await input.cupboard_of(context)
+    trail: TrailEntity = await input.find_entity(cupboard, "trails", ask.id)
     crumbs = await _members(cupboard, trail_id=trail.id)
     kept = await _members(cupboard, id=list(trail.crumbs)) if trail.crumbs else []
     stashes = [link.from_id for link in await cupboard.links.fetch(link_type="scoped_to", to_id=trail.id)]
@@ -110,14 +110,14 @@ async def _branch(cupboard: Cupboard, trail: TrailEntity) -> Neighbour | None:
 
 
 async def _members(cupboard: Cupboard, **filters: Any) -> list[Member]:
-    """Crumbs, oldest first, each with the crumbs that it comes after."""
+    """Return crumbs, oldest first, each with its parents."""
     crumbs = list(reversed(await cupboard.crumbs.fetch(filters)))
     parents = await input.parents_of(cupboard, [crumb.id for crumb in crumbs])
     return [Member(**crumb_fields(crumb), parents=parents.get(crumb.id, [])) for crumb in crumbs]
 
 
-class Set(One):
-    """What `trail.set` takes."""
+class SetTrail(OneTrail):
+    """Input of `trail.set`."""
 
     name: Annotated[str | None, option("another name")] = None
     goal: Annotated[str | None, option("what it is for", short="g")] = None
@@ -127,11 +127,11 @@ class Set(One):
 
 
 @verb("trail.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(desk: Desk, ask: Set) -> Trail:
+async def set_(context: Context, ask: SetTrail) -> Trail:
     """Change a trail: its name, goal, state, lesson, properties."""
-    cupboard = await input.cupboard_of(desk)
-    trail: TrailEntity = await input.found(cupboard, "trails", ask.id)
-    if ask == Set(id=ask.id):
+    cupboard = await input.cupboard_of(context)
+    trail: TrailEntity = await input.find_entity(cupboard, "trails", ask.id)
+    if ask == SetTrail(id=ask.id):
         raise InputError("there is nothing to change", hint="give --name, --goal, --property …")
     values = input.values_of(await cupboard.definitions(), "trail", ask.property)
     for name in ("name", "goal", "lesson"):
@@ -146,51 +146,51 @@ async def set_(desk: Desk, ask: Set) -> Trail:
 
 
 @verb("trail.complete", effect="write", errors=(InputError, NotFound, Conflict))
-async def complete(desk: Desk, ask: One) -> Ended:
-    """A trail worked: its crumbs become permanent."""
-    cupboard = await input.cupboard_of(desk)
-    return _ended(await cupboard.complete(await input.id_of(cupboard, "trails", ask.id)))
+async def complete(context: Context, ask: OneTrail) -> Ended:
+    """Complete a trail: its crumbs become permanent."""
+    cupboard = await input.cupboard_of(context)
+    return _end_of(await cupboard.complete(await input.id_of(cupboard, "trails", ask.id)))
 
 
-class Abandon(One):
-    """What `trail.abandon` takes."""
+class Abandon(OneTrail):
+    """Input of `trail.abandon`."""
 
     reason: Annotated[str | None, option("why it is given up", short="r")] = None
     lesson: Annotated[str | None, option("what was learned", short="l")] = None
 
 
 @verb("trail.abandon", effect="write", errors=(InputError, NotFound, Conflict))
-async def abandon(desk: Desk, ask: Abandon) -> Ended:
-    """A trail did not work: its crumbs go, the lesson stays."""
-    cupboard = await input.cupboard_of(desk)
+async def abandon(context: Context, ask: Abandon) -> Ended:
+    """Abandon a trail: its crumbs are removed, the lesson stays."""
+    cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "trails", ask.id)
-    return _ended(await cupboard.abandon(id, reason=ask.reason, lesson=ask.lesson))
+    return _end_of(await cupboard.abandon(id, reason=ask.reason, lesson=ask.lesson))
 
 
-def _ended(done: EndedEntity) -> Ended:
+def _end_of(done: EndedEntity) -> Ended:
     return Ended(trail_of(done.trail), list(done.crumbs), list(done.freed), done.seq)
 
 
 @verb("trail.delete", effect="write", errors=(NotFound, Conflict))
-async def delete(desk: Desk, ask: One) -> Removed:
+async def delete(context: Context, ask: OneTrail) -> Removed:
     """Remove a trail; its crumbs stay."""
-    cupboard = await input.cupboard_of(desk)
-    trail: TrailEntity = await input.found(cupboard, "trails", ask.id)
+    cupboard = await input.cupboard_of(context)
+    trail: TrailEntity = await input.find_entity(cupboard, "trails", ask.id)
     await cupboard.trails.delete(trail.id)
     return Removed("trails", trail.id, trail.name)
 
 
 class Lessons(Ask):
-    """What `trail.lessons` takes."""
+    """Input of `trail.lessons`."""
 
     words: Annotated[str, argument("words that the name, goal, reason or lesson has", words=True)] = ""
     limit: input.Limit = 20
 
 
 @verb("trail.lessons", effect="read", errors=(InputError,))
-async def lessons(desk: Desk, ask: Lessons) -> Trails:
+async def lessons(context: Context, ask: Lessons) -> Trails:
     """List what was learned from trails that were given up, newest first."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     return Trails([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])

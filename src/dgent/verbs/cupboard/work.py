@@ -1,4 +1,4 @@
-"""Verbs for working: what can be done now, taking it, finishing it, and the board."""
+"""Verbs for work: list ready crumbs, take and finish them, show the board."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.record import CRUMB
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.query import Query
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Board,
@@ -26,7 +26,7 @@ from dgent.verbs.cupboard.answer import (
     neighbour_of,
     queued_of,
 )
-from dgent.verbs.cupboard.crumb import Find, One, filters_of
+from dgent.verbs.cupboard.crumb import FindCrumbs, OneCrumb, filters_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 Lease = Annotated[
@@ -35,17 +35,17 @@ Lease = Annotated[
 ]
 
 
-class Ready(Find):
-    """What `crumb.ready` takes."""
+class Ready(FindCrumbs):
+    """Input of `crumb.ready`."""
 
     limit: Annotated[int | None, option("at most so many", short="n")] = None
     explain: Annotated[bool, option("say why each can be taken")] = False
 
 
 @verb("crumb.ready", effect="read", errors=(InputError, NotFound))
-async def ready(desk: Desk, ask: Ready) -> Queue:
+async def ready(context: Context, ask: Ready) -> Queue:
     """List the crumbs that can be taken now, by priority, then age."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit is not None and ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters = await filters_of(cupboard, ask)
@@ -57,7 +57,7 @@ async def ready(desk: Desk, ask: Ready) -> Queue:
 
 
 async def _why_none(cupboard: Cupboard) -> str:
-    """What there is instead of ready work."""
+    """Explain why nothing is ready."""
     counts = {state: await _count(cupboard, state) for state in CRUMB_STATES[:4]}
     told = [f"{count} {state}" for state, count in counts.items() if count]
     if counts["ready"]:
@@ -72,37 +72,37 @@ async def _count(cupboard: Cupboard, state: str) -> int:
 
 
 class Blocked(Ask):
-    """What `crumb.blocked` takes."""
+    """Input of `crumb.blocked`."""
 
     limit: Annotated[int | None, option("at most so many", short="n")] = None
 
 
 @verb("crumb.blocked", effect="read")
-async def blocked(desk: Desk, ask: Blocked) -> Queue:
+async def blocked(context: Context, ask: Blocked) -> Queue:
     """List the unfinished crumbs that wait for others, with what they wait for."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     items = [queued_of(each) for each in await cupboard.blocked(ask.limit)]
     return Queue(items, "" if items else "nothing waits for anything")
 
 
 @verb("crumb.explain", effect="read", errors=(NotFound,))
-async def explain(desk: Desk, ask: One) -> Queue:
+async def explain(context: Context, ask: OneCrumb) -> Queue:
     """Say why a crumb can be taken now, or cannot."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     return Queue([queued_of(await cupboard.explain(await input.id_of(cupboard, "crumbs", ask.id)))])
 
 
-class Take(Find):
-    """What `crumb.take` takes."""
+class Take(FindCrumbs):
+    """Input of `crumb.take`."""
 
     lease: Lease = None
 
 
 @verb("crumb.take", effect="write", errors=(InputError, NotFound))
-async def take(desk: Desk, ask: Take) -> Crumb:
+async def take(context: Context, ask: Take) -> Crumb:
     """Claim the next ready crumb for an agent; no two get the same."""
-    cupboard = await input.cupboard_of(desk)
-    who = input.actor(desk, cupboard.universe.author)
+    cupboard = await input.cupboard_of(context)
+    who = input.actor(context, cupboard.universe.author)
     filters = await filters_of(cupboard, ask)
     taken = await cupboard.take(who, lease_s=ask.lease, **filters)
     if taken is None:
@@ -112,7 +112,7 @@ async def take(desk: Desk, ask: Take) -> Crumb:
 
 
 class Finish(Ask):
-    """What `crumb.done`, `crumb.drop` and `crumb.release` take."""
+    """Input of `crumb.done`, `crumb.drop` and `crumb.release`."""
 
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
     token: Annotated[int | None, option("the token of `take`: only if nobody else took it since")] = None
@@ -120,40 +120,40 @@ class Finish(Ask):
 
 
 @verb("crumb.done", effect="write", errors=(NotFound, Conflict))
-async def done(desk: Desk, ask: Finish) -> Crumb:
+async def done(context: Context, ask: Finish) -> Crumb:
     """Mark a crumb as done: it becomes a pebble."""
-    cupboard = await input.cupboard_of(desk)
-    return crumb_of(await cupboard.done(**await _claim(desk, cupboard, ask)))
+    cupboard = await input.cupboard_of(context)
+    return crumb_of(await cupboard.done(**await _claim(context, cupboard, ask)))
 
 
 @verb("crumb.drop", effect="write", errors=(NotFound, Conflict))
-async def drop(desk: Desk, ask: Finish) -> Dropped:
+async def drop(context: Context, ask: Finish) -> Dropped:
     """Give a crumb up: it becomes dust. Says what still waits for it."""
-    cupboard = await input.cupboard_of(desk)
-    dropped = await cupboard.drop(**await _claim(desk, cupboard, ask))
+    cupboard = await input.cupboard_of(context)
+    dropped = await cupboard.drop(**await _claim(context, cupboard, ask))
     waiting = [neighbour_of(each) for each in await cupboard.waiting_for(dropped)]
     return Dropped(**crumb_fields(dropped), waiting=waiting)
 
 
 @verb("crumb.release", effect="write", errors=(NotFound, Conflict))
-async def release(desk: Desk, ask: Finish) -> Crumb:
+async def release(context: Context, ask: Finish) -> Crumb:
     """Give a crumb that was taken back to the queue."""
-    cupboard = await input.cupboard_of(desk)
-    return crumb_of(await cupboard.release(**await _claim(desk, cupboard, ask)))
+    cupboard = await input.cupboard_of(context)
+    return crumb_of(await cupboard.release(**await _claim(context, cupboard, ask)))
 
 
-async def _claim(desk: Desk, cupboard: Cupboard, ask: Finish) -> dict[str, Any]:
-    """The crumb to finish, and by what right."""
-    who = input.forcing(desk, cupboard, ask.force)
+async def _claim(context: Context, cupboard: Cupboard, ask: Finish) -> dict[str, Any]:
+    """Return the arguments that finish a crumb: its id, token, agent and force."""
+    who = input.forcing(context, cupboard, ask.force)
     id = await input.id_of(cupboard, "crumbs", ask.id)
-    if ask.token is not None:  # everybody can read it, so below a partner it does not stand for the holder
+    if ask.token is not None:  # everybody can read it, so it does not prove who holds the crumb
         crumb = await cupboard.crumbs.get(id)
-        input.check_held(desk, cupboard, crumb)
+        input.check_held(context, cupboard, crumb)
     return {"crumb": id, "token": ask.token, "agent": who, "force": ask.force}
 
 
-class Heartbeat(One):
-    """What `crumb.heartbeat` takes."""
+class Heartbeat(OneCrumb):
+    """Input of `crumb.heartbeat`."""
 
     lease: Annotated[float, option("keep it for so many seconds more, if it was taken with a lease")] = (
         LEASE_S
@@ -161,25 +161,25 @@ class Heartbeat(One):
 
 
 @verb("crumb.heartbeat", effect="write", errors=(NotFound, Conflict))
-async def heartbeat(desk: Desk, ask: Heartbeat) -> Held:
+async def heartbeat(context: Context, ask: Heartbeat) -> Held:
     """Keep a crumb for another lease from now on."""
-    cupboard = await input.cupboard_of(desk)
-    crumb: CrumbEntity = await input.found(cupboard, "crumbs", ask.id)
-    who = input.actor(desk, cupboard.universe.author)
+    cupboard = await input.cupboard_of(context)
+    crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
+    who = input.actor(context, cupboard.universe.author)
     until = await cupboard.heartbeat(crumb, who, lease_s=ask.lease)
     return Held(crumb.id, who, crumb.token, until)
 
 
-class ShowBoard(Find):
-    """What `crumb.board` takes."""
+class ShowBoard(FindCrumbs):
+    """Input of `crumb.board`."""
 
     limit: Annotated[int, option("at most so many in a column", short="n")] = 20
 
 
 @verb("crumb.board", effect="read", errors=(InputError, NotFound))
-async def board(desk: Desk, ask: ShowBoard) -> Board:
+async def board(context: Context, ask: ShowBoard) -> Board:
     """Show the crumbs in columns by state."""
-    cupboard = await input.cupboard_of(desk)
+    cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters = await filters_of(cupboard, ask)

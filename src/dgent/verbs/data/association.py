@@ -1,4 +1,4 @@
-"""Verbs for how records hang together: causes and associations."""
+"""Verbs for relations of records: causes and associations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dgent.errors import InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.universe import relation
 from dgent.verbs.answer import Records, record_of
-from dgent.verbs.context import Desk
-from dgent.verbs.data.record import found
+from dgent.verbs.context import Context
+from dgent.verbs.data.record import find_record
 from dgent.verbs.registry import Ask, argument, option, verb
 
 
 class Associate(Ask):
-    """What `data.associate` takes."""
+    """Input of `data.associate`."""
 
     a: Annotated[str, argument("the id of the one", complete="id")]
     b: Annotated[str, argument("the id of the other", complete="id")]
@@ -43,39 +43,39 @@ class Associations(msgspec.Struct, frozen=True):
 
 
 @verb("data.associate", effect="write", errors=(InputError, NotFound))
-async def associate(desk: Desk, ask: Associate) -> Association:
+async def associate(context: Context, ask: Associate) -> Association:
     """Link two records."""
-    u = await desk.universe()
-    a, b = (await found(u, ask.a)).id, (await found(u, ask.b)).id
+    u = await context.universe()
+    a, b = (await find_record(u, ask.a)).id, (await find_record(u, ask.b)).id
     return _link(await u.associate(a, b, ask.kind, ask.weight))
 
 
 class Associated(Ask):
-    """What `data.associated` takes."""
+    """Input of `data.associated`."""
 
     id: Annotated[str, argument("the record's id", complete="id")]
     kind: Annotated[str | None, option("only links of this kind", short="k")] = None
 
 
 @verb("data.associated", effect="read", errors=(NotFound,))
-async def associated(desk: Desk, ask: Associated) -> Associations:
+async def associated(context: Context, ask: Associated) -> Associations:
     """List the links of a record."""
-    u = await desk.universe()
-    id = (await found(u, ask.id)).id
+    u = await context.universe()
+    id = (await find_record(u, ask.id)).id
     return Associations([_link(link) for link in await u.associated(id, ask.kind)])
 
 
-class Chain(Ask):
-    """What `data.chain` takes."""
+class FollowParents(Ask):
+    """Input of `data.chain`."""
 
     id: Annotated[str, argument("the record's id", complete="id")]
 
 
 @verb("data.chain", effect="read", errors=(NotFound,))
-async def chain(desk: Desk, ask: Chain) -> Records:
+async def chain(context: Context, ask: FollowParents) -> Records:
     """Show a record and what caused it, oldest first."""
-    u = await desk.universe()
-    links = await u.causal_chain((await found(u, ask.id)).id)
+    u = await context.universe()
+    links = await u.causal_chain((await find_record(u, ask.id)).id)
     return Records([record_of(each.datum if isinstance(each, Crystal) else each) for each in links])
 
 

@@ -1,4 +1,4 @@
-"""Verbs that carry records out of a store and into one, as lines of JSON."""
+"""Verbs that export and import records as lines of JSON."""
 
 from __future__ import annotations
 
@@ -20,59 +20,59 @@ from dgent.exchange import export as jsonl
 from dgent.exchange import folders
 from dgent.model.query import Query
 from dgent.universe.universe import Universe
-from dgent.verbs.context import Desk
-from dgent.verbs.data.record import DryRun, Find, query_of
+from dgent.verbs.context import Context
+from dgent.verbs.data.record import DryRun, FindRecords, query_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 
-class Export(Find):
-    """What `data.export` takes."""
+class Export(FindRecords):
+    """Input of `data.export`."""
 
     to: Annotated[str, option("a new file; - writes to standard output", short="o")] = "-"
 
 
 @verb("data.export", effect="read", errors=(InputError, StorageFull, NoBackendAvailable), local=True)
-async def export(desk: Desk, ask: Export) -> jsonl.Exported:
+async def export(context: Context, ask: Export) -> jsonl.Exported:
     """Write records as lines of JSON."""
-    u = await desk.universe()
+    u = await context.universe()
     if ask.as_of is not None:
         raise InputError("export writes what is there now", hint="leave as_of out", field="as_of")
     wanted = query_of(ask).replace(limit=None)
     if ask.to == "-":
-        if desk.out is None:
+        if context.out is None:
             raise InputError("there is no standard output here", hint="name a file", field="to")
-        return await jsonl.export(u, desk.out, query=wanted, progress=desk.report)
+        return await jsonl.export(u, context.out, query=wanted, progress=context.report)
     target = folders.usable(Path(ask.to), "to")
     if os.path.lexists(target):
-        raise _taken(target)
+        raise _name_error(target)
     with folders.translated(target):
-        return await _export_to(target, u, wanted, desk)
+        return await _export_to(target, u, wanted, context)
 
 
-async def _export_to(target: Path, u: Universe, wanted: Query, desk: Desk) -> jsonl.Exported:
-    # Under a name of its own, readable by the user only, until it is whole.
+async def _export_to(target: Path, u: Universe, wanted: Query, context: Context) -> jsonl.Exported:
+    # Under a temporary name, readable by the user only, until it is complete.
     handle, unfinished = tempfile.mkstemp(
         dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".partial"
     )
     try:
         with os.fdopen(handle, "wb") as file:
-            done = await jsonl.export(u, file.write, query=wanted, progress=desk.report)
+            done = await jsonl.export(u, file.write, query=wanted, progress=context.report)
             file.flush()
             os.fsync(file.fileno())
         os.link(unfinished, target)  # unlike a rename, this never takes the place of another file
     except FileExistsError:
-        raise _taken(target) from None
+        raise _name_error(target) from None
     finally:
         os.unlink(unfinished)
     return done
 
 
-def _taken(target: Path) -> InputError:
+def _name_error(target: Path) -> InputError:
     return InputError(f"{target} exists already", hint="name a new file", field="to")
 
 
 class Import(Ask):
-    """What `data.import` takes."""
+    """Input of `data.import`."""
 
     path: Annotated[str, argument("a file that export wrote", complete="file")]
     existing: Annotated[
@@ -88,11 +88,11 @@ class Import(Ask):
     local=True,
     makes=True,
 )
-async def import_(desk: Desk, ask: Import) -> jsonl.Imported:
+async def import_(context: Context, ask: Import) -> jsonl.Imported:
     """Read records from lines that export wrote; a damaged file imports nothing."""
     if not Path(ask.path).exists():
         raise NotFound(f"there is no file {ask.path}", path=ask.path)
-    u = await desk.universe()
+    u = await context.universe()
     return await jsonl.import_(
-        u, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=desk.report
+        u, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=context.report
     )

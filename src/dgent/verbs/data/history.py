@@ -25,37 +25,37 @@ from dgent.verbs.answer import (
     entry_of,
     record_of,
 )
-from dgent.verbs.context import Desk
-from dgent.verbs.data.record import DryRun, Find, found, query_of, shown
+from dgent.verbs.context import Context
+from dgent.verbs.data.record import DryRun, FindRecords, find_record, query_of, show_record
 from dgent.verbs.registry import Ask, argument, option, verb
 
 COMMITS = "`dgent log` lists them"
 WINDOW = 200  # commits read at once while going back through the log
 
 
-class History(Ask):
-    """What `data.history` takes."""
+class RecordHistory(Ask):
+    """Input of `data.history`."""
 
     id: Annotated[str, argument("the record's id", complete="id")]
     limit: Annotated[int | None, option("at most so many", short="n")] = None
 
 
 @verb("data.history", effect="read", errors=(NotFound,))
-async def history(desk: Desk, ask: History) -> Editions:
+async def history(context: Context, ask: RecordHistory) -> Editions:
     """List the versions of a record, newest first."""
-    u = await desk.universe()
+    u = await context.universe()
     return Editions([edition_of(version) for version in await _versions(u, ask.id, ask.limit)])
 
 
 async def _versions(u: Universe, id: str, limit: int | None = None) -> list[Version]:
     versions = await u.history(id, limit=limit)
     if not versions:
-        versions = await u.history((await found(u, id)).id, limit=limit)
+        versions = await u.history((await find_record(u, id)).id, limit=limit)
     return versions
 
 
 class Between(Ask):
-    """What `data.diff` takes."""
+    """Input of `data.diff`."""
 
     id: Annotated[str, argument("the record's id", complete="id")]
     old: Annotated[int | None, argument("a rev; without it the one before `new`")] = None
@@ -63,9 +63,9 @@ class Between(Ask):
 
 
 @verb("data.diff", effect="read", errors=(NotFound, HistoryGone))
-async def diff(desk: Desk, ask: Between) -> Diff:
+async def diff(context: Context, ask: Between) -> Diff:
     """Show how two versions of a record differ."""
-    u = await desk.universe()
+    u = await context.universe()
     versions = {version.rev: version for version in await _versions(u, ask.id)}
     newest = max(versions)
     new = newest if ask.new is None else ask.new
@@ -74,7 +74,7 @@ async def diff(desk: Desk, ask: Between) -> Diff:
         if rev not in versions:
             kept = f"kept are {min(versions)} to {newest}"
             raise NotFound(f"{ask.id!r} has no rev {rev}", hint=kept, id=ask.id, rev=rev)
-    before, after = _shown(versions[old]), _shown(versions[new])
+    before, after = _comparable(versions[old]), _comparable(versions[new])
     for name in [*before.keys() & after.keys()]:
         if name != "data" and before[name] == after[name]:
             del before[name], after[name]
@@ -83,12 +83,12 @@ async def diff(desk: Desk, ask: Between) -> Diff:
         old,
         new,
         list(_differences(before, after, "")),
-        _unified(before, after, f"rev {old}", f"rev {new}"),
+        _diff_lines(before, after, f"rev {old}", f"rev {new}"),
     )
 
 
-def _shown(version: Version) -> dict[str, Any]:
-    """What is compared of a version: its envelope and its data, not its numbers. A deletion is empty."""
+def _comparable(version: Version) -> dict[str, Any]:
+    """Return what diff compares of a version: envelope and data, without numbers. Empty for a deletion."""
     if version.datum is None:
         return {}
     record: dict[str, Any] = msgspec.to_builtins(record_of(version.datum))
@@ -98,7 +98,7 @@ def _shown(version: Version) -> dict[str, Any]:
 
 
 def _differences(old: Any, new: Any, at: str) -> Iterator[Difference]:
-    """Each place that differs, the smallest there is: maps are entered, lists are compared by place."""
+    """List the smallest differences: maps are compared by key, lists by position."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             here = f"{at}.{key}" if at else key
@@ -111,7 +111,7 @@ def _differences(old: Any, new: Any, at: str) -> Iterator[Difference]:
         yield Difference(at, old, new)
 
 
-def _unified(old: dict[str, Any], new: dict[str, Any], old_name: str, new_name: str) -> list[str]:
+def _diff_lines(old: dict[str, Any], new: dict[str, Any], old_name: str, new_name: str) -> list[str]:
     import difflib
 
     return list(difflib.unified_diff(_pretty(old), _pretty(new), old_name, new_name, lineterm=""))
@@ -123,7 +123,7 @@ def _pretty(value: dict[str, Any]) -> list[str]:
 
 
 class Back(Ask):
-    """What `data.log` takes."""
+    """Input of `data.log`."""
 
     limit: Annotated[int, option("at most so many", short="n")] = 20
     before: Annotated[int | None, option("commits before this one")] = None
@@ -134,11 +134,11 @@ class Back(Ask):
 
 
 @verb("data.log", effect="read", errors=(InputError,))
-async def log(desk: Desk, ask: Back) -> Log:
+async def log(context: Context, ask: Back) -> Log:
     """Show the commits, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    u = await desk.universe()
+    u = await context.universe()
     kept = first = (await u.stats()).first_seq
     end = await u.seq() + 1
     end = end if ask.before is None else min(ask.before, end)
@@ -154,7 +154,7 @@ async def log(desk: Desk, ask: Back) -> Log:
             if _is_wanted(change, ask)
         ]
         end = start + 1
-    # Whoever looks for something particular is not looking for work.
+    # A filtered log is not a question about work.
     glance = ask == Back(limit=ask.limit)
     return Log(entries[: ask.limit], kept, await room.work(u) if glance else None)
 
@@ -168,7 +168,7 @@ def _is_wanted(change: Any, ask: Back) -> bool:
 
 
 class Target(Ask):
-    """What `data.show` takes."""
+    """Input of `data.show`."""
 
     target: Annotated[str, argument("the number of a commit, or a record's id", complete="id")]
 
@@ -181,11 +181,11 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 @verb("data.show", effect="read", errors=(NotFound, HistoryGone))
-async def show(desk: Desk, ask: Target) -> Shown:
+async def show(context: Context, ask: Target) -> Shown:
     """Show one commit with what it changed, or a record."""
-    u = await desk.universe()
+    u = await context.universe()
     if not (ask.target.isascii() and ask.target.isdigit()):
-        return Shown(record=await shown(u, await found(u, ask.target)))
+        return Shown(record=await show_record(u, await find_record(u, ask.target)))
     seq = parse.number(ask.target, "target")
     changes = await u.changes(seq - 1, until=seq) if 1 <= seq <= await u.seq() else []
     if not changes:
@@ -193,22 +193,22 @@ async def show(desk: Desk, ask: Target) -> Shown:
     return Shown(commit=entry_of(changes[0]))
 
 
-class Since(Ask):
-    """What `data.changes` takes."""
+class ChangesSince(Ask):
+    """Input of `data.changes`."""
 
     since: Annotated[int, argument("commits after this one")] = 0
     limit: Annotated[int, option("at most so many", short="n")] = 1000
 
 
 @verb("data.changes", effect="read", errors=(HistoryGone,))
-async def changes(desk: Desk, ask: Since) -> Log:
+async def changes(context: Context, ask: ChangesSince) -> Log:
     """List the commits after one, oldest first: the feed."""
-    u = await desk.universe()
+    u = await context.universe()
     return Log([entry_of(change) for change in await u.changes(ask.since, limit=ask.limit)])
 
 
-class Undo(Ask):
-    """What `data.undo` takes."""
+class UndoCommit(Ask):
+    """Input of `data.undo`."""
 
     seq: Annotated[int | None, argument("the number of the commit; without it the newest")] = None
     only: Annotated[tuple[str, ...], option("only these records of it", complete="id")] = ()
@@ -217,9 +217,9 @@ class Undo(Ask):
 
 
 @verb("data.undo", effect="write", errors=(NotFound, UndoConflict, HistoryGone))
-async def undo(desk: Desk, ask: Undo) -> Done:
+async def undo(context: Context, ask: UndoCommit) -> Done:
     """Put back what a commit changed, as a new commit."""
-    u = await desk.universe()
+    u = await context.universe()
     newest = await u.seq()
     seq = newest if ask.seq is None else ask.seq
     if not 1 <= seq <= newest:
@@ -238,16 +238,16 @@ async def undo(desk: Desk, ask: Undo) -> Done:
     )
 
 
-class Watch(Find):
-    """What `data.watch` takes."""
+class Watch(FindRecords):
+    """Input of `data.watch`."""
 
     from_seq: Annotated[int | None, option("start after this commit; without it from now on")] = None
 
 
 @verb("data.watch", effect="read", errors=(HistoryGone, InputError))
-async def watch(desk: Desk, ask: Watch) -> AsyncIterator[Entry]:
+async def watch(context: Context, ask: Watch) -> AsyncIterator[Entry]:
     """Follow commits as they happen."""
-    u = await desk.universe()
+    u = await context.universe()
     if ask.as_of is not None:
         raise InputError("watch looks forward", hint="use from_seq to start earlier", field="as_of")
     filters = ask != Watch(from_seq=ask.from_seq)
@@ -256,8 +256,8 @@ async def watch(desk: Desk, ask: Watch) -> AsyncIterator[Entry]:
         yield entry_of(change)
 
 
-class Compact(Ask):
-    """What `data.compact` takes."""
+class CompactData(Ask):
+    """Input of `data.compact`."""
 
     versions: Annotated[int | None, option("keep so many old versions of each record")] = None
     days: Annotated[float | None, option("keep what is younger than so many days")] = None
@@ -271,7 +271,7 @@ class Compact(Ask):
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """What was let go of; `first_seq` is the oldest commit that is still kept."""
+    """The pruned versions and commits, counted; `first_seq` is the oldest commit that is still kept."""
 
     versions: int
     commits: int
@@ -279,11 +279,11 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 @verb("data.compact", effect="destroy", errors=(InputError,))
-async def compact(desk: Desk, ask: Compact) -> Compacted:
-    """Let go of old versions."""
+async def compact(context: Context, ask: CompactData) -> Compacted:
+    """Prune old versions."""
     from dgent import clock
 
-    u = await desk.universe()
+    u = await context.universe()
     after = None if ask.days is None else clock.now() - timedelta(days=ask.days)
     done = await u.compact(Keep(versions=ask.versions, after=after, schema=ask.schema))
     return Compacted(done.versions, done.commits, done.first_seq)

@@ -1,4 +1,4 @@
-"""Verbs for records: put them, find them, let them go."""
+"""Verbs for records: put, find, delete, forget."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dgent.universe.write import keyed_id
 from dgent.verbs import parse
 from dgent.verbs.answer import Counted, Done, Record, Records, record_of
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.context import Context
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
 AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
@@ -28,8 +28,8 @@ LIST = "`dgent data list` shows what there is"
 DryRun = Annotated[bool, option("say what would happen, and change nothing")]
 
 
-class Put(Ask):
-    """What `data.put` takes."""
+class PutRecord(Ask):
+    """Input of `data.put`."""
 
     data: Annotated[
         Any, argument('a JSON object, or a text, which is kept as {"text": …}; - reads it', words=True)
@@ -46,18 +46,18 @@ class Put(Ask):
     note: Note = None
 
 
-def _adds(ask: Put) -> Effect | None:
-    """Without an id, or with one that must be new, it can only add a record, never change one."""
+def _adds(ask: PutRecord) -> Effect | None:
+    """Only appends without an id, or with one that must be new: it can then change no record."""
     return "append" if ask.id is None or ask.expect == 0 else None
 
 
 @verb("data.put", effect="write", errors=(InputError, VersionConflict, Denied), lighter=_adds, makes=True)
-async def put(desk: Desk, ask: Put) -> Record:
+async def put(context: Context, ask: PutRecord) -> Record:
     """Store a record."""
     if ask.schema is not None and ask.schema.startswith("dgent."):
-        raise Denied(f"{ask.schema!r} is a schema of dgent's own", hint="`data associate` links records")
+        raise Denied(f"{ask.schema!r} is reserved by dgent", hint="`data associate` links records")
     version = 1 if ask.schema is not None and ask.schema_version is None else ask.schema_version
-    fields: dict[str, Any] = {"author": _author(desk, ask), "source": ask.source}
+    fields: dict[str, Any] = {"author": _author(context, ask), "source": ask.source}
     id = ask.id
     if id is None and ask.key is not None:
         id = keyed_id(ask.schema or "", ask.key)  # a retry must name the same record
@@ -71,13 +71,13 @@ async def put(desk: Desk, ask: Put) -> Record:
         **fields,
     ).check()
     # Opened only now: what cannot be stored must not make a store either.
-    u = await desk.universe()
+    u = await context.universe()
     return record_of(await u.put(datum, expect=ask.expect, key=ask.key, note=ask.note))
 
 
-def _author(desk: Desk, ask: Put) -> str | None:
-    """Whom the record names: only a partner may name another than the caller."""
-    caller = desk.caller
+def _author(context: Context, ask: PutRecord) -> str | None:
+    """Return the author of the record; only a partner may name another than the caller."""
+    caller = context.caller
     if caller.trust == "partner":
         return ask.author or caller.agent
     stamp = caller.agent or caller.id
@@ -88,22 +88,22 @@ def _author(desk: Desk, ask: Put) -> str | None:
     return stamp
 
 
-class Get(Ask):
-    """What `data.get` takes."""
+class GetRecord(Ask):
+    """Input of `data.get`."""
 
     id: Annotated[str, argument("the record's id, or the beginning of it", complete="id")]
     as_of: AsOf = None
 
 
 @verb("data.get", effect="read", errors=(NotFound,))
-async def get(desk: Desk, ask: Get) -> Record:
+async def get(context: Context, ask: GetRecord) -> Record:
     """Show a record."""
-    u = await desk.universe()
-    return await shown(u, await found(u, ask.id, parse.point(ask.as_of)))
+    u = await context.universe()
+    return await show_record(u, await find_record(u, ask.id, parse.point(ask.as_of)))
 
 
-async def shown(u: Universe, datum: Datum) -> Record:
-    """A record with who committed it, where the log still says."""
+async def show_record(u: Universe, datum: Datum) -> Record:
+    """Return a record with its committer, where the log still has it."""
     if datum.seq is None or u.degraded is not None:
         return record_of(datum)
     for limit in (1, None):  # most look at the newest version
@@ -113,8 +113,8 @@ async def shown(u: Universe, datum: Datum) -> Record:
     return record_of(datum)
 
 
-async def found(u: Any, id: str, as_of: Any = None) -> Datum:
-    """The record of an id, or of the only id that begins so."""
+async def find_record(u: Any, id: str, as_of: Any = None) -> Datum:
+    """Return the record of an id, or of the only id with this prefix."""
     datum: Datum | None = await u.get(id, as_of=as_of, raw=True, partial=True)
     if datum is not None:
         return datum
@@ -127,13 +127,15 @@ async def found(u: Any, id: str, as_of: Any = None) -> Datum:
         raise NotFound(f"more than one id begins with {id!r}", hint="give more of it", id=id)
     if u.degraded is not None:
         raise Unavailable(
-            f"{id!r} is not at hand: {u.degraded.reason}", hint="try again when it is back", id=id
+            f"{id!r} is not available locally: {u.degraded.reason}",
+            hint="try again when the store is back",
+            id=id,
         )
     raise NotFound(f"there is no record {id!r}", hint=LIST, id=id)
 
 
-class Find(Ask):
-    """What `data.query` and `data.count` take."""
+class FindRecords(Ask):
+    """Input of `data.query` and `data.count`."""
 
     schema: Annotated[str | None, argument("only records of this schema", complete="schema")] = None
     tag: Annotated[tuple[str, ...], option("with this tag; more than one: with all of them", short="t")] = ()
@@ -150,8 +152,8 @@ class Find(Ask):
     as_of: AsOf = None
 
 
-class FindSome(Find):
-    """What `data.query` takes."""
+class QueryRecords(FindRecords):
+    """Input of `data.query`."""
 
     order_by: Annotated[str, option("created_at, or a path into the data")] = "created_at"
     ascending: Annotated[bool, option("oldest or smallest first")] = False
@@ -160,10 +162,12 @@ class FindSome(Find):
     cursor: Annotated[str | None, option("go on where an earlier answer ended")] = None
 
 
-def query_of(ask: Find) -> Query:
-    """The query that these filters make."""
+def query_of(ask: FindRecords) -> Query:
+    """Build the query of these filters."""
     if ask.schema is not None and any(sign in ask.schema for sign in "=<>"):
-        raise InputError(f"{ask.schema!r} is no schema", hint=f"write --where '{ask.schema}'", field="schema")
+        raise InputError(
+            f"{ask.schema!r} is not a schema name", hint=f"write --where '{ask.schema}'", field="schema"
+        )
     return Query(
         schema=ask.schema,
         tags=frozenset(ask.tag),
@@ -179,9 +183,9 @@ def query_of(ask: Find) -> Query:
 
 
 @verb("data.query", effect="read", errors=(InputError,))
-async def query(desk: Desk, ask: FindSome) -> Records:
+async def query(context: Context, ask: QueryRecords) -> Records:
     """Find records."""
-    u = await desk.universe()
+    u = await context.universe()
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     wanted = query_of(ask).replace(
@@ -203,15 +207,15 @@ async def query(desk: Desk, ask: FindSome) -> Records:
 
 
 @verb("data.count", effect="read", errors=(InputError,))
-async def count(desk: Desk, ask: Find) -> Counted:
+async def count(context: Context, ask: FindRecords) -> Counted:
     """Count records."""
-    u = await desk.universe()
+    u = await context.universe()
     count = await u.count(query_of(ask), as_of=parse.point(ask.as_of), partial=True)
     return Counted(count, u.degraded is not None)
 
 
-class List(Ask):
-    """What `data.list` takes."""
+class ListRecords(Ask):
+    """Input of `data.list`."""
 
     prefix: Annotated[str | None, argument("whose id begins so", complete="id")] = None
     after: Annotated[str | None, option("made after then: a time, or 2h for two hours ago")] = None
@@ -219,16 +223,16 @@ class List(Ask):
 
 
 @verb("data.list", effect="read", errors=(InputError,))
-async def list_(desk: Desk, ask: List) -> Records:
+async def list_(context: Context, ask: ListRecords) -> Records:
     """List records by the beginning of their ids, newest first."""
-    u = await desk.universe()
+    u = await context.universe()
     after = None if ask.after is None else parse.moment(ask.after, "after")
     found = await u.list(ask.prefix, after=after, limit=ask.limit, partial=True)
     return Records([record_of(datum) for datum in found], partial=u.degraded is not None)
 
 
-class Delete(Ask):
-    """What `data.delete` takes."""
+class DeleteRecord(Ask):
+    """Input of `data.delete`."""
 
     id: Annotated[str, argument("the record's id", complete="id")]
     expect: Annotated[int | None, option("the rev it must have now")] = None
@@ -236,9 +240,9 @@ class Delete(Ask):
 
 
 @verb("data.delete", effect="write", errors=(NotFound, VersionConflict, Denied))
-async def delete(desk: Desk, ask: Delete) -> Done:
+async def delete(context: Context, ask: DeleteRecord) -> Done:
     """Remove a record; its history stays, and undo brings it back."""
-    u = await desk.universe()
+    u = await context.universe()
     if not await u.delete(ask.id, expect=ask.expect, note=ask.note):
         raise NotFound(f"there is no record {ask.id!r}", hint=LIST, id=ask.id)
     if u.degraded is not None:
@@ -246,26 +250,22 @@ async def delete(desk: Desk, ask: Delete) -> Done:
     return Done(await u.seq(), [ask.id])
 
 
-class Nothing(Ask):
-    """For a verb that takes nothing."""
-
-
 class Schemas(msgspec.Struct, frozen=True):
-    """The schemas a store knows; `partial` when it is away, and these are of what is at hand."""
+    """The schemas of a store; `partial` when it is unavailable and only local ones are listed."""
 
     items: list[SchemaStats]
     partial: bool = False
 
 
 @verb("data.schemas", effect="read")
-async def schemas(desk: Desk, ask: Nothing) -> Schemas:
+async def schemas(context: Context, ask: NoInput) -> Schemas:
     """List the schemas of the stored records."""
-    u = await desk.universe()
+    u = await context.universe()
     return Schemas(await u.schemas(partial=True), u.degraded is not None)
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """What a store holds."""
+    """Statistics of a store."""
 
     engine: str
     place: str
@@ -278,9 +278,9 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 @verb("data.stats", effect="read")
-async def stats(desk: Desk, ask: Nothing) -> Stats:
+async def stats(context: Context, ask: NoInput) -> Stats:
     """Say how much is stored, and where."""
-    u = await desk.universe()
+    u = await context.universe()
     told = await u.stats()
     return Stats(
         told.engine,
@@ -294,15 +294,15 @@ async def stats(desk: Desk, ask: Nothing) -> Stats:
     )
 
 
-class Forget(Ask):
-    """What `data.forget` takes."""
+class ForgetRecords(Ask):
+    """Input of `data.forget`."""
 
     id: Annotated[tuple[str, ...], argument("the ids of the records", complete="id")]
     dry_run: DryRun = False
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """What was erased for good; `erased` is False while other readers still keep the old bytes alive.
+    """The result of forgetting; `erased` is False while other readers still keep the old bytes alive.
 
     `remains` says where bytes may be that the engine cannot reach.
     """
@@ -316,9 +316,9 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 @verb("data.forget", effect="destroy", errors=(InputError, NotFound, Denied))
-async def forget(desk: Desk, ask: Forget) -> Forgotten:
+async def forget(context: Context, ask: ForgetRecords) -> Forgotten:
     """Erase records and all their versions for good."""
-    u = await desk.universe()
+    u = await context.universe()
     ids = list(dict.fromkeys(ask.id))
     kept = [await u.history(id) for id in ids]
     for id, versions in zip(ids, kept, strict=True):
@@ -330,8 +330,8 @@ async def forget(desk: Desk, ask: Forget) -> Forgotten:
     return Forgotten(done.records, done.versions, done.seq, done.erased, remains=done.remains)
 
 
-class Upgrade(Ask):
-    """What `data.upgrade` takes."""
+class UpgradeSchema(Ask):
+    """Input of `data.upgrade`."""
 
     schema: Annotated[str, argument("the schema's name", complete="schema")]
     contracts: Annotated[tuple[str, ...], option("a Python module with the schema in it", short="c")] = ()
@@ -339,9 +339,9 @@ class Upgrade(Ask):
 
 
 @verb("data.upgrade", effect="write", errors=(InputError, NotFound), local=True)
-async def upgrade(desk: Desk, ask: Upgrade) -> Upgraded:
+async def upgrade(context: Context, ask: UpgradeSchema) -> Upgraded:
     """Rewrite old records of a schema in its newest version."""
-    u = await desk.universe()
+    u = await context.universe()
     for module in ask.contracts:
         u.register(*_schemas_in(module))
     if u.contracts.by_name(ask.schema) is None:
@@ -350,11 +350,11 @@ async def upgrade(desk: Desk, ask: Upgrade) -> Upgraded:
             hint="name the Python module that has its Schema: --contracts your.module",
             field="contracts",
         )
-    return await u.upgrade_all(ask.schema, dry_run=ask.dry_run, progress=desk.report)
+    return await u.upgrade_all(ask.schema, dry_run=ask.dry_run, progress=context.report)
 
 
 def _schemas_in(module: str) -> list[Schema[Any]]:
-    """The schemas that a module has at its top; named by the caller, never by data."""
+    """Return the schemas at the top level of a module; the caller names it, data never does."""
     try:
         loaded = import_module(module)
     except Exception as error:

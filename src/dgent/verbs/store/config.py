@@ -1,4 +1,4 @@
-"""Verbs for settings: what they are, and where each comes from."""
+"""Verbs for settings and their sources."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import msgspec
 from dgent.config import file as settingfile
 from dgent.config import settings as config
 from dgent.errors import ConfigError, InputError
-from dgent.verbs.context import Desk
-from dgent.verbs.data.record import Nothing
-from dgent.verbs.registry import Ask, argument, nearest, option, verb
+from dgent.verbs.context import Context
+from dgent.verbs.registry import Ask, NoInput, argument, nearest, option, verb
 
 Project = Annotated[bool, option("in the project's file instead of yours")]
 Key = Annotated[str, argument("the setting's name", complete="setting")]
@@ -35,86 +34,88 @@ class Configured(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A setting as a file has it now; None when the file no longer says anything of it."""
+    """A setting as a file has it now; None when the file no longer sets it."""
 
     name: str
     value: str | None
     file: str
 
 
-class One(Ask):
-    """What `config.get` takes."""
+class OneSetting(Ask):
+    """Input of `config.get`."""
 
     name: Key
 
 
-class Set(Ask):
-    """What `config.set` takes."""
+class SetSetting(Ask):
+    """Input of `config.set`."""
 
     name: Key
     value: Annotated[str, argument("its new value")]
     project: Project = False
 
 
-class Unset(Ask):
-    """What `config.unset` takes."""
+class UnsetSetting(Ask):
+    """Input of `config.unset`."""
 
     name: Key
     project: Project = False
 
 
 @verb("config.show", effect="read", errors=(ConfigError,), local=True)
-async def show(desk: Desk, ask: Nothing) -> Configured:
+async def show(context: Context, ask: NoInput) -> Configured:
     """Show each setting and where it comes from."""
-    return _shown(desk.settings)
+    return _list_settings(context.settings)
 
 
 @verb("config.get", effect="read", errors=(InputError, ConfigError), local=True)
-async def get(desk: Desk, ask: One) -> Known:
+async def get(context: Context, ask: OneSetting) -> Known:
     """Show one setting and where it comes from."""
-    (found,) = [each for each in _shown(desk.settings).settings if each.name == _known(ask.name)]
+    (found,) = [
+        each for each in _list_settings(context.settings).settings if each.name == _check_name(ask.name)
+    ]
     return found
 
 
 @verb("config.set", effect="write", errors=(InputError, ConfigError), local=True)
-async def set_(desk: Desk, ask: Set) -> Changed:
+async def set_(context: Context, ask: SetSetting) -> Changed:
     """Set one setting in your file, or the project's."""
-    file, project = _file(desk, ask.project)
-    config.write_setting(file, _known(ask.name), ask.value, project=project)
+    file, project = _file(context, ask.project)
+    config.write_setting(file, _check_name(ask.name), ask.value, project=project)
     return Changed(ask.name, settingfile.mask(ask.value), str(file))
 
 
 @verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)
-async def unset(desk: Desk, ask: Unset) -> Changed:
+async def unset(context: Context, ask: UnsetSetting) -> Changed:
     """Remove one setting from your file, or the project's."""
-    file, project = _file(desk, ask.project)
-    config.write_setting(file, _known(ask.name), None, project=project)
+    file, project = _file(context, ask.project)
+    config.write_setting(file, _check_name(ask.name), None, project=project)
     return Changed(ask.name, None, str(file))
 
 
-def _known(name: str) -> str:
+def _check_name(name: str) -> str:
     if name not in config.KEYS:
         hint = nearest(name, config.KEYS) or f"there is {', '.join(config.KEYS)}"
         raise InputError(f"there is no setting {name!r}", hint=hint, field="name")
     return name
 
 
-def _file(desk: Desk, project: bool) -> tuple[Path, Path | None]:
-    """The settings file that is meant, and the folder of the project if it is that one's."""
-    settings = desk.settings
+def _file(context: Context, project: bool) -> tuple[Path, Path | None]:
+    """Return the settings file to change, and the project folder if the file is the project's."""
+    settings = context.settings
     if not project:
         return settings.user, None
     folder = settings.project or Path.cwd()
     return folder / ".dgent" / "config.toml", folder
 
 
-def _masked(value: Any) -> Any:
+def _mask(value: Any) -> Any:
     return settingfile.mask(value) if isinstance(value, str) else value
 
 
-def _shown(settings: config.Settings) -> Configured:
+def _list_settings(settings: config.Settings) -> Configured:
     places = {name: str(folder) for name, folder in settings.places._asdict().items()}
     if settings.project is not None:
         places["project"] = str(settings.project)
-    known = [Known(each.name, _masked(each.value), each.source) for each in settings.list_settings()]
+    known = [Known(each.name, _mask(each.value), each.source) for each in settings.list_settings()]
     return Configured(known, places, list(settings.warnings))

@@ -1,4 +1,4 @@
-"""Verbs for constellations: the named stores of this machine, each in a folder of its own."""
+"""Verbs for constellations: the named stores of this machine, each in its folder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from dgent.config.places import DATABASE, constellation_folder, constellations, 
 from dgent.errors import Conflict, InputError, NotFound, StorageError
 from dgent.exchange import backup, folders
 from dgent.universe.universe import open as open_universe
-from dgent.verbs.context import Desk
-from dgent.verbs.data.record import Nothing
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.context import Context
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 
 class Constellation(msgspec.Struct, frozen=True):
@@ -47,65 +46,65 @@ class Deleted(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
-class Named(Ask):
-    """What `constellation.create` takes."""
+class OneConstellation(Ask):
+    """Input of `constellation.create`."""
 
     name: Annotated[str, argument("its name: small letters, digits, - _ and .")]
 
 
-class Delete(Ask):
-    """What `constellation.delete` takes."""
+class DeleteConstellation(Ask):
+    """Input of `constellation.delete`."""
 
     name: Name
     dry_run: Annotated[bool, option("say what would go, and change nothing")] = False
 
 
-class Copy(Ask):
-    """What `constellation.copy` takes."""
+class CopyConstellation(Ask):
+    """Input of `constellation.copy`."""
 
     name: Name
     to: Annotated[str, argument("the name of the copy")]
 
 
 @verb("constellation.list", effect="read", local=True)
-async def list_(desk: Desk, ask: Nothing) -> Constellations:
+async def list_(context: Context, ask: NoInput) -> Constellations:
     """List the constellations of this machine."""
-    places = desk.settings.places
-    return Constellations([told_of(desk, name) for name in constellations(places)])
+    places = context.settings.places
+    return Constellations([describe(context, name) for name in constellations(places)])
 
 
 @verb("constellation.create", effect="append", errors=(InputError, Conflict), local=True)
-async def create(desk: Desk, ask: Named) -> Constellation:
+async def create(context: Context, ask: OneConstellation) -> Constellation:
     """Make a new, empty constellation."""
-    folder = constellation_folder(desk.settings.places, ask.name)
+    folder = constellation_folder(context.settings.places, ask.name)
     check_free(folder, ask.name)
     with making(folder, ask.name) as new:
         async with open_universe(url_of(new)):
             pass
         folders.put(new, folder)
-    return told_of(desk, ask.name)
+    return describe(context, ask.name)
 
 
 @verb("constellation.copy", effect="append", errors=(InputError, NotFound, Conflict), local=True)
-async def copy(desk: Desk, ask: Copy) -> Constellation:
+async def copy(context: Context, ask: CopyConstellation) -> Constellation:
     """Copy a constellation, as it is at one moment, to a new name."""
-    source = folder_of(desk, ask.name)
-    target = constellation_folder(desk.settings.places, ask.to)
+    source = folder_of(context, ask.name)
+    target = constellation_folder(context.settings.places, ask.to)
     check_free(target, ask.to)
     with making(target, ask.to) as new:
         try:
             async with open_universe(url_of(source)) as u:
-                await backup.copy_into(u, source, new, progress=desk.report)
+                await backup.copy_into(u, source, new, progress=context.report)
         except StorageError:
-            folder_of(desk, ask.name)  # deleted meanwhile: say that
+            folder_of(context, ask.name)  # deleted meanwhile: say that
             raise
         folders.put(new, target)
-    return told_of(desk, ask.to)
+    return describe(context, ask.to)
 
 
 @contextmanager
 def making(folder: Path, name: str) -> Iterator[Path]:
-    """A folder beside its place until it is whole; Conflict when somebody else makes one of that name."""
+    """Yield a temporary folder to fill; raises Conflict when another process makes one of that name."""
     with folders.translated(folder):
         make_private(folder.parent)
         with folders.unfinished(folder.with_name(f".{name}{folders.MAKING}"), Conflict) as new:
@@ -113,58 +112,58 @@ def making(folder: Path, name: str) -> Iterator[Path]:
 
 
 @verb("constellation.delete", effect="destroy", errors=(NotFound, Conflict), local=True)
-async def delete(desk: Desk, ask: Delete) -> Deleted:
+async def delete(context: Context, ask: DeleteConstellation) -> Deleted:
     """Delete a constellation with everything in it."""
-    folder_of(desk, ask.name)
-    told = told_of(desk, ask.name)
+    folder_of(context, ask.name)
+    told = describe(context, ask.name)
     if not ask.dry_run:
-        remove(desk, ask.name)
+        remove(context, ask.name)
     return Deleted(told.name, told.path, told.size_bytes, ask.dry_run)
 
 
-def remove(desk: Desk, name: str) -> None:
-    """Take a constellation away with everything in it; Busy when anyone has it open."""
-    folder = folder_of(desk, name)
-    # Out of the way in one step: whoever opens the name meanwhile finds nothing, never half.
+def remove(context: Context, name: str) -> None:
+    """Delete a constellation with everything in it; raises Busy when any process has it open."""
+    folder = folder_of(context, name)
+    # Renamed in one step: who opens the name meanwhile finds nothing, never half.
     doomed = folder.with_name(f".{name}{folders.DELETING}")
     with folders.translated(folder), folders.unfinished(doomed, Conflict):
-        folder_of(desk, name)
+        folder_of(context, name)
         with backup.alone(folder):
             folder.rename(doomed / name)
         shutil.rmtree(doomed / name)
 
 
-def folder_of(desk: Desk, name: str) -> Path:
-    """The folder of a constellation that is there."""
-    folder = constellation_folder(desk.settings.places, name)
+def folder_of(context: Context, name: str) -> Path:
+    """Return the folder of an existing constellation."""
+    folder = constellation_folder(context.settings.places, name)
     with folders.translated(folder):
         there = (folder / DATABASE).exists()
     if not there:
-        known = ", ".join(constellations(desk.settings.places)) or "none yet"
+        known = ", ".join(constellations(context.settings.places)) or "none yet"
         raise NotFound(f"there is no constellation {name!r}", hint=f"there is {known}", name=name)
     return folder
 
 
 def check_free(folder: Path, name: str) -> None:
-    """Refuse a name that is taken."""
+    """Raise Conflict when the name is taken."""
     with folders.translated(folder):
         if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(f"the constellation {name!r} exists already", hint="choose another name")
 
 
 def url_of(folder: Path) -> str:
-    """The URL of the store in a folder."""
+    """Return the URL of the store in a folder."""
     return f"sqlite:///{folder / DATABASE}"
 
 
-def told_of(desk: Desk, name: str) -> Constellation:
-    """A constellation as it is listed."""
-    folder = constellation_folder(desk.settings.places, name)
-    return Constellation(name, str(folder), _size(folder), name == desk.settings.constellation)
+def describe(context: Context, name: str) -> Constellation:
+    """Return a constellation as it is listed."""
+    folder = constellation_folder(context.settings.places, name)
+    return Constellation(name, str(folder), _size(folder), name == context.settings.constellation)
 
 
 def _size(folder: Path) -> int:
-    """The bytes of a folder; files come and go while a store is in use."""
+    """Return the bytes of a folder; files may vanish meanwhile while the store is in use."""
     size = 0
     for inside, _, names in os.walk(folder):
         for each in names:

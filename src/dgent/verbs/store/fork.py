@@ -19,10 +19,10 @@ from dgent.universe.position import position_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import parse
-from dgent.verbs.context import Desk
-from dgent.verbs.data.record import DryRun, Nothing
-from dgent.verbs.registry import Ask, argument, option, verb
-from dgent.verbs.store.constellation import check_free, folder_of, making, remove, told_of, url_of
+from dgent.verbs.context import Context
+from dgent.verbs.data.record import DryRun
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.store.constellation import check_free, describe, folder_of, making, remove, url_of
 
 Name = Annotated[str, argument("the name of the fork", complete="constellation")]
 
@@ -51,7 +51,7 @@ class Forks(msgspec.Struct, frozen=True):
 
 
 class MakeFork(Ask):
-    """What `constellation.fork` takes."""
+    """Input of `constellation.fork`."""
 
     to: Annotated[str, argument("the name of the fork: small letters, digits, - _ and .")]
     scope: Annotated[Scope, option("all, only the core blocks, or what was written since a time")] = "all"
@@ -72,17 +72,17 @@ class MadeFork(msgspec.Struct, frozen=True):
 
 
 @verb("constellation.fork", effect="append", errors=(InputError, NotFound, Conflict, Corrupt), local=True)
-async def make(desk: Desk, ask: MakeFork) -> MadeFork:
+async def make(context: Context, ask: MakeFork) -> MadeFork:
     """Make a new constellation from this store, to try things in and merge them back."""
     since = parse.point(ask.since, "since")
     scope: Scope = "since" if since is not None and ask.scope == "all" else ask.scope
     check_scope(scope, since)
-    folder = constellation_folder(desk.settings.places, ask.to)
+    folder = constellation_folder(context.settings.places, ask.to)
     check_free(folder, ask.to)
-    source = await desk.universe()
+    source = await context.universe()
     with making(folder, ask.to) as new:
         if scope == "all" and source.backend.name == "sqlite":
-            done = await _copied(desk, source, new)
+            done = await _copy_file(context, source, new)
         else:
             async with open_universe(url_of(new), author=source.author) as u:
                 done = await forks.fork(
@@ -90,52 +90,52 @@ async def make(desk: Desk, ask: MakeFork) -> MadeFork:
                     u,
                     scope=scope,
                     since=since,
-                    name=desk.constellation or "",
-                    progress=desk.report,
+                    name=context.constellation or "",
+                    progress=context.report,
                 )
         folders.put(new, folder)
-    path = told_of(desk, ask.to).path
+    path = describe(context, ask.to).path
     told = (done.fork, done.seq, done.scope, done.records, done.blocks, done.left_out)
     return MadeFork(ask.to, path, *told)
 
 
-async def _copied(desk: Desk, source: Universe, new: Path) -> forks.Forked:
-    """All of a store that is a file, as it is at one moment: its file is copied."""
+async def _copy_file(context: Context, source: Universe, new: Path) -> forks.Forked:
+    """Fork a whole SQLite store by copying its file."""
     whose = await identity(source)
-    await backup.copy_into(source, desk.folder, new, progress=desk.report)
+    await backup.copy_into(source, context.folder, new, progress=context.report)
     await backup.make_its_own(new)
     async with open_universe(url_of(new), author=source.author) as u:
         home = await position_of(source.backend)
-        return await forks.stamp(u, whose, await u.seq(), name=desk.constellation or "", home=home)
+        return await forks.stamp(u, whose, await u.seq(), name=context.constellation or "", home=home)
 
 
 class MergeFork(Ask):
-    """What `constellation.merge` takes."""
+    """Input of `constellation.merge`."""
 
     name: Name
     dry_run: DryRun = False
 
 
 @verb("constellation.merge", effect="write", errors=(InputError, NotFound, Conflict, Corrupt), local=True)
-async def merge(desk: Desk, ask: MergeFork) -> forks.ForkMerged:
+async def merge(context: Context, ask: MergeFork) -> forks.ForkMerged:
     """Bring what was done in a fork back to this store; nothing is lost on either side."""
-    target = await desk.universe()
-    async with _opened(desk, ask.name, target.author) as u:
-        return await forks.merge(u, target, dry_run=ask.dry_run, progress=desk.report)
+    target = await context.universe()
+    async with _open(context, ask.name, target.author) as u:
+        return await forks.merge(u, target, dry_run=ask.dry_run, progress=context.report)
 
 
 @verb("fork.list", effect="read", local=True)
-async def list_(desk: Desk, ask: Nothing) -> Forks:
+async def list_(context: Context, ask: NoInput) -> Forks:
     """List the forks on this machine."""
-    found = [await _told(desk, name) for name in constellations(desk.settings.places)]
+    found = [await _describe(context, name) for name in constellations(context.settings.places)]
     return Forks([each for each in found if each is not None])
 
 
-async def _told(desk: Desk, name: str) -> Fork | None:
-    """What a constellation says of where it comes from; None when it is no fork."""
-    path = str(constellation_folder(desk.settings.places, name))
+async def _describe(context: Context, name: str) -> Fork | None:
+    """Return the fork that a constellation is; None when it is not a fork."""
+    path = str(constellation_folder(context.settings.places, name))
     try:
-        async with _opened(desk, name, "system") as u:
+        async with _open(context, name, "system") as u:
             made = await origin(u)
     except DgentError as error:
         return Fork(name, path, "", "", 0, "", None, False, error.message)
@@ -146,22 +146,22 @@ async def _told(desk: Desk, name: str) -> Fork | None:
     return Fork(name, path, *rest)
 
 
-class Named(Ask):
-    """What `fork.status` takes."""
+class OneFork(Ask):
+    """Input of `fork.status`."""
 
     name: Name
 
 
 @verb("fork.status", effect="read", errors=(NotFound, Conflict, Corrupt), local=True)
-async def status(desk: Desk, ask: Named) -> forks.Apart:
+async def status(context: Context, ask: OneFork) -> forks.Apart:
     """Show how far a fork and this store are apart, and what a merge would do."""
-    source = await desk.universe()
-    async with _opened(desk, ask.name, source.author) as u:
+    source = await context.universe()
+    async with _open(context, ask.name, source.author) as u:
         return await forks.status(u, source)
 
 
 class DeleteFork(Ask):
-    """What `fork.delete` takes."""
+    """Input of `fork.delete`."""
 
     name: Name
     dry_run: DryRun = False
@@ -177,18 +177,18 @@ class ForkDeleted(msgspec.Struct, frozen=True):
 
 
 @verb("fork.delete", effect="destroy", errors=(NotFound, Conflict, Busy), local=True)
-async def delete(desk: Desk, ask: DeleteFork) -> ForkDeleted:
+async def delete(context: Context, ask: DeleteFork) -> ForkDeleted:
     """Throw a fork away with everything in it; the store it was made from knows nothing of it."""
-    async with _opened(desk, ask.name, "system") as u:
+    async with _open(context, ask.name, "system") as u:
         if await origin(u) is None:
-            raise NotFound(f"{ask.name!r} is no fork", hint=f"dgent constellation delete {ask.name}")
-    told = told_of(desk, ask.name)
+            raise NotFound(f"{ask.name!r} is not a fork", hint=f"dgent constellation delete {ask.name}")
+    told = describe(context, ask.name)
     if not ask.dry_run:
-        remove(desk, ask.name)
+        remove(context, ask.name)
     return ForkDeleted(told.name, told.path, told.size_bytes, ask.dry_run)
 
 
 @asynccontextmanager
-async def _opened(desk: Desk, name: str, author: str) -> AsyncIterator[Universe]:
-    async with open_universe(url_of(folder_of(desk, name)), author=author) as u:
+async def _open(context: Context, name: str, author: str) -> AsyncIterator[Universe]:
+    async with open_universe(url_of(folder_of(context, name)), author=author) as u:
         yield u

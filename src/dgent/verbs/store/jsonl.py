@@ -17,36 +17,36 @@ from dgent.store.jsonl.merge import Merged, merge_files
 from dgent.system.threads import in_thread
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option, verb
 
 Where = Annotated[str | None, argument("the folder; without it the store of this call", complete="file")]
 
 
 @asynccontextmanager
-async def _folder(desk: Desk, folder: str | None) -> AsyncIterator[JSONLBackend]:
-    """The store that is meant, which must be a folder of lines."""
+async def _folder(context: Context, folder: str | None) -> AsyncIterator[JSONLBackend]:
+    """Yield the JSONL store of the folder, or of the call; raises Unsupported for other engines."""
     if folder is None:
-        yield _checked((await desk.universe()).backend)
+        yield _check_engine((await context.universe()).backend)
         return
     async with open_universe(f"jsonl:{folder}") as u:
-        yield _checked(u.backend)
+        yield _check_engine(u.backend)
 
 
-def _checked(backend: object) -> JSONLBackend:
+def _check_engine(backend: object) -> JSONLBackend:
     if not isinstance(backend, JSONLBackend):
-        raise Unsupported("this store is no folder of lines", hint="give the folder of one, or --url jsonl:…")
+        raise Unsupported("this store is not a JSONL folder", hint="give the folder of one, or --url jsonl:…")
     return backend
 
 
-class Check(Ask):
-    """What `jsonl.check` takes."""
+class CheckFolder(Ask):
+    """Input of `jsonl.check`."""
 
     folder: Where = None
 
 
 class Odd(msgspec.Struct, frozen=True):
-    """A line that is not as a store writes it; it is kept all the same."""
+    """A line that a store would not write so; it is kept."""
 
     file: str
     line: int
@@ -64,7 +64,7 @@ class Disputed(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What is odd in a folder; `healthy` when every line can be read and nothing waits to be settled."""
+    """The problems of a folder; `healthy` when every line can be read and no conflict is open."""
 
     healthy: bool
     folder: str
@@ -73,9 +73,9 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 @verb("jsonl.check", effect="read", errors=(Unsupported,), local=True)
-async def check(desk: Desk, ask: Check) -> Checked:
+async def check(context: Context, ask: CheckFolder) -> Checked:
     """List lines that cannot be read or were edited, and records changed in two copies."""
-    async with _folder(desk, ask.folder) as backend:
+    async with _folder(context, ask.folder) as backend:
         reports, conflicts = await backend.oddities()
         return Checked(
             not conflicts and all(level_of(each) != "problem" for each in reports),
@@ -85,8 +85,8 @@ async def check(desk: Desk, ask: Check) -> Checked:
         )
 
 
-class Settle(Ask):
-    """What `jsonl.settle` takes."""
+class SettleRecord(Ask):
+    """Input of `jsonl.settle`."""
 
     id: Annotated[str, argument("the id of the record")]
     folder: Where = None
@@ -100,33 +100,33 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 @verb("jsonl.settle", effect="write", errors=(NotFound, Unsupported), local=True)
-async def settle(desk: Desk, ask: Settle) -> Settled:
+async def settle(context: Context, ask: SettleRecord) -> Settled:
     """Accept a record as it is that two copies changed in the same fields."""
-    author = (await desk.universe()).author if ask.folder is None else "system"
-    async with _folder(desk, ask.folder) as backend:
+    author = (await context.universe()).author if ask.folder is None else "system"
+    async with _folder(context, ask.folder) as backend:
         return Settled(ask.id, await backend.settle(ask.id, author))
 
 
-class Compact(Ask):
-    """What `jsonl.compact` takes."""
+class CompactFolder(Ask):
+    """Input of `jsonl.compact`."""
 
     folder: Where = None
     history: Annotated[bool, option("keep the old versions")] = False
 
 
-def _keeps_history(ask: Compact) -> Effect | None:
+def _keeps_history(ask: CompactFolder) -> Effect | None:
     return "write" if ask.history else None
 
 
 @verb("jsonl.compact", effect="destroy", lighter=_keeps_history, errors=(Unsupported,), local=True)
-async def compact(desk: Desk, ask: Compact) -> Compaction:
+async def compact(context: Context, ask: CompactFolder) -> Compaction:
     """Rewrite the files sorted by id, with one line for each record."""
-    async with _folder(desk, ask.folder) as backend:
+    async with _folder(context, ask.folder) as backend:
         return await backend.rewrite(history=ask.history)
 
 
 class MergeDriver(Ask):
-    """What `jsonl.merge-driver` takes."""
+    """Input of `jsonl.merge-driver`."""
 
     base: Annotated[str, argument("the common ancestor's version, git's %O", complete="file")]
     ours: Annotated[str, argument("our version, which becomes the merged one, git's %A", complete="file")]
@@ -135,19 +135,19 @@ class MergeDriver(Ask):
 
 
 @verb("jsonl.merge-driver", effect="write", errors=(InputError,), local=True)
-async def merge_driver(desk: Desk, ask: MergeDriver) -> Merged:
+async def merge_driver(context: Context, ask: MergeDriver) -> Merged:
     """Merge three versions of a file of lines; git calls this."""
     return await in_thread(lambda _: merge_files(ask.base, ask.ours, ask.theirs, ask.path))
 
 
 class SetUp(Ask):
-    """What `jsonl.git-setup` takes."""
+    """Input of `jsonl.git-setup`."""
 
     folder: Where = None
 
 
 @verb("jsonl.git-setup", effect="write", errors=(NotFound, Unsupported), local=True)
-async def set_up(desk: Desk, ask: SetUp) -> GitSetup:
+async def set_up(context: Context, ask: SetUp) -> GitSetup:
     """Make git merge the files of a store line by line."""
-    async with _folder(desk, ask.folder) as backend:
+    async with _folder(context, ask.folder) as backend:
         return await in_thread(lambda _: git_setup(backend.folder))

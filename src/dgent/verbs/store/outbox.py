@@ -1,4 +1,4 @@
-"""Verbs for the outbox: what waits for a store that is away, and what it refused when it was back."""
+"""Verbs for the outbox: commits that wait for an unavailable store, and those it refused."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dgent import clock
 from dgent.errors import NotFound, Unavailable
 from dgent.store.offline.backend import DegradableBackend
 from dgent.store.offline.entry import SHOWN, shown
-from dgent.verbs.context import Desk
-from dgent.verbs.data.record import DryRun, Nothing
-from dgent.verbs.registry import Ask, argument, verb
+from dgent.verbs.context import Context
+from dgent.verbs.data.record import DryRun
+from dgent.verbs.registry import Ask, NoInput, argument, verb
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Clashing(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """An outbox; `outbox` is None for a store that may not be away."""
+    """An outbox; `outbox` is None for a store without `degrade`."""
 
     outbox: str | None
     degraded: bool
@@ -50,32 +50,32 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 @verb("outbox.list", effect="read", local=True)
-async def list_(desk: Desk, ask: Nothing) -> Kept:
+async def list_(context: Context, ask: NoInput) -> Kept:
     """List the commits that wait for the store, and those that it refused."""
-    return await _kept(desk)
+    return await _list_outbox(context)
 
 
 @verb("outbox.replay", effect="write", errors=(Unavailable,), local=True)
-async def replay(desk: Desk, ask: Nothing) -> Kept:
-    """Look now whether the store is back, and do there what waits."""
-    backend = await _backend(desk)
+async def replay(context: Context, ask: NoInput) -> Kept:
+    """Reconnect to the store now, and replay the waiting commits."""
+    backend = await _backend(context)
     if backend is not None:
         await backend.reconnect()
-    return await _kept(desk)
+    return await _list_outbox(context)
 
 
 class Discard(Ask):
-    """What `outbox.discard` takes."""
+    """Input of `outbox.discard`."""
 
     id: Annotated[str, argument("the conflict's id, or the beginning of it")]
     dry_run: DryRun = False
 
 
 @verb("outbox.discard", effect="destroy", errors=(NotFound,), local=True)
-async def discard(desk: Desk, ask: Discard) -> Clashing:
-    """Let go of a commit that the store refused, for good."""
-    found = [each for each in (await _kept(desk)).conflicts if each.id.startswith(ask.id)]
-    backend = await _backend(desk)
+async def discard(context: Context, ask: Discard) -> Clashing:
+    """Discard a commit that the store refused, for good."""
+    found = [each for each in (await _list_outbox(context)).conflicts if each.id.startswith(ask.id)]
+    backend = await _backend(context)
     if len(found) != 1 or backend is None:
         hint = "give more of it" if found else "`dgent outbox list` shows them"
         raise NotFound(f"there is no conflict {ask.id!r}", hint=hint, id=ask.id)
@@ -84,13 +84,13 @@ async def discard(desk: Desk, ask: Discard) -> Clashing:
     return found[0]
 
 
-async def _backend(desk: Desk) -> DegradableBackend | None:
-    backend = (await desk.universe()).backend
+async def _backend(context: Context) -> DegradableBackend | None:
+    backend = (await context.universe()).backend
     return backend if isinstance(backend, DegradableBackend) else None
 
 
-async def _kept(desk: Desk) -> Kept:
-    backend = await _backend(desk)
+async def _list_outbox(context: Context) -> Kept:
+    backend = await _backend(context)
     if backend is None:
         return Kept(None, False, [], [])
     outbox = backend.outbox

@@ -1,4 +1,4 @@
-"""Verbs for the store itself: how it is, and safe copies of it."""
+"""Verbs for the store itself: status, repair, backup, copy."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dgent.universe.universe import open as open_universe
 from dgent.verbs import room
 from dgent.verbs.answer import Entry, Log
 from dgent.verbs.caller import Effect
-from dgent.verbs.context import Desk
+from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
 from dgent.verbs.data.history import Back, log
-from dgent.verbs.data.record import DryRun, Nothing
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.data.record import DryRun
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 LAST = 5
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """How many records a schema has."""
+    """A schema with the number of its records."""
 
     schema: str
     records: int
@@ -58,19 +58,19 @@ class Status(msgspec.Struct, frozen=True):
 
 
 @verb("store.status", effect="read")
-async def status(desk: Desk, ask: Nothing) -> Status:
+async def status(context: Context, ask: NoInput) -> Status:
     """Show the store at a glance."""
-    u = await desk.universe()
+    u = await context.universe()
     told = await u.stats()
-    # Of a store that is away there is nothing to inspect, and no log.
-    away = u.degraded is not None
-    findings = [each for each in await _inspected(u) if each.level in ("warning", "problem")]
-    recent = Log([]) if away else await log(desk, Back(limit=LAST))
+    # An unavailable store cannot be inspected, and has no log.
+    unavailable = u.degraded is not None
+    findings = [each for each in await _inspect(u) if each.level in ("warning", "problem")]
+    recent = Log([]) if unavailable else await log(context, Back(limit=LAST))
     kinds = [Kind(each.name, each.records, list(each.building)) for each in told.schemas]
     return Status(
         told.place,
         told.engine,
-        desk.constellation,
+        context.constellation,
         "problem" if any(each.level == "problem" for each in findings) else "ok",
         bool(told.details.get("degraded")),
         findings,
@@ -90,7 +90,7 @@ def _count(details: dict[str, Any], name: str) -> int:
     return found if isinstance(found, int) else 0
 
 
-async def _inspected(u: Universe) -> list[Finding]:
+async def _inspect(u: Universe) -> list[Finding]:
     if u.degraded is not None:
         return []
     try:
@@ -100,7 +100,7 @@ async def _inspected(u: Universe) -> list[Finding]:
 
 
 class Doctor(Ask):
-    """What `store.doctor` takes."""
+    """Input of `store.doctor`."""
 
     deep: Annotated[bool, option("look at every record and every index entry")] = False
     fix: Annotated[bool, option("repair what can be repaired safely")] = False
@@ -115,33 +115,33 @@ def _only_looks(ask: Doctor) -> Effect | None:
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """What was looked at, and what was found."""
+    """The findings of an inspection."""
 
     healthy: bool
     findings: list[Finding]
 
 
 @verb("store.doctor", effect="write", lighter=_only_looks, errors=(Corrupt, Unsupported), local=True)
-async def doctor(desk: Desk, ask: Doctor) -> Examined:
+async def doctor(context: Context, ask: Doctor) -> Examined:
     """Look for what is wrong with the store, and repair what is safe to repair."""
-    u = await desk.universe()
+    u = await context.universe()
     if ask.damaged is not None:
         if not isinstance(u.backend, JSONLBackend):
             raise Unsupported("only a folder of text files has commits that lost lines")
         await u.backend.settle_damaged(accept=ask.damaged == "accept")
-    findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=desk.report)
+    findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=context.report)
     findings += await check_commit_times(u.backend)
     findings += await room.inspect(u, deep=ask.deep)
-    findings += _leftovers(desk, ask.fix)
+    findings += _leftovers(context, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
     return Examined(not bad, findings)
 
 
-def _leftovers(desk: Desk, fix: bool) -> list[Finding]:
-    """What killed processes left beside the constellation and among the backups."""
-    if desk.folder is None:
+def _leftovers(context: Context, fix: bool) -> list[Finding]:
+    """Return findings on files that killed processes left beside the constellation and its backups."""
+    if context.folder is None:
         return []
-    found = place.leftovers(desk.folder)
+    found = place.leftovers(context.folder)
     if not found:
         return [Finding("ok", "leftovers", "nothing unfinished lies beside it")]
     cleared = len(place.clear_leftovers(found)) if fix else 0
@@ -150,46 +150,46 @@ def _leftovers(desk: Desk, fix: bool) -> list[Finding]:
     return [Finding("warning", "leftovers", message, fixable=True, fixed=cleared == len(found))]
 
 
-class Backup(Ask):
-    """What `store.backup` takes."""
+class BackUpStore(Ask):
+    """Input of `store.backup`."""
 
     to: Annotated[str | None, argument("a new folder; without it one under the data folder")] = None
 
 
 @verb("store.backup", effect="read", errors=(InputError, Conflict, Unsupported), local=True)
-async def backup(desk: Desk, ask: Backup) -> backups.Backup:
+async def backup(context: Context, ask: BackUpStore) -> backups.Backup:
     """Copy the whole constellation while it is in use, and prove that the copy opens."""
-    u = await desk.universe()
-    return await backups.backup(u, desk.folder, _target(desk, ask.to), progress=desk.report)
+    u = await context.universe()
+    return await backups.backup(u, context.folder, _target(context, ask.to), progress=context.report)
 
 
-def _target(desk: Desk, to: str | None) -> Path:
+def _target(context: Context, to: str | None) -> Path:
     if to is not None:
         return Path(to)
-    name = desk.constellation or "store"
-    folder = desk.settings.places.data / "backups"
+    name = context.constellation or "store"
+    folder = context.settings.places.data / "backups"
     make_private(folder)
     return folder / f"{name}-{clock.now():%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
-class Copy(Ask):
-    """What `store.copy` takes."""
+class CopyStore(Ask):
+    """Input of `store.copy`."""
 
     to: Annotated[str, argument("the URL of a store that is empty, or an earlier copy of this one")]
 
 
 @verb("store.copy", effect="read", errors=(InputError, Conflict, Corrupt), local=True)
-async def copy(desk: Desk, ask: Copy) -> copies.Copied:
+async def copy(context: Context, ask: CopyStore) -> copies.Copied:
     """Copy everything to another store, whatever its engine, or bring an earlier copy up to date."""
     if ask.to.startswith("memory:"):
         raise InputError("a copy in memory is gone at the end", hint="give the URL of a file", field="to")
-    u = await desk.universe()
+    u = await context.universe()
     async with open_universe(ask.to, author=u.author) as target:
-        return await copies.copy(u, target, progress=desk.report)
+        return await copies.copy(u, target, progress=context.report)
 
 
-class Restore(Ask):
-    """What `store.restore` takes."""
+class RestoreStore(Ask):
+    """Input of `store.restore`."""
 
     source: Annotated[str, argument("the folder of a backup", complete="file")]
     to: Annotated[str | None, option("another constellation", complete="constellation")] = None
@@ -198,7 +198,7 @@ class Restore(Ask):
 
 
 class Restoring(msgspec.Struct, frozen=True):
-    """What was restored, and where what was there before is kept."""
+    """The restored store, and the folder that keeps the previous one."""
 
     path: str
     seq: int
@@ -210,14 +210,14 @@ class Restoring(msgspec.Struct, frozen=True):
 
 
 @verb("store.restore", effect="destroy", errors=(Busy, Conflict, Corrupt, NotFound), local=True)
-async def restore(desk: Desk, ask: Restore) -> Restoring:
-    """Bring a backup back, beside what is there first, then in its place."""
-    name = desk.constellation if ask.to is None else ask.to
+async def restore(context: Context, ask: RestoreStore) -> Restoring:
+    """Restore a backup: unpack it beside the current store, verify, swap."""
+    name = context.constellation if ask.to is None else ask.to
     if name is None:
         raise InputError("restore brings back constellations", hint="name one with --to", field="to")
-    folder = constellation_folder(desk.settings.places, name)
+    folder = constellation_folder(context.settings.places, name)
     found = backups.inspect_backup(Path(ask.source))
     if ask.dry_run:
         return Restoring(str(folder), found.seq, found.records, None, 0, True)
-    done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=desk.report)
+    done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=context.report)
     return Restoring(done.path, done.seq, done.records, done.kept, done.forgotten, False, done.redacted)

@@ -1,1 +1,1 @@
-"""How answers look: a function for each kind, from an answer to lines."""
+"""Drawings of answers: one function for each kind, from an answer to lines."""

@@ -1,18 +1,18 @@
-"""Blocks, what they say and what goes on in them, for people."""
+"""Draw blocks, their content, versions and activity, and agents."""
 
 from __future__ import annotations
 
-from dgent.doors.cli.draw.history import compared
+from dgent.doors.cli.draw.history import draw_diff_lines
 from dgent.doors.cli.style import Paint, ago, cut, many, table
 from dgent.verbs.block import answer
 from dgent.verbs.block.answer import FolderSynced
 
 COLORS = {"taken": "green", "written": "cyan", "deleted": "yellow", "conflicts": "red", "refused": "red"}
-WORDS = {"taken": "taken in", "conflicts": "at odds"}
+WORDS = {"taken": "imported", "conflicts": "conflict"}
 
 
-def synced(found: FolderSynced, paint: Paint) -> Lines:
-    """A line for each file that something was done to."""
+def draw_sync(found: FolderSynced, paint: Paint) -> Lines:
+    """Draw a line for each file that a sync changed."""
     lines = []
     for kind, color in COLORS.items():
         for each in getattr(found, kind):
@@ -21,14 +21,14 @@ def synced(found: FolderSynced, paint: Paint) -> Lines:
             lines.append(f"{word} {paint(each.file, bold=True)}{number}  {paint(each.why)}")
     if not lines:
         return [paint.dim("nothing to do")]
-    return [*lines, paint.dim("a trial: nothing was changed")] if found.dry_run else lines
+    return [*lines, paint.dim("dry run: nothing was changed")] if found.dry_run else lines
 
 
 STATUSES = {"active": "green", "hibernated": "blue", "archived": "red"}
 
 
-def agents(found: answer.Agents, paint: Paint) -> Lines:
-    """Agents, a line each."""
+def draw_agents(found: answer.Agents, paint: Paint) -> Lines:
+    """Draw agents, a line each."""
     rows = [
         [
             paint(each.name, fg="cyan"),
@@ -40,13 +40,13 @@ def agents(found: answer.Agents, paint: Paint) -> Lines:
     return table(paint, ("agent", "status", "what it is there for"), rows) or [paint.dim("no agents")]
 
 
-def agent(found: answer.Agent, paint: Paint) -> Lines:
-    """One agent."""
-    return agents(answer.Agents([found]), paint)
+def draw_agent(found: answer.Agent, paint: Paint) -> Lines:
+    """Draw one agent."""
+    return draw_agents(answer.Agents([found]), paint)
 
 
-def group(found: answer.Group, paint: Paint) -> Lines:
-    """A group and its members."""
+def draw_group(found: answer.Group, paint: Paint) -> Lines:
+    """Draw a group and its members."""
     lines = [f"{paint(found.name, fg='yellow', bold=True)}  {paint(found.description)}".rstrip()]
     for each in found.members:
         able = paint.dim(f"  {', '.join(each.capabilities)}" if each.capabilities else "")
@@ -54,9 +54,9 @@ def group(found: answer.Group, paint: Paint) -> Lines:
     return lines if found.members else [*lines, paint.dim("  no members")]
 
 
-def groups(found: answer.Groups, paint: Paint) -> Lines:
-    """Groups, each with its members."""
-    return [line for each in found.items for line in group(each, paint)] or [paint.dim("no groups")]
+def draw_groups(found: answer.Groups, paint: Paint) -> Lines:
+    """Draw groups, each with its members."""
+    return [line for each in found.items for line in draw_group(each, paint)] or [paint.dim("no groups")]
 
 
 Lines = list[str]
@@ -65,35 +65,40 @@ MOST = 200_000  # characters of a text that a terminal is given
 KINDS = {"core": "magenta", "working": "green", "archival": "blue", "log": "cyan"}
 
 
-def prose(text: str, paint: Paint) -> Lines:
-    """A text as its lines; on a terminal not more of it than anybody can read."""
-    lines = ["\t".join(paint(part) for part in line.split("\t")) for line in _shown(text, paint).split("\n")]
-    return lines + _left(text, paint)
+def draw_text_lines(text: str, paint: Paint) -> Lines:
+    """Draw a text as lines; on a terminal at most MOST characters of it."""
+    lines = [
+        "\t".join(paint(part) for part in line.split("\t")) for line in _shorten(text, paint).split("\n")
+    ]
+    return lines + _draw_rest(text, paint)
 
 
-def difference(text: str, paint: Paint) -> Lines:
-    """The lines of a unified difference, without the names of what is compared."""
-    return compared(_shown(text, paint).rstrip("\n").split("\n")[2:], paint) + _left(text, paint)
+def draw_difference(text: str, paint: Paint) -> Lines:
+    """Draw a unified difference without its two header lines."""
+    return draw_diff_lines(_shorten(text, paint).rstrip("\n").split("\n")[2:], paint) + _draw_rest(
+        text, paint
+    )
 
 
-def _shown(text: str, paint: Paint) -> str:
+def _shorten(text: str, paint: Paint) -> str:
     return text[:MOST] if paint.terminal else text
 
 
-def _left(text: str, paint: Paint) -> Lines:
-    """What to say of the rest that is not shown."""
-    left = len(text) - len(_shown(text, paint))
+def _draw_rest(text: str, paint: Paint) -> Lines:
+    """Draw how much of a text is not shown."""
+    left = len(text) - len(_shorten(text, paint))
     return [paint.dim(f"[{many(left, 'more character')}: write it to a file, or use --json]")] if left else []
 
 
-def name_of(owner: str, label: str, paint: Paint) -> str:
-    """A block's label behind its owner's name."""
+def draw_name(owner: str, label: str, paint: Paint) -> str:
+    """Draw a block's label behind its owner's name."""
     return f"{paint.dim(owner + '/')}{paint(label, fg='yellow', bold=True)}"
 
 
-def card(found: answer.BlockCard, paint: Paint) -> Lines:
-    """What a block is."""
-    head = f"{name_of(found.owner, found.label, paint)}  {kind(found.kind, paint)} {paint(found.document)}"
+def draw_block(found: answer.BlockCard, paint: Paint) -> Lines:
+    """Draw the header of a block."""
+    head = f"{draw_name(found.owner, found.label, paint)}  {draw_kind(found.kind, paint)}"
+    head += f" {paint(found.document)}"
     about = [f"limit {found.limit:,}", found.permission]
     about += ["pinned"] if found.pinned else []
     about += [f"keeps {many(found.retain, 'version')}"] if found.retain else []
@@ -104,19 +109,19 @@ def card(found: answer.BlockCard, paint: Paint) -> Lines:
     return [*lines, f"  {paint.dim('id ' + found.id)}"]
 
 
-def kind(word: str, paint: Paint) -> str:
-    """A kind in its colour."""
+def draw_kind(word: str, paint: Paint) -> str:
+    """Draw a kind in its colour."""
     return paint(word, fg=KINDS.get(word, "white"))
 
 
-def cards(found: answer.Blocks, paint: Paint) -> Lines:
-    """Blocks, a line each; whose they are where there are those of others."""
+def draw_blocks(found: answer.Blocks, paint: Paint) -> Lines:
+    """Draw blocks, a line each; those of others with their owner."""
     if not found.items and not found.deleted:
         return [paint.dim(f"{found.agent} has no blocks")]
     rows = [
         [
             paint(each.label, fg="yellow") if each.owner == found.agent else _foreign(each, paint),
-            kind(each.kind, paint) + _marks(each, paint),
+            draw_kind(each.kind, paint) + _marks(each, paint),
             paint(each.document),
             paint.dim(each.permission),
             paint(cut(each.description, 200)),
@@ -139,14 +144,14 @@ def _foreign(found: answer.BlockCard, paint: Paint) -> str:
     return f"{paint.dim(found.owner + '/')}{paint(found.label, fg='yellow')}"
 
 
-def text(found: answer.BlockText, paint: Paint) -> Lines:
-    """What a block says, alone: a script may want it."""
-    return prose(found.text, paint) if found.text else [paint.dim("it is empty")]
+def draw_text(found: answer.BlockText, paint: Paint) -> Lines:
+    """Draw only the content of a block, for scripts."""
+    return draw_text_lines(found.text, paint) if found.text else [paint.dim("it is empty")]
 
 
-def info(found: answer.BlockInfo, paint: Paint) -> Lines:
-    """What a block is, how full, and who has it."""
-    lines = card(found.card, paint)
+def draw_info(found: answer.BlockInfo, paint: Paint) -> Lines:
+    """Draw the header of a block, its size and its shares."""
+    lines = draw_block(found.card, paint)
     full = found.size / found.card.limit
     bar = "#" * min(round(full * 20), 20)
     size = paint(f"{bar:.<20}", fg="red" if full > 0.9 else "green")
@@ -155,14 +160,14 @@ def info(found: answer.BlockInfo, paint: Paint) -> Lines:
         lines += [f"  {paint.dim(title)} {paint(', '.join(names))}"] if names else []
     for name, number in found.checkpoints.items():
         lines.append(f"  {paint.dim('checkpoint')} {paint(name, fg='cyan')} is version {number}")
-    return lines + (["", *shares(answer.BlockShares(found.shares), paint)] if found.shares else [])
+    return lines + (["", *draw_shares(answer.BlockShares(found.shares), paint)] if found.shares else [])
 
 
-def shares(found: answer.BlockShares, paint: Paint) -> Lines:
-    """Who was given what, a line each."""
+def draw_shares(found: answer.BlockShares, paint: Paint) -> Lines:
+    """Draw shares, a line each."""
     rows = [
         [
-            name_of(each.owner, each.label, paint),
+            draw_name(each.owner, each.label, paint),
             paint(each.agent or f"group {each.group}", fg="cyan"),
             paint(each.permission),
             paint.dim(f"{ago(each.at)} by {each.by}"),
@@ -172,19 +177,19 @@ def shares(found: answer.BlockShares, paint: Paint) -> Lines:
     return table(paint, ("block", "shared with", "permission", "when"), rows) or [paint.dim("not shared")]
 
 
-def notices(found: answer.BlockNotices, paint: Paint) -> Lines:
-    """What others did, with the differences."""
+def draw_notices(found: answer.BlockNotices, paint: Paint) -> Lines:
+    """Draw the changes of others, with differences."""
     lines: Lines = []
     for each in found.items:
         by = paint(", ".join(each.by), fg="cyan")
-        head = name_of(each.owner, each.label, paint)
+        head = draw_name(each.owner, each.label, paint)
         lines += [f"{head}  {by}  {paint.dim(f'version {each.since} -> {each.version}')}"]
-        lines += [*difference(each.diff, paint), ""]
+        lines += [*draw_difference(each.diff, paint), ""]
     return lines[:-1] or [paint.dim("nobody else changed anything")]
 
 
-def activities(found: answer.BlockActivities, paint: Paint) -> Lines:
-    """What was done, a line each."""
+def draw_activities(found: answer.BlockActivities, paint: Paint) -> Lines:
+    """Draw activities, a line each."""
     rows = [
         [
             paint.dim(each.seq),
@@ -205,18 +210,18 @@ def _target(each: answer.BlockActivity, paint: Paint) -> str:
     if each.kind == "entry":
         return paint.dim("the archive")
     if each.kind == "block":
-        return name_of(each.owner, each.label, paint)
+        return draw_name(each.owner, each.label, paint)
     return f"{paint.dim(each.kind)} {paint(cut(each.label, 60))}"
 
 
-def refusals(found: answer.Refusals, paint: Paint) -> Lines:
-    """What was not done, a line each."""
+def draw_refusals(found: answer.Refusals, paint: Paint) -> Lines:
+    """Draw refusals, a line each."""
     rows = [
         [
             paint.dim(ago(each.at)),
             f"{paint(each.agent, fg='cyan')} {paint.dim(each.trust)}",
             paint(each.what, fg="red"),
-            name_of(each.owner, each.label, paint) if each.owner else paint(each.label),
+            draw_name(each.owner, each.label, paint) if each.owner else paint(each.label),
             paint(cut(each.reason, 200)),
         ]
         for each in found.items
@@ -224,27 +229,27 @@ def refusals(found: answer.Refusals, paint: Paint) -> Lines:
     return table(paint, ("when", "who", "wanted", "block", "why not"), rows) or [paint.dim("nothing refused")]
 
 
-def context(found: answer.MemoryContext, paint: Paint) -> Lines:
-    """The memory part of a prompt, and what is in it."""
-    lines = prose(found.text, paint) if found.text else [paint.dim("nothing is in the context")]
+def draw_context(found: answer.MemoryContext, paint: Paint) -> Lines:
+    """Draw the memory part of a prompt, and which blocks it has."""
+    lines = draw_text_lines(found.text, paint) if found.text else [paint.dim("nothing is in the context")]
     told = [many(found.tokens, "token"), f"{len(found.shown)} whole"]
     told += [f"in part: {', '.join(found.shortened)}"] if found.shortened else []
     told += [f"left out: {', '.join(found.cut)}"] if found.cut else []
     return [*lines, "", paint.dim(", ".join(told))]
 
 
-def hits(found: answer.Hits, paint: Paint) -> Lines:
-    """What was found, its words marked."""
+def draw_hits(found: answer.Hits, paint: Paint) -> Lines:
+    """Draw search results with their words highlighted."""
     lines: Lines = []
     for each in found.items:
-        place = name_of(each.owner, each.label, paint) if each.label else paint(each.id, fg="yellow")
-        lines.append(f"{place}  {kind(each.kind, paint)}  {paint.dim(f'{each.score:.2f}')}")
-        lines.append("    " + marked(each.snippet, each.marks, paint))
+        place = draw_name(each.owner, each.label, paint) if each.label else paint(each.id, fg="yellow")
+        lines.append(f"{place}  {draw_kind(each.kind, paint)}  {paint.dim(f'{each.score:.2f}')}")
+        lines.append("    " + highlight(each.snippet, each.marks, paint))
     return lines or [paint.dim("nothing found")]
 
 
-def marked(snippet: str, marks: list[tuple[int, int]], paint: Paint) -> str:
-    """A text with some of its words in a colour."""
+def highlight(snippet: str, marks: list[tuple[int, int]], paint: Paint) -> str:
+    """Return a text with the marked places in a colour."""
     parts, end = [], 0
     for start, stop in marks:
         parts += [paint(snippet[end:start]), paint(snippet[start:stop], fg="green", bold=True)]
@@ -252,19 +257,19 @@ def marked(snippet: str, marks: list[tuple[int, int]], paint: Paint) -> str:
     return "".join([*parts, paint(snippet[end:])])
 
 
-def entry(found: answer.ArchiveEntry, paint: Paint) -> Lines:
-    """An archival entry."""
+def draw_entry(found: answer.ArchiveEntry, paint: Paint) -> Lines:
+    """Draw an archival entry."""
     tags = " ".join(f"#{tag}" for tag in found.tags)
     head = f"{paint(found.id, fg='yellow', bold=True)}  {paint.dim(f'{found.agent}, {ago(found.at)}')}"
-    return [f"{head}  {paint(tags, fg='cyan')}".rstrip(), *prose(found.text, paint)]
+    return [f"{head}  {paint(tags, fg='cyan')}".rstrip(), *draw_text_lines(found.text, paint)]
 
 
 MOVES = ("undo", "redo", "visit")
 _BAR = 12
 
 
-def versions(found: answer.BlockVersions, paint: Paint) -> Lines:
-    """The versions of a block, a line each: the lengths of the bars are what came and went."""
+def draw_versions(found: answer.BlockVersions, paint: Paint) -> Lines:
+    """Draw the versions of a block, a line each; bars show the text added and removed."""
     most = max((each.added + each.removed for each in found.items), default=0)
     rows = [
         [
@@ -292,7 +297,7 @@ def _op(found: answer.BlockVersion, paint: Paint) -> str:
 
 
 def _change(found: answer.BlockVersion, most: int, paint: Paint) -> str:
-    """How much came and went, in numbers and as a bar."""
+    """Draw the characters added and removed, in numbers and as a bar."""
     share = (found.added + found.removed) / most if most else 0
     cells = max(round(share * _BAR), 1 if found.added or found.removed else 0)
     came = round(cells * found.added / (found.added + found.removed)) if cells else 0
@@ -301,34 +306,34 @@ def _change(found: answer.BlockVersion, most: int, paint: Paint) -> str:
     return f"{numbers} {bar}".rstrip()
 
 
-def edited(found: answer.Edited, paint: Paint) -> Lines:
-    """What an edit came to."""
+def draw_edit(found: answer.Edited, paint: Paint) -> Lines:
+    """Draw the result of an edit."""
     made = found.version
-    head = f"{name_of(found.owner, found.label, paint)}  version {paint(made.version, fg='yellow')}"
+    head = f"{draw_name(found.owner, found.label, paint)}  version {paint(made.version, fg='yellow')}"
     numbers = f"{paint(f'+{made.added}', fg='green')} {paint(f'-{made.removed}', fg='red')}"
     size = paint.dim(f"{made.size:,} of {found.limit:,} characters")
     node = f"  node {paint(found.node, fg='yellow')}" if found.node else ""
     return [f"{head}  {_op(made, paint)}  {numbers}  {size}{node}"]
 
 
-def diff(found: answer.BlockDiff, paint: Paint) -> Lines:
-    """How two versions differ."""
+def draw_diff(found: answer.BlockDiff, paint: Paint) -> Lines:
+    """Draw the differences of two versions."""
     numbers = paint.dim(f"version {found.before} -> {found.after}")
-    head = f"{name_of(found.owner, found.label, paint)}  {numbers}"
+    head = f"{draw_name(found.owner, found.label, paint)}  {numbers}"
     if not found.text:
         return [head, paint.dim("no difference")]
-    return [head, *difference(found.text, paint)]
+    return [head, *draw_difference(found.text, paint)]
 
 
-def branches(found: answer.BlockBranches, paint: Paint) -> Lines:
-    """The tree of edits: each piece below the one it came from, and where the block is now."""
+def draw_branches(found: answer.BlockBranches, paint: Paint) -> Lines:
+    """Draw the tree of edits: each stretch below its parent, and the current place."""
     if not found.tree:
         return [paint.dim("no versions")]
     children: dict[int, list[answer.Stretch]] = {}
     ends = {each.last for each in found.tree}
     for each in found.tree:
         children.setdefault(each.parent if each.parent in ends else 0, []).append(each)
-    lines = [name_of(found.owner, found.label, paint)]
+    lines = [draw_name(found.owner, found.label, paint)]
     # Without recursion: a tree of a thousand forks is deep.
     waiting = [("", each, each is children[0][-1]) for each in reversed(children.get(0, []))]
     while waiting:
@@ -349,10 +354,10 @@ def _stretch(found: answer.Stretch, here: int, paint: Paint) -> str:
     return told + ("  " + paint(mark, fg="green", bold=True) if found.here else "")
 
 
-def redacted(found: answer.Redacted, paint: Paint) -> Lines:
-    """What is gone, and where some of it still is."""
+def draw_redaction(found: answer.Redacted, paint: Paint) -> Lines:
+    """Draw a redaction, and where some of the text remains."""
     numbers = ", ".join(map(str, found.versions))
-    lines = [f"{name_of(found.owner, found.label, paint)}  redacted version {paint(numbers, fg='red')}"]
+    lines = [f"{draw_name(found.owner, found.label, paint)}  redacted version {paint(numbers, fg='red')}"]
     if found.elsewhere:
         others = ", ".join(map(str, found.elsewhere))
         lines.append(paint(f"  some of the same text came with version {others} too", fg="yellow"))
@@ -362,21 +367,23 @@ def redacted(found: answer.Redacted, paint: Paint) -> Lines:
             paint(f"  the message of version {kept} is kept: --clear-messages clears it", fg="yellow")
         )
     return (
-        lines if found.erased else [*lines, paint("  not yet gone from the disk: say it again", fg="yellow")]
+        lines
+        if found.erased
+        else [*lines, paint("  not yet gone from the disk: repeat the command", fg="yellow")]
     )
 
 
-def compacted(found: answer.BlockCompacted, paint: Paint) -> Lines:
-    """How many versions were let go."""
-    return [f"{name_of(found.owner, found.label, paint)}  let go of {many(found.versions, 'old version')}"]
+def draw_compaction(found: answer.BlockCompacted, paint: Paint) -> Lines:
+    """Draw the number of pruned versions."""
+    return [f"{draw_name(found.owner, found.label, paint)}  pruned {many(found.versions, 'old version')}"]
 
 
-def checkpoint(found: answer.Checkpoint, paint: Paint) -> Lines:
-    """A version that got a name."""
+def draw_checkpoint(found: answer.Checkpoint, paint: Paint) -> Lines:
+    """Draw a new checkpoint."""
     return [f"version {paint(found.version, fg='yellow')} is called {paint(found.name, fg='cyan')}"]
 
 
-def checkpoints(found: answer.Checkpoints, paint: Paint) -> Lines:
-    """The versions that have names."""
+def draw_checkpoints(found: answer.Checkpoints, paint: Paint) -> Lines:
+    """Draw checkpoints, a line each."""
     rows = [[paint(each.name, fg="cyan"), paint(each.version, fg="yellow")] for each in found.items]
     return table(paint, ("checkpoint", "version"), rows) or [paint.dim("no checkpoints")]

@@ -1,16 +1,18 @@
-"""Crumbs, the board, and what is going on, for people."""
+"""Draw crumbs, trails, the board, and the work in progress."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgent import clock
-from dgent.doors.cli.draw.cupboard import said, stash_table
-from dgent.doors.cli.style import Paint, ago, cut, fitted, many, table, until, width
+from dgent.doors.cli.draw.cupboard import draw_metadata, draw_stash_table
+from dgent.doors.cli.style import Paint, ago, cut, fit, many, table, until, width
 from dgent.doors.cli.wire import as_text
-from dgent.verbs.cupboard import answer
+
+if TYPE_CHECKING:
+    from dgent.verbs.cupboard import answer
 
 Lines = list[str]
 
@@ -28,13 +30,13 @@ COLORS = {
 SHORTEST = 8  # letters of an id at least, where ids are cut
 
 
-def state(word: str, paint: Paint) -> str:
-    """A state in its colour."""
+def draw_state(word: str, paint: Paint) -> str:
+    """Draw a state in its colour."""
     return paint(word, fg=COLORS.get(word, "white"))
 
 
-def short_ids(ids: list[str]) -> dict[str, str]:
-    """The beginning of each id that tells it from the others."""
+def shorten_ids(ids: list[str]) -> dict[str, str]:
+    """Return the shortest unique prefix of each id, of SHORTEST letters or more."""
     ordered = sorted(set(ids))
     out = {}
     for place, id in enumerate(ordered):
@@ -48,7 +50,7 @@ def _common(one: str, other: str) -> int:
 
 
 def _texts(properties: dict[str, Any]) -> dict[str, str]:
-    """The values that say something, as texts."""
+    """Return the values that are not empty, as texts."""
     return {
         name: value
         if isinstance(value, str)
@@ -64,9 +66,9 @@ def _value(value: Any) -> str:
     return f"{value:%Y-%m-%d %H:%M} UTC" if isinstance(value, datetime) else as_text(value)
 
 
-def crumb(found: answer.Crumb, paint: Paint) -> Lines:
-    """One crumb."""
-    lines = [f"{paint(found.id, fg='yellow', bold=True)}  {state(found.state, paint)}"]
+def draw_crumb(found: answer.Crumb, paint: Paint) -> Lines:
+    """Draw one crumb."""
+    lines = [f"{paint(found.id, fg='yellow', bold=True)}  {draw_state(found.state, paint)}"]
     lines[0] += f"  {paint.bold(found.name)}"
     if found.holder and found.state == "taken":
         told = f"taken by {found.holder}"
@@ -74,29 +76,29 @@ def crumb(found: answer.Crumb, paint: Paint) -> Lines:
         lines.append(paint(told, fg="yellow") + paint.dim(f", token {found.token}"))
     if found.defer_until is not None and found.defer_until > clock.now():
         lines.append(paint(f"put off {until(found.defer_until)}", fg="yellow"))
-    lines += properties(found.properties, paint)
+    lines += draw_properties(found.properties, paint)
     return lines
 
 
-def dropped(found: answer.Dropped, paint: Paint) -> Lines:
-    """A crumb that was given up, and what waits for it for ever if nobody looks."""
-    lines = crumb(found, paint)
+def draw_drop(found: answer.Dropped, paint: Paint) -> Lines:
+    """Draw a dropped crumb, and the crumbs that still wait for it."""
+    lines = draw_crumb(found, paint)
     for other in found.waiting:
-        lines.append(f"  {paint('still waits for it:', fg='yellow')} {neighbour(other, paint)}")
+        lines.append(f"  {paint('still waits for it:', fg='yellow')} {draw_neighbour(other, paint)}")
     if found.waiting:
-        lines.append(paint.dim("  drop those too, or take the link away with `dgent link delete`"))
+        lines.append(paint.dim("  drop those too, or remove the link with `dgent link delete`"))
     return lines
 
 
-def properties(properties: dict[str, Any], paint: Paint) -> Lines:
+def draw_properties(properties: dict[str, Any], paint: Paint) -> Lines:
     texts = _texts(properties)
     most = max(map(len, texts), default=0)
     return [f"  {paint.dim(name)}{' ' * (most - len(name))}  {paint(text)}" for name, text in texts.items()]
 
 
-def whole_crumb(found: answer.WholeCrumb, paint: Paint) -> Lines:
-    """One crumb with all that hangs on it."""
-    lines = crumb(found, paint)
+def draw_whole_crumb(found: answer.WholeCrumb, paint: Paint) -> Lines:
+    """Draw one crumb with its links and metadata."""
+    lines = draw_crumb(found, paint)
     made = f"  made {ago(found.created_at)}" if found.created_at else ""
     if found.updated_at and found.updated_at != found.created_at:
         made += f", changed {ago(found.updated_at)}"
@@ -108,21 +110,21 @@ def whole_crumb(found: answer.WholeCrumb, paint: Paint) -> Lines:
         ("before", found.children),
     ):
         for other in others:
-            lines.append(f"  {paint.dim(label)} {neighbour(other, paint)}")
+            lines.append(f"  {paint.dim(label)} {draw_neighbour(other, paint)}")
     if found.state not in ("pebble", "dust"):
         lead = "can be taken" if found.ready else "cannot be taken now"
         lines.append(f"  {paint.dim(lead + ':')} {paint('; '.join(found.reasons))}")
     for each in found.metadata:
-        lines += said(each, paint)
+        lines += draw_metadata(each, paint)
     return lines
 
 
-def neighbour(found: answer.Neighbour, paint: Paint) -> str:
-    return f"{paint(found.id, fg='yellow')} {state(found.state, paint)} {paint(found.name)}"
+def draw_neighbour(found: answer.Neighbour, paint: Paint) -> str:
+    return f"{paint(found.id, fg='yellow')} {draw_state(found.state, paint)} {paint(found.name)}"
 
 
-def crumbs(found: Any, paint: Paint) -> Lines:
-    """Crumbs, a line each."""
+def draw_crumbs(found: Any, paint: Paint) -> Lines:
+    """Draw crumbs, a line each."""
     if not found.items:
         return [paint.dim("no crumbs")]
     return _crumb_table(found.items, paint)
@@ -132,7 +134,7 @@ def _crumb_table(items: list[Any], paint: Paint) -> Lines:
     rows = [
         [
             paint(each.id, fg="yellow"),
-            state(each.state, paint),
+            draw_state(each.state, paint),
             paint(each.properties.get("priority") or "-"),
             paint(each.properties.get("type") or "-"),
             paint.dim(ago(each.created_at) if each.created_at else ""),
@@ -143,8 +145,8 @@ def _crumb_table(items: list[Any], paint: Paint) -> Lines:
     return table(paint, ("id", "state", "priority", "type", "made", "name"), rows)
 
 
-def queue(found: answer.Queue, paint: Paint) -> Lines:
-    """Crumbs in the order in which they are taken, and why."""
+def draw_queue(found: answer.Queue, paint: Paint) -> Lines:
+    """Draw crumbs in the order in which they are taken, with reasons."""
     if not found.items:
         lead = "nothing waits" if found.explain == "nothing waits for anything" else "nothing is ready"
         return [paint.dim(lead if lead == "nothing waits" else f"{lead}; {found.explain}".rstrip("; "))]
@@ -152,13 +154,13 @@ def queue(found: answer.Queue, paint: Paint) -> Lines:
         return _crumb_table(found.items, paint)
     lines: Lines = []
     for each in found.items:
-        lines.append(f"{paint(each.id, fg='yellow')}  {state(each.state, paint)}  {paint(each.name)}")
+        lines.append(f"{paint(each.id, fg='yellow')}  {draw_state(each.state, paint)}  {paint(each.name)}")
         lines += [f"    {paint.dim(reason)}" for reason in each.reasons]
     return lines
 
 
-def versions(found: answer.CrumbVersions, paint: Paint) -> Lines:
-    """The versions of a crumb, a line each."""
+def draw_versions(found: answer.CrumbVersions, paint: Paint) -> Lines:
+    """Draw the versions of a crumb, a line each."""
     rows = []
     for each in found.items:
         was = each.crumb
@@ -169,7 +171,7 @@ def versions(found: answer.CrumbVersions, paint: Paint) -> Lines:
                 paint.dim(each.seq),
                 paint.dim(ago(each.at)),
                 paint(each.author or "", fg="cyan"),
-                paint("removed", fg="red") if was is None else state(was.state, paint),
+                paint("removed", fg="red") if was is None else draw_state(was.state, paint),
                 paint(was.holder or "" if was else ""),
                 paint(cut("  ".join(about), 200)),
             ]
@@ -177,14 +179,14 @@ def versions(found: answer.CrumbVersions, paint: Paint) -> Lines:
     return table(paint, ("rev", "commit", "when", "by", "state", "holder", "crumb"), rows)
 
 
-def board(found: answer.Board, paint: Paint) -> Lines:
-    """Crumbs in columns by state; the columns that are empty give their room to the others."""
+def draw_board(found: answer.Board, paint: Paint) -> Lines:
+    """Draw crumbs in columns by state, without empty columns."""
     columns = [column for column in found.columns if column.count]
     if not columns:
         return [paint.dim("no crumbs")]
-    names = short_ids([each.id for column in columns for each in column.crumbs])
+    names = shorten_ids([each.id for column in columns for each in column.crumbs])
     room = max((paint.width - 2 * (len(columns) - 1)) // len(columns), 12)
-    cells = [_cards(column, names, room, paint) for column in columns]
+    cells = [_draw_column(column, names, room, paint) for column in columns]
     lines = []
     for row in range(max(map(len, cells))):
         parts = [cell[row] if row < len(cell) else "" for cell in cells]
@@ -192,20 +194,20 @@ def board(found: answer.Board, paint: Paint) -> Lines:
     return lines
 
 
-def _cards(column: answer.Column, names: dict[str, str], room: int, paint: Paint) -> Lines:
+def _draw_column(column: answer.Column, names: dict[str, str], room: int, paint: Paint) -> Lines:
     color = COLORS[column.state]
-    lines = [paint(fitted(f"{column.state} ({column.count})", room), fg=color, bold=True), "-" * room]
+    lines = [paint(fit(f"{column.state} ({column.count})", room), fg=color, bold=True), "-" * room]
     for each in column.crumbs:
-        lines.append(paint(fitted(each.name, room)))
+        lines.append(paint(fit(each.name, room)))
         told = " ".join(filter(None, (names[each.id], each.properties.get("priority"), each.holder)))
-        lines.append(paint.dim(fitted(f"  {told}", room)))
+        lines.append(paint.dim(fit(f"  {told}", room)))
     if column.count > len(column.crumbs):
-        lines.append(paint.dim(fitted(f"and {column.count - len(column.crumbs)} more", room)))
+        lines.append(paint.dim(fit(f"and {column.count - len(column.crumbs)} more", room)))
     return lines
 
 
-def work(found: answer.Work | None, paint: Paint) -> Lines:
-    """What is going on, in a few lines; nothing where there is no cupboard."""
+def draw_work(found: answer.Work | None, paint: Paint) -> Lines:
+    """Draw the work in progress in a few lines; none without a cupboard."""
     if found is None or not (found.trails or found.ready):
         return []
     lines = []
@@ -221,24 +223,24 @@ def work(found: answer.Work | None, paint: Paint) -> Lines:
     return lines
 
 
-def trail(found: answer.Trail, paint: Paint) -> Lines:
-    """One trail."""
-    head = f"{paint(found.id, fg='yellow', bold=True)}  {state(found.state, paint)}"
+def draw_trail(found: answer.Trail, paint: Paint) -> Lines:
+    """Draw one trail."""
+    head = f"{paint(found.id, fg='yellow', bold=True)}  {draw_state(found.state, paint)}"
     lines = [f"{head}  {paint.bold(found.name)}"]
     for label in ("goal", "reason", "lesson"):
         if said := getattr(found, label):
             lines += [f"  {paint.dim(label)}  {paint(line)}" for line in said.splitlines()]
-    return lines + properties(found.properties, paint)
+    return lines + draw_properties(found.properties, paint)
 
 
-def trails(found: answer.Trails, paint: Paint) -> Lines:
-    """Trails, a line each; what was learned where they were given up."""
+def draw_trails(found: answer.Trails, paint: Paint) -> Lines:
+    """Draw trails, a line each, with the lessons of abandoned ones."""
     if not found.items:
         return [paint.dim("no trails")]
     rows = [
         [
             paint(each.id, fg="yellow"),
-            state(each.state, paint),
+            draw_state(each.state, paint),
             paint.dim(ago(each.created_at) if each.created_at else ""),
             paint(cut(each.name, 60)),
             paint(cut(each.lesson or each.reason or each.goal, 200)),
@@ -248,23 +250,23 @@ def trails(found: answer.Trails, paint: Paint) -> Lines:
     return table(paint, ("id", "state", "made", "name", "goal or lesson"), rows)
 
 
-def whole_trail(found: answer.WholeTrail, paint: Paint) -> Lines:
-    """One trail with its crumbs as a tree."""
-    lines = trail(found, paint)
+def draw_whole_trail(found: answer.WholeTrail, paint: Paint) -> Lines:
+    """Draw one trail with its crumbs as a tree."""
+    lines = draw_trail(found, paint)
     if found.branches_from:
-        lines.append(f"  {paint.dim('branches from')} {neighbour(found.branches_from, paint)}")
+        lines.append(f"  {paint.dim('branches from')} {draw_neighbour(found.branches_from, paint)}")
     if found.crumbs or found.kept:
-        lines += ["", *tree(found.crumbs or found.kept, paint)]
+        lines += ["", *draw_tree(found.crumbs or found.kept, paint)]
     if found.removed:
         lines.append(paint.dim(f"  {many(found.removed, 'crumb')} of it removed since"))
     if not (found.crumbs or found.kept or found.removed):
         lines.append(paint.dim("  no crumbs"))
-    return lines + (["", *stash_table(found.stashes, paint)] if found.stashes else [])
+    return lines + (["", *draw_stash_table(found.stashes, paint)] if found.stashes else [])
 
 
-def tree(members: list[answer.Member], paint: Paint) -> Lines:
-    """Crumbs below what they come after; one that comes after several is below the first."""
-    names = short_ids([each.id for each in members])
+def draw_tree(members: list[answer.Member], paint: Paint) -> Lines:
+    """Draw crumbs below their parents; one with several parents is below the first."""
+    names = shorten_ids([each.id for each in members])
     above = {each.id: next((id for id in each.parents if id in names), "") for each in members}
     for each in members:
         _untie(each.id, above)
@@ -272,22 +274,27 @@ def tree(members: list[answer.Member], paint: Paint) -> Lines:
     for each in members:
         children.setdefault(above[each.id], []).append(each)
     lines: Lines = []
-    # Without recursion: a chain of a thousand crumbs is deep.
+    # Without recursion: a line of a thousand crumbs is deep.
     waiting = [("", each, each is children[""][-1]) for each in reversed(children.get("", []))]
     while waiting:
         indent, each, last = waiting.pop()
-        also = [names.get(id, id) for id in each.parents if id != above[each.id]]
-        line = f"{indent}{'`- ' if last else '|- '}{state(each.state, paint)} {paint(each.name)}"
-        line += paint.dim(f"  {names[each.id]}" + (f"  {each.holder}" if each.holder else ""))
-        lines.append(line + (paint.dim(f"  also after {', '.join(also)}") if also else ""))
+        lines.append(f"{indent}{'`- ' if last else '|- '}{_draw_member(each, above[each.id], names, paint)}")
         below = children.get(each.id, [])
         deeper = indent + ("   " if last else "|  ")
         waiting += [(deeper, child, child is below[-1]) for child in reversed(below)]
     return lines
 
 
+def _draw_member(found: answer.Member, above: str, names: dict[str, str], paint: Paint) -> str:
+    """Draw one crumb of a tree, with the parents that it is not drawn below."""
+    also = [names.get(id, id) for id in found.parents if id != above]
+    line = f"{draw_state(found.state, paint)} {paint(found.name)}"
+    line += paint.dim(f"  {names[found.id]}" + (f"  {found.holder}" if found.holder else ""))
+    return line + (paint.dim(f"  also after {', '.join(also)}") if also else "")
+
+
 def _untie(id: str, above: dict[str, str]) -> None:
-    """Begin at a crumb that is on its own way up, as only a broken import leaves one."""
+    """Make a crumb in a cycle of parents a root; only a broken import leaves a cycle."""
     step, seen = above[id], {id}
     while step and step not in seen:
         seen.add(step)
@@ -296,11 +303,11 @@ def _untie(id: str, above: dict[str, str]) -> None:
         above[id] = ""
 
 
-def ended(found: answer.Ended, paint: Paint) -> Lines:
-    """How a trail ended, and how to have it back."""
+def draw_trail_end(found: answer.Ended, paint: Paint) -> Lines:
+    """Draw the end of a trail, and how to undo it."""
     number = many(len(found.crumbs), "crumb")
     told = f"{number} kept" if found.trail.state == "completed" else f"{number} removed"
-    lines = [*trail(found.trail, paint), f"  {told}"]
+    lines = [*draw_trail(found.trail, paint), f"  {told}"]
     if found.freed:
         lines.append(f"  {paint(', '.join(found.freed), fg='yellow')} no longer waits for them")
     if found.seq is not None:
@@ -308,18 +315,18 @@ def ended(found: answer.Ended, paint: Paint) -> Lines:
     return lines
 
 
-def compared(found: Any, paint: Paint) -> Lines:
-    """Two trails side by side."""
+def draw_comparison(found: Any, paint: Paint) -> Lines:
+    """Draw two trails side by side."""
     room = max((paint.width - 3) // 2, 20)
     sides = []
     for each in (found.a, found.b):
         counts = ", ".join(f"{count} {name}" for name, count in each.counts.items() if count)
-        lines = [line for line in trail(each.trail, Paint(False, room)) if line]
+        lines = [line for line in draw_trail(each.trail, Paint(False, room)) if line]
         lines.append(counts or ("no crumbs" if each.known else "what it had is no longer kept"))
         sides.append(lines + [f"  {crumb.state}  {crumb.name}" for crumb in each.crumbs])
     out = []
     for left, right in zip_longest(*sides, fillvalue=""):
-        out.append(f"{paint(fitted(left, room))} | {paint(fitted(right, room))}".rstrip(" |"))
+        out.append(f"{paint(fit(left, room))} | {paint(fit(right, room))}".rstrip(" |"))
     for name, (one, other) in {**found.properties, **found.stashes}.items():
         color = "white" if one == other else "yellow"
         out.append(f"{paint(name, fg=color)}  {paint(as_text(one))} | {paint(as_text(other))}")

@@ -1,4 +1,4 @@
-"""The cupboard as a whole, and its tables as they are, for people."""
+"""Draw the cupboard as a whole, and its links, properties, stashes, metadata and tables."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dgent.doors.cli.wire import as_text
 from dgent.verbs.cupboard import answer
 
 
-def links(found: answer.Links, paint: Paint) -> Lines:
-    """Links, a line each."""
+def draw_links(found: answer.Links, paint: Paint) -> Lines:
+    """Draw links, a line each."""
     rows = [
         [
             paint(each.id, fg="yellow"),
@@ -25,13 +25,13 @@ def links(found: answer.Links, paint: Paint) -> Lines:
     return table(paint, ("id", "from", "type", "to"), rows) or [paint.dim("no links")]
 
 
-def link(found: answer.Link, paint: Paint) -> Lines:
-    """One link."""
-    return links(answer.Links([found]), paint)
+def draw_link(found: answer.Link, paint: Paint) -> Lines:
+    """Draw one link."""
+    return draw_links(answer.Links([found]), paint)
 
 
-def properties(found: answer.Properties, paint: Paint) -> Lines:
-    """Properties, a line each."""
+def draw_properties(found: answer.Properties, paint: Paint) -> Lines:
+    """Draw properties, a line each."""
     rows = [
         [
             paint(each.name, fg="cyan"),
@@ -46,39 +46,39 @@ def properties(found: answer.Properties, paint: Paint) -> Lines:
     ]
 
 
-def property_(found: answer.Property, paint: Paint) -> Lines:
-    """One property."""
-    return properties(answer.Properties([found]), paint)
+def draw_property(found: answer.Property, paint: Paint) -> Lines:
+    """Draw one property."""
+    return draw_properties(answer.Properties([found]), paint)
 
 
-def categories(found: answer.Categories, paint: Paint) -> Lines:
-    """The categories of a property, a line each."""
+def draw_categories(found: answer.Categories, paint: Paint) -> Lines:
+    """Draw the categories of a property, a line each."""
     rows = [[f"{each.ordinal}", paint(each.name, fg="cyan")] for each in found.items]
     return table(paint, ("rank", found.property), rows) or [paint.dim("no categories")]
 
 
-def value(found: answer.Value, paint: Paint) -> Lines:
-    """The value of a property, alone: a script may want it."""
+def draw_value(found: answer.Value, paint: Paint) -> Lines:
+    """Draw only the value of a property, for scripts."""
     told = found.value
     return [paint("null" if told is None else told if isinstance(told, str) else as_text(told))]
 
 
-def stash_table(items: list[answer.Stash], paint: Paint) -> Lines:
-    """Stashes, a line each."""
+def draw_stash_table(items: list[answer.Stash], paint: Paint) -> Lines:
+    """Draw stashes, a line each."""
     rows = [
         [
             paint(each.id, fg="yellow"),
             paint(each.type, fg="cyan"),
             paint(each.name),
             paint.dim(each.version),
-            paint(cut(_stashed(each), 200)),
+            paint(cut(_stash_text(each), 200)),
         ]
         for each in items
     ]
     return table(paint, ("id", "type", "stash", "version", "value"), rows)
 
 
-def _stashed(found: answer.Stash) -> str:
+def _stash_text(found: answer.Stash) -> str:
     held = found.value
     if found.type == "lock":
         return f"held by {held['holder']}" if isinstance(held, dict) and held.get("holder") else "free"
@@ -87,18 +87,18 @@ def _stashed(found: answer.Stash) -> str:
     return held if isinstance(held, str) else as_text(held)
 
 
-def stashes(found: answer.Stashes, paint: Paint) -> Lines:
-    """Stashes, a line each."""
-    return stash_table(found.items, paint) or [paint.dim("no stashes")]
+def draw_stashes(found: answer.Stashes, paint: Paint) -> Lines:
+    """Draw stashes, a line each."""
+    return draw_stash_table(found.items, paint) or [paint.dim("no stashes")]
 
 
-def stash(found: answer.Stash, paint: Paint) -> Lines:
-    """One stash."""
-    return stash_table([found], paint)
+def draw_stash(found: answer.Stash, paint: Paint) -> Lines:
+    """Draw one stash."""
+    return draw_stash_table([found], paint)
 
 
-def stash_versions(found: answer.StashVersions, paint: Paint) -> Lines:
-    """What was done to a stash, a line each."""
+def draw_stash_versions(found: answer.StashVersions, paint: Paint) -> Lines:
+    """Draw the versions of a stash, a line each."""
     rows = [
         [
             paint(each.version, fg="yellow"),
@@ -112,15 +112,15 @@ def stash_versions(found: answer.StashVersions, paint: Paint) -> Lines:
     return table(paint, ("version", "operation", "when", "by", "value"), rows)
 
 
-def held(found: answer.Held, paint: Paint) -> Lines:
-    """Who has something, and until when."""
+def draw_holder(found: answer.Held, paint: Paint) -> Lines:
+    """Draw the holder of something, and until when."""
     lease = f" {until(found.until)}" if found.until else ""
     token = "" if found.token is None else f", token {found.token}"
     return [f"{paint(found.id, fg='yellow')}  {paint(found.holder)} has it{lease}{paint.dim(token)}"]
 
 
-def said(found: answer.MetadataEntry, paint: Paint) -> Lines:
-    """A metadata entry below the crumb that it is about."""
+def draw_metadata(found: answer.MetadataEntry, paint: Paint) -> Lines:
+    """Draw a metadata entry below its crumb."""
     about = f" about {found.property}" if found.property else ""
     when = ago(found.created_at) if found.created_at else ""
     first, *rest = found.content.splitlines() or [""]
@@ -128,34 +128,34 @@ def said(found: answer.MetadataEntry, paint: Paint) -> Lines:
     return [head, *(f"    {paint(line)}" for line in rest)]
 
 
-def entry(found: answer.MetadataEntry, paint: Paint) -> Lines:
-    """One metadata entry."""
-    return [paint(found.id, fg="yellow") + f"  {paint(found.crumb)}", *said(found, paint)]
+def draw_entry(found: answer.MetadataEntry, paint: Paint) -> Lines:
+    """Draw one metadata entry."""
+    return [paint(found.id, fg="yellow") + f"  {paint(found.crumb)}", *draw_metadata(found, paint)]
 
 
-def entries(found: answer.MetadataEntries, paint: Paint) -> Lines:
-    """Metadata entries."""
+def draw_entries(found: answer.MetadataEntries, paint: Paint) -> Lines:
+    """Draw metadata entries."""
     if not found.items:
         return [paint.dim("no entries")]
-    return [line for each in found.items for line in entry(each, paint)]
+    return [line for each in found.items for line in draw_entry(each, paint)]
 
 
-def schemas(found: answer.MetadataSchemas, paint: Paint) -> Lines:
-    """Kinds of metadata, a line each."""
+def draw_schemas(found: answer.MetadataSchemas, paint: Paint) -> Lines:
+    """Draw kinds of metadata, a line each."""
     rows = [[paint(each.name, fg="cyan"), each.content_type, paint(each.description)] for each in found.items]
     return table(paint, ("schema", "content", "what it is"), rows)
 
 
-def removed(found: answer.Removed, paint: Paint) -> Lines:
-    """What was removed."""
+def draw_removal(found: answer.Removed, paint: Paint) -> Lines:
+    """Draw a removed entity."""
     return [f"removed {paint(found.table)} {paint(found.id, fg='yellow')}  {paint(found.name)}".rstrip()]
 
 
 SHOWN = 20
 
 
-def taken_in(found: Any, paint: Paint) -> Lines:
-    """What an import did, and what was odd."""
+def draw_import(found: Any, paint: Paint) -> Lines:
+    """Draw the result of an import, and its problems."""
     names = ("added", "changed", "unchanged", "skipped")
     told = ", ".join(f"{number:,} {name}" for name in names if (number := getattr(found, name)))
     lines = [("would be: " if found.dry_run else "") + (told or "nothing in it")]
@@ -164,12 +164,12 @@ def taken_in(found: Any, paint: Paint) -> Lines:
     for problem in found.problems[:SHOWN]:
         lines.append(paint(f"{problem.file}, line {problem.line}: {problem.message}", fg="yellow"))
     if found.odd > SHOWN:
-        lines.append(paint.dim(f"and {found.odd - SHOWN:,} more; --json tells them"))
+        lines.append(paint.dim(f"and {found.odd - SHOWN:,} more; --json lists them"))
     return lines
 
 
-def written_out(found: Any, paint: Paint) -> Lines:
-    """What an export wrote."""
+def draw_export(found: Any, paint: Paint) -> Lines:
+    """Draw the result of an export."""
     told = ", ".join(f"{number:,} {name}" for name, number in found.lines.items() if number)
     where = paint(found.path, fg="cyan")
     return [f"{where}: {told or 'nothing'}", f"as of commit {found.seq:,}, {size(found.size_bytes)}"]
@@ -178,8 +178,8 @@ def written_out(found: Any, paint: Paint) -> Lines:
 Lines = list[str]
 
 
-def row(found: dict[str, Any], paint: Paint) -> Lines:
-    """An entity, field by field."""
+def draw_row(found: dict[str, Any], paint: Paint) -> Lines:
+    """Draw an entity, field by field."""
     most = max(map(len, found), default=0)
     return [
         f"{paint.dim(name)}{' ' * (most - len(name))}  {paint(_cell(value))}" for name, value in found.items()
@@ -192,29 +192,29 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else as_text(value)
 
 
-def rows(found: Any, paint: Paint) -> Lines:
-    """Entities, one below the other."""
+def draw_rows(found: Any, paint: Paint) -> Lines:
+    """Draw entities, one below the other."""
     if not found.items:
         return [paint.dim("nothing found")]
     lines: Lines = []
     for each in found.items:
-        lines += [*row(each, paint), ""]
+        lines += [*draw_row(each, paint), ""]
     return lines[:-1]
 
 
-def opened(found: Any, paint: Paint) -> Lines:
-    """A cupboard, and what it holds."""
+def draw_cupboard(found: Any, paint: Paint) -> Lines:
+    """Draw a cupboard, and the sizes of its tables."""
     rows = [[paint(name, fg="cyan"), f"{count:,}"] for name, count in found.tables.items()]
     return [paint(found.place), "", *table(paint, ("table", "entities"), rows)]
 
 
-def graph(found: Any, paint: Paint) -> Lines:
-    """The drawing of the graph, as other programs take it."""
+def draw_graph(found: Any, paint: Paint) -> Lines:
+    """Print the graph as text for other programs."""
     return [paint(line) for line in found.text.splitlines()]
 
 
-def audited(found: Any, paint: Paint) -> Lines:
-    """What is not as the rules say."""
+def draw_audit(found: Any, paint: Paint) -> Lines:
+    """Draw the findings of an audit."""
     lines = []
     for each in found.findings:
         fixed = paint(" (repaired)", fg="green") if each.repaired else ""

@@ -1,4 +1,4 @@
-"""Forks, how far they are apart from where they came from, and what a merge did, for people."""
+"""Draw forks, their distance from their source, and merges."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _HOW = {
     "versions": "{versions} came",
     "changes": "changes came as one version",
     "compared": "compared, and changed as one version",
-    "beside": "kept as a block of its own, with {versions}",
-    "card": "its card changed",
+    "beside": "kept as a separate block, with {versions}",
+    "card": "its header changed",
 }
 
 
-def made(found: Any, paint: Paint) -> Lines:
-    """A fork that was made."""
+def draw_fork(found: Any, paint: Paint) -> Lines:
+    """Draw a new fork."""
     told = f"{many(found.records, 'record')}, {many(found.blocks, 'block')} in them"
     lines = [
         f"{paint(found.name, fg='cyan')}  {paint.dim(found.path)}",
@@ -33,8 +33,8 @@ def made(found: Any, paint: Paint) -> Lines:
     return lines
 
 
-def forks(found: Any, paint: Paint) -> Lines:
-    """Forks, a line each."""
+def draw_forks(found: Any, paint: Paint) -> Lines:
+    """Draw forks, a line each."""
     rows = [
         [
             paint(each.name, fg="cyan"),
@@ -49,15 +49,18 @@ def forks(found: Any, paint: Paint) -> Lines:
     return table(paint, ("name", "of", "commit", "scope", "made", ""), rows) or [paint.dim("no forks")]
 
 
-def apart(found: Any, paint: Paint) -> Lines:
-    """A fork beside its source."""
+def draw_distance(found: Any, paint: Paint) -> Lines:
+    """Draw the distance of a fork from its source."""
     of = paint(found.name or found.source, fg="cyan")
     since = f"{many(found.source_commits, 'commit')} there since"
-    return [f"{found.scope} of {of} as of commit {found.fork_point:,}; {since}", *merged(found.merge, paint)]
+    return [
+        f"{found.scope} of {of} as of commit {found.fork_point:,}; {since}",
+        *draw_merge(found.merge, paint),
+    ]
 
 
-def merged(found: Any, paint: Paint) -> Lines:
-    """What a merge did, or would do."""
+def draw_merge(found: Any, paint: Paint) -> Lines:
+    """Draw the result of a merge or of its dry run."""
     counts = [f"{n:,} {name}" for name in ("added", "changed", "deleted") if (n := getattr(found, name))]
     lead = "would merge" if found.dry_run else "merged"
     said = [f"{many(len(found.blocks), 'block')}"] if found.blocks else []
@@ -90,7 +93,7 @@ def _more(found: list[Any], paint: Paint) -> Lines:
     return [paint.dim(f"  and {left:,} more; --json tells them")] if left > 0 else []
 
 
-def deleted(found: Any, paint: Paint) -> Lines:
-    """A fork that is gone."""
+def draw_deletion(found: Any, paint: Paint) -> Lines:
+    """Draw a deleted fork."""
     lead = "would throw away" if found.dry_run else "threw away"
     return [f"{lead} {paint(found.name, fg='cyan')} with {size(found.size_bytes)}  {paint.dim(found.path)}"]

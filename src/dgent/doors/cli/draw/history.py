@@ -1,22 +1,24 @@
-"""Commits, versions and differences, for people."""
+"""Draw commits, versions and differences."""
 
 from __future__ import annotations
 
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dgent.doors.cli.draw.crumb import work
-from dgent.doors.cli.draw.record import record, summary
-from dgent.doors.cli.style import Paint, ago, cut, fitted, table, width
-from dgent.verbs import answer
+from dgent.doors.cli.draw.crumb import draw_work
+from dgent.doors.cli.draw.record import draw_record, summarize
+from dgent.doors.cli.style import Paint, ago, cut, fit, table, width
+
+if TYPE_CHECKING:
+    from dgent.verbs import answer
 
 Lines = list[str]
 
 _OPS = {"put": ("+", "green"), "delete": ("-", "red"), "forget": ("x", "red")}
 
 
-def entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
-    """One commit."""
+def draw_entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
+    """Draw one commit; unless `whole`, only its first items."""
     number = "pending" if found.seq is None and found.items else f"commit {found.seq}"
     name = paint(number if found.seq or found.items else "the store", fg="yellow", bold=True)
     head = f"{name}  {paint(found.author, fg='cyan')}  {paint.dim(ago(found.at))}"
@@ -26,89 +28,93 @@ def entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
     if found.note and found.note != f"{found.kind} of {found.of_seq}":
         lines += ["    " + paint(line) for line in found.note.splitlines()]
     first = found.items if whole else found.items[:5]
-    for item in first:
-        sign, color = _OPS[item.op]
-        held = item.record or item.before
-        parts = [f"  {paint(sign, fg=color)} {paint(item.id or 'a forgotten record')}"]
-        parts += [paint.dim(f"rev {item.rev}"), paint(item.schema or "", fg="cyan")]
-        line = "  ".join(part for part in parts if part)
-        told = cut(summary(held), max(paint.width - width(line) - 2, 20)) if held is not None else ""
-        lines.append(f"{line}  {paint(told)}" if told else line)
+    lines += [_draw_item(item, paint) for item in first]
     if len(first) < len(found.items):
         lines.append(paint.dim(f"    and {len(found.items) - len(first)} more"))
     return lines
 
 
-def shown(found: Any, paint: Paint) -> Lines:
-    """A commit with its records, or a record."""
+def _draw_item(item: answer.Touched, paint: Paint) -> str:
+    """Draw one record that a commit changed, on one line."""
+    sign, color = _OPS[item.op]
+    record = item.record or item.before
+    parts = [f"  {paint(sign, fg=color)} {paint(item.id or 'a forgotten record')}"]
+    parts += [paint.dim(f"rev {item.rev}"), paint(item.schema or "", fg="cyan")]
+    line = "  ".join(part for part in parts if part)
+    text = "" if record is None else cut(summarize(record), max(paint.width - width(line) - 2, 20))
+    return f"{line}  {paint(text)}" if text else line
+
+
+def draw_target(found: Any, paint: Paint) -> Lines:
+    """Draw a commit with its records, or a record."""
     if found.commit is None:
-        return record(found.record, paint)
-    lines = entry(found.commit, paint)
+        return draw_record(found.record, paint)
+    lines = draw_entry(found.commit, paint)
     for item in found.commit.items:
         held = item.record or item.before
         if held is not None:
-            lines += ["", *record(held, paint)]
+            lines += ["", *draw_record(held, paint)]
     return lines
 
 
-def log(found: answer.Log, paint: Paint) -> Lines:
-    """Commits, as a version-control log shows them."""
+def draw_log(found: answer.Log, paint: Paint) -> Lines:
+    """Draw commits, as a version-control log shows them."""
     if not found.items:
         return [paint.dim("no commits")]
-    now = work(found.work, paint)
+    now = draw_work(found.work, paint)
     lines = [*now, ""] if now else []
     for each in found.items:
-        lines += [*entry(each, paint, whole=False), ""]
+        lines += [*draw_entry(each, paint, whole=False), ""]
     if found.first_seq > 1 and (found.items[-1].seq or 0) <= found.first_seq:
-        lines.append(paint.dim(f"older commits were compacted away; the first kept is {found.first_seq}"))
+        lines.append(paint.dim(f"older commits were pruned; the first kept is {found.first_seq}"))
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def editions(found: answer.Editions, paint: Paint) -> Lines:
-    """The versions of a record, a line each."""
+def draw_versions(found: answer.Editions, paint: Paint) -> Lines:
+    """Draw the versions of a record, a line each."""
     rows = [
         [
             paint(each.rev, fg="yellow"),
             paint.dim(each.seq),
             paint.dim(ago(each.at)),
             paint(each.author or "", fg="cyan"),
-            paint("deleted", fg="red") if each.record is None else paint(cut(summary(each.record), 200)),
+            paint("deleted", fg="red") if each.record is None else paint(cut(summarize(each.record), 200)),
         ]
         for each in found.items
     ]
     return table(paint, ("rev", "commit", "when", "by", "data"), rows)
 
 
-def diff(found: answer.Diff, paint: Paint) -> Lines:
-    """How two versions differ."""
+def draw_diff(found: answer.Diff, paint: Paint) -> Lines:
+    """Draw the differences of two versions."""
     revs = paint.dim(f"rev {found.old_rev} -> rev {found.new_rev}")
     head = f"{paint(found.id, fg='yellow', bold=True)}  {revs}"
     if found.old_rev == found.new_rev:
         return [head, paint.dim("there is only this version to compare")]
     if not found.differences:
         return [head, paint.dim("no difference")]
-    return [head, *compared(found.unified[2:], paint)]
+    return [head, *draw_diff_lines(found.unified[2:], paint)]
 
 
-def compared(lines: Lines, paint: Paint) -> Lines:
-    """The lines of a unified difference in colour, or in two columns."""
+def draw_diff_lines(lines: Lines, paint: Paint) -> Lines:
+    """Draw the lines of a unified difference in colour, or in two columns."""
     lines = _without_remarks(lines)
     if paint.sided:
-        return _sided(lines, paint)
+        return _draw_columns(lines, paint)
     colors = {"+": "green", "-": "red", "@": "cyan"}
     return [paint(line, fg=colors[line[0]]) if line[:1] in colors else paint(line) for line in lines]
 
 
 def _without_remarks(lines: Lines) -> Lines:
-    """The lines without those on a missing line end, unless that is part of the difference."""
+    """Remove the remarks on a missing line end, unless that is part of the difference."""
     signs = [before[:1] for before, line in pairwise(lines) if line.startswith("\\")]
     if len(signs) == 1 and signs[0] in ("+", "-"):
         return lines
     return [line for line in lines if not line.startswith("\\")]
 
 
-def _sided(lines: Lines, paint: Paint) -> Lines:
-    """Old on the left, new on the right; a changed line beside what it became."""
+def _draw_columns(lines: Lines, paint: Paint) -> Lines:
+    """Draw old lines on the left and new ones on the right; a changed line beside its new form."""
     room = (paint.width - 3) // 2
     pairs: list[tuple[str, str]] = []
     old: Lines = []
@@ -126,14 +132,14 @@ def _sided(lines: Lines, paint: Paint) -> Lines:
     rows = []
     for left, right in pairs[1:-1]:
         changed = left != right
-        here = paint(fitted(left, room), fg="red") if changed else paint(fitted(left, room))
-        there = paint(fitted(right, room), fg="green") if changed else paint(fitted(right, room))
+        here = paint(fit(left, room), fg="red") if changed else paint(fit(left, room))
+        there = paint(fit(right, room), fg="green") if changed else paint(fit(right, room))
         rows.append(f"{here} {'|' if changed else ' '} {there}".rstrip())
     return rows
 
 
-def done(found: answer.Done, paint: Paint) -> Lines:
-    """What a change came to."""
+def draw_change(found: answer.Done, paint: Paint) -> Lines:
+    """Draw the result of a change."""
     if not found.changed:
         return [paint.dim("nothing to change")]
     lead = "would change" if found.dry_run else f"commit {found.seq} changed"

@@ -1,20 +1,22 @@
-"""Records and what hangs on them, for people."""
+"""Draw records and their links."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dgent.doors.cli.style import Paint, ago, cut, size, table
 from dgent.doors.cli.wire import as_text
-from dgent.verbs import answer
+
+if TYPE_CHECKING:
+    from dgent.verbs import answer
 
 Lines = list[str]
 
 
-def record(found: answer.Record, paint: Paint) -> Lines:
-    """One record, whole."""
+def draw_record(found: answer.Record, paint: Paint) -> Lines:
+    """Draw one whole record."""
     head = [paint(found.id, fg="yellow", bold=True)]
     if found.schema:
         head.append(paint(f"{found.schema} v{found.version}", fg="cyan"))
@@ -41,7 +43,7 @@ def record(found: answer.Record, paint: Paint) -> Lines:
 
 
 def _other_committer(found: answer.Record) -> str:
-    """Who stored a record that names somebody else."""
+    """Return the committer of a record that names another author."""
     known = isinstance(found.committed_by, str) and found.committed_by != found.author
     return f"committed by {found.committed_by}" if known else ""
 
@@ -51,8 +53,8 @@ def _body(data: dict[str, Any], paint: Paint) -> Lines:
     return [paint(line) for line in text.splitlines()]
 
 
-def records(found: answer.Records, paint: Paint) -> Lines:
-    """Records, a line each."""
+def draw_records(found: answer.Records, paint: Paint) -> Lines:
+    """Draw records, a line each."""
     if not found.items:
         why = f"; {found.explain}" if found.explain.startswith("there is no") else ""
         return [paint.dim("nothing found" + why)]
@@ -62,7 +64,7 @@ def records(found: answer.Records, paint: Paint) -> Lines:
             paint(each.schema or "-", fg="cyan"),
             paint.dim(ago(each.created_at)),
             paint(" ".join("#" + tag for tag in each.tags), fg="green"),
-            paint(cut(summary(each), 200), **({"fg": "red"} if each.problem else {})),
+            paint(cut(summarize(each), 200), **({"fg": "red"} if each.problem else {})),
         ]
         for each in found.items
     ]
@@ -72,8 +74,8 @@ def records(found: answer.Records, paint: Paint) -> Lines:
     return lines
 
 
-def summary(record: answer.Record) -> str:
-    """A record on one line."""
+def summarize(record: answer.Record) -> str:
+    """Return a record on one line."""
     if record.problem:
         return record.problem
     if set(record.data) == {"text"} and isinstance(record.data["text"], str):
@@ -83,8 +85,8 @@ def summary(record: answer.Record) -> str:
     )
 
 
-def associations(found: Any, paint: Paint) -> Lines:
-    """Links, a line each."""
+def draw_associations(found: Any, paint: Paint) -> Lines:
+    """Draw links, a line each."""
     rows = [
         [
             paint(each.kind, fg="cyan"),
@@ -97,12 +99,12 @@ def associations(found: Any, paint: Paint) -> Lines:
     return table(paint, ("kind", "from", "to", "weight"), rows) or [paint.dim("no links")]
 
 
-def counted(found: answer.Counted, paint: Paint) -> Lines:
-    """A number."""
+def draw_count(found: answer.Counted, paint: Paint) -> Lines:
+    """Draw a number."""
     return [f"{found.count}"]
 
 
-def offers(found: Any, paint: Paint) -> Lines:
-    """Paths, a line each."""
+def draw_offers(found: Any, paint: Paint) -> Lines:
+    """Draw paths, a line each."""
     rows = [[paint(each.path, fg="cyan"), paint(each.effect), paint(each.help)] for each in found.items]
     return table(paint, ("path", "effect", "what it does"), rows)

@@ -1,14 +1,16 @@
-"""The store, its upkeep and its settings, for people."""
+"""Draw the store, its maintenance and its settings."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dgent.doors.cli.draw.crumb import work
-from dgent.doors.cli.draw.history import entry
+from dgent.doors.cli.draw.crumb import draw_work
+from dgent.doors.cli.draw.history import draw_entry
 from dgent.doors.cli.style import Paint, ago, many, size, table
 from dgent.doors.cli.wire import as_text
-from dgent.store.upkeep import Finding
+
+if TYPE_CHECKING:
+    from dgent.store.upkeep import Finding
 
 Lines = list[str]
 
@@ -27,8 +29,8 @@ def _findings(findings: list[Finding], paint: Paint) -> Lines:
     return lines
 
 
-def examined(found: Any, paint: Paint) -> Lines:
-    """What the doctor found."""
+def draw_examination(found: Any, paint: Paint) -> Lines:
+    """Draw the findings of the doctor."""
     verdict = (
         paint("healthy", fg="green", bold=True)
         if found.healthy
@@ -39,17 +41,17 @@ def examined(found: Any, paint: Paint) -> Lines:
     return [*_findings(found.findings, paint), "", verdict + more]
 
 
-def status(found: Any, paint: Paint) -> Lines:
-    """The store at a glance."""
+def draw_status(found: Any, paint: Paint) -> Lines:
+    """Draw the store at a glance."""
     health = paint(found.health, fg="green" if found.health == "ok" else "red")
     name = f"{found.constellation}, " if found.constellation else ""
     held = f"{many(found.records, 'record')}, {many(found.seq, 'commit')}, {size(found.size_bytes)}"
     lines = [
         f"{paint.bold(name + found.engine)}  {paint(found.place)}",
         f"{health}{paint(', degraded', fg='red') if found.degraded else ''}  {held}",
-        *_outboxed(found, paint),
+        *_draw_pending(found, paint),
         *_findings(found.findings, paint),
-        *work(found.work, paint),
+        *draw_work(found.work, paint),
     ]
     if found.schemas:
         building = any(kind.building for kind in found.schemas)
@@ -66,21 +68,21 @@ def status(found: Any, paint: Paint) -> Lines:
     if found.commits:
         lines.append("")
     for each in found.commits:
-        lines += entry(each, paint, whole=False)[:2]
+        lines += draw_entry(each, paint, whole=False)[:2]
     return lines
 
 
-def _outboxed(found: Any, paint: Paint) -> Lines:
+def _draw_pending(found: Any, paint: Paint) -> Lines:
     told = [many(found.pending, "commit") + " waiting for the store"] if found.pending else []
     told += [many(found.conflicts, "conflict") + "; see `dgent outbox list`"] if found.conflicts else []
     return [paint(line, fg="yellow") for line in told]
 
 
-def outbox(found: Any, paint: Paint) -> Lines:
-    """What waits for the store, and what it refused."""
+def draw_outbox(found: Any, paint: Paint) -> Lines:
+    """Draw the outbox: waiting commits and conflicts."""
     if found.outbox is None:
-        return [paint.dim("this store may not be away, so it has no outbox; see the setting degrade")]
-    lines = [f"{paint(found.outbox, fg='cyan')}{'  the store is away' if found.degraded else ''}"]
+        return [paint.dim("this store has no outbox; the setting degrade gives it one")]
+    lines = [f"{paint(found.outbox, fg='cyan')}{'  the store is unavailable' if found.degraded else ''}"]
     rows = [
         [paint.dim(ago(each.at)), paint(each.author), paint(_ops(each.ops)), paint(each.note or "")]
         for each in found.pending
@@ -89,12 +91,12 @@ def outbox(found: Any, paint: Paint) -> Lines:
     if not rows and not found.conflicts:
         lines.append(paint.dim("nothing waits"))
     for each in found.conflicts:
-        lines += ["", *clashing(each, paint)]
+        lines += ["", *draw_conflict(each, paint)]
     return lines
 
 
-def clashing(found: Any, paint: Paint) -> Lines:
-    """One commit that the store refused."""
+def draw_conflict(found: Any, paint: Paint) -> Lines:
+    """Draw one commit that the store refused."""
     head = f"{paint('conflict ' + found.id[:12], fg='red', bold=True)}  {paint(found.author, fg='cyan')}"
     lines = [head, "    " + paint(found.reason)]
     for ours, theirs in zip(found.ours, found.theirs, strict=False):
@@ -108,27 +110,27 @@ def _ops(ops: list[dict[str, Any]]) -> str:
     return told + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
 
 
-def exported(found: Any, paint: Paint) -> Lines:
-    """What an export wrote."""
+def draw_export(found: Any, paint: Paint) -> Lines:
+    """Draw the result of an export."""
     return [f"{many(found.records, 'record')} as of commit {found.seq:,}, {size(found.size_bytes)}"]
 
 
-def copied(found: Any, paint: Paint) -> Lines:
-    """What a copy holds."""
+def draw_copy(found: Any, paint: Paint) -> Lines:
+    """Draw the result of a copy."""
     new = f"{many(found.commits, 'commit')} new" if found.commits else "nothing new"
     held = f"{many(found.records, 'record')} as of commit {found.seq:,}"
     return [f"{new}; both hold {held}, with the same digest"]
 
 
-def imported(found: Any, paint: Paint) -> Lines:
-    """What an import did."""
+def draw_import(found: Any, paint: Paint) -> Lines:
+    """Draw the result of an import."""
     counts = {name: getattr(found, name) for name in ("added", "replaced", "unchanged", "skipped")}
     told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "nothing in it"
     return [("would be: " if found.dry_run else "") + told]
 
 
-def backup(found: Any, paint: Paint) -> Lines:
-    """What a backup holds."""
+def draw_backup(found: Any, paint: Paint) -> Lines:
+    """Draw a backup."""
     held = f"{many(found.records, 'record')} as of commit {found.seq:,}, {size(found.size_bytes)}"
     lines = [paint(found.path, fg="cyan"), f"{held}; every record was read"]
     if found.damaged:
@@ -136,8 +138,8 @@ def backup(found: Any, paint: Paint) -> Lines:
     return lines
 
 
-def restored(found: Any, paint: Paint) -> Lines:
-    """What a restore did."""
+def draw_restore(found: Any, paint: Paint) -> Lines:
+    """Draw the result of a restore."""
     lead = "would be restored to" if found.dry_run else "restored to"
     lines = [
         f"{lead} {paint(found.path, fg='cyan')}: {many(found.records, 'record')} as of commit {found.seq:,}"
@@ -153,8 +155,8 @@ def restored(found: Any, paint: Paint) -> Lines:
     return lines
 
 
-def forgotten(found: Any, paint: Paint) -> Lines:
-    """What was erased."""
+def draw_erasure(found: Any, paint: Paint) -> Lines:
+    """Draw the result of forgetting."""
     lead = "would forget" if found.dry_run else "forgot"
     lines = [f"{lead} {many(found.records, 'record')} with {many(found.versions, 'version')}"]
     if not found.erased and not found.dry_run:
@@ -166,8 +168,8 @@ def forgotten(found: Any, paint: Paint) -> Lines:
     return lines
 
 
-def schemas(found: Any, paint: Paint) -> Lines:
-    """Schemas, a line each."""
+def draw_schemas(found: Any, paint: Paint) -> Lines:
+    """Draw schemas, a line each."""
     rows = [
         [
             paint(each.name or "(no schema)", fg="cyan"),
@@ -181,8 +183,8 @@ def schemas(found: Any, paint: Paint) -> Lines:
     return table(paint, ("schema", "records", "versions", "indexes", "room"), rows) or [paint.dim("none yet")]
 
 
-def configured(found: Any, paint: Paint) -> Lines:
-    """Settings, a line each."""
+def draw_settings(found: Any, paint: Paint) -> Lines:
+    """Draw settings, a line each."""
     rows = [
         [paint(each.name, fg="cyan"), paint(_value(each.value)), paint.dim(each.source)]
         for each in found.settings
@@ -196,8 +198,8 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else "-" if value is None else as_text(value)
 
 
-def constellations(found: Any, paint: Paint) -> Lines:
-    """Constellations, a line each."""
+def draw_constellations(found: Any, paint: Paint) -> Lines:
+    """Draw constellations, a line each."""
     rows = [
         [
             paint("*" if each.current else " ", fg="green"),
@@ -212,18 +214,18 @@ def constellations(found: Any, paint: Paint) -> Lines:
     ]
 
 
-def changed(found: Any, paint: Paint) -> Lines:
-    """A setting that was changed."""
+def draw_setting_change(found: Any, paint: Paint) -> Lines:
+    """Draw a changed setting."""
     told = f"{found.name} = {found.value}" if found.value is not None else f"{found.name} is not set any more"
     return [f"{paint(told)}  {paint.dim('in ' + found.file)}"]
 
 
-def known(found: Any, paint: Paint) -> Lines:
-    """One setting."""
+def draw_setting(found: Any, paint: Paint) -> Lines:
+    """Draw one setting."""
     return [f"{paint(_value(found.value))}  {paint.dim('from ' + found.source)}"]
 
 
-def deleted(found: Any, paint: Paint) -> Lines:
-    """A constellation that is gone."""
+def draw_deletion(found: Any, paint: Paint) -> Lines:
+    """Draw a deleted constellation."""
     lead = "would delete" if found.dry_run else "deleted"
     return [f"{lead} {paint(found.name, fg='cyan')} with {size(found.size_bytes)}  {paint.dim(found.path)}"]
