@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import click
-import msgspec
 
 from dgent.doors.cli.complete import completer
 from dgent.doors.cli.options import DOOR, sided
 from dgent.errors import InputError
-from dgent.verbs import registry
+from dgent.verbs import parse, registry
+from dgent.verbs.field import Field as VerbField
+from dgent.verbs.field import fields_of
 from dgent.verbs.registry import Verb
 
 FILE = "from_file"
@@ -22,7 +22,7 @@ FILE = "from_file"
 def command_of(id: str, name: str) -> click.Command:
     """The command that calls a verb."""
     verb = registry.find(id)
-    fields = _fields(verb)
+    fields = fields_of(verb, Field)
 
     @click.pass_context
     def run(ctx: click.Context, /, **given: Any) -> int:
@@ -39,21 +39,8 @@ def command_of(id: str, name: str) -> click.Command:
     )
 
 
-class Field:
-    """One field of a verb's input, as the command line sees it."""
-
-    def __init__(self, name: str, hint: Any, required: bool, default: Any) -> None:
-        self.name, self.required, self.default = name, required, default
-        plain, meta = get_args(hint)
-        self.help: str = meta.description
-        extra = meta.extra or {}
-        self.place, self.words = extra.get("place", False), extra.get("words", False)
-        self.file = extra.get("file", False)
-        self.short, self.complete = extra.get("short", ""), extra.get("complete", "")
-        kinds = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
-        self.kind = next(kind for kind in kinds if kind is not NoneType)
-        self.many = get_origin(plain) is tuple
-        self.choices = [str(each) for each in get_args(self.kind)] if get_origin(self.kind) is Literal else []
+class Field(VerbField):
+    """One field of a verb's input, as the command line takes it."""
 
     def param(self) -> click.Parameter:
         """The click parameter of this field."""
@@ -84,19 +71,6 @@ class Field:
     def _metavar(self, many: bool) -> str:
         name = self.name.replace("_", "-").upper() + ("..." if many else "")
         return name if self.required and not self.file else f"[{name}]"
-
-
-def _fields(verb: Verb) -> list[Field]:
-    hints = get_type_hints(verb.input, include_extras=True)
-    fields = []
-    for field in msgspec.structs.fields(verb.input):
-        default = (
-            field.default_factory()
-            if field.default is msgspec.NODEFAULT and not field.required
-            else field.default
-        )
-        fields.append(Field(field.name, hints[field.name], field.required, default))
-    return fields
 
 
 def _files(fields: list[Field]) -> list[click.Option]:
@@ -167,5 +141,7 @@ def _said(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
         if field.words:
             value = " ".join(value)
             value = _read_input() if value == "-" else value
+        elif field.kind is Any:
+            value = parse.value(value)
         said[field.name] = list(value) if isinstance(value, tuple) else value
     return said

@@ -24,7 +24,7 @@ from dgent.verbs.block.answer import (
 from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import BLOCK, Expect, Limit, Message, One, block_of, library_of
 from dgent.verbs.context import Desk
-from dgent.verbs.registry import argument, verb
+from dgent.verbs.registry import argument, option, verb
 
 VERSION = "a version's number, or the name of a checkpoint"
 
@@ -33,6 +33,7 @@ class History(One, kw_only=True):
     """What `block.history` takes."""
 
     limit: Limit = 20
+    offset: Annotated[int, option("leave out so many first")] = 0
 
 
 @verb("block.history", effect="read", errors=(InputError, NotFound))
@@ -43,7 +44,8 @@ async def history(desk: Desk, ask: History) -> BlockVersions:
     block = await block_of(await library_of(desk), ask)
     found = await block.history()
     return BlockVersions(
-        [version_of(each) for each in found[: ask.limit]], block.owner, block.label, len(found)
+        [version_of(each) for each in found[max(ask.offset, 0) :][: ask.limit]],
+        *(block.owner, block.label, len(found)),
     )
 
 
