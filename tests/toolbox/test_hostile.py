@@ -242,3 +242,12 @@ async def test_whatever_a_block_is_like_an_answer_has_its_bounds(scout: Library,
     rows = (await ok(box, "block", "notices"))["items"]
     assert len(rows) == 25 and [len(each["diff"]) for each in rows] == [1000] * 20 + [512] * 5
     assert len(json.dumps(rows)) < 30_000
+
+
+async def test_notices_are_not_lost_to_a_long_answer(scout: Library, scribe: Library) -> None:
+    for n in range(210):
+        made = await scribe.create(f"block {n:03} with a label", text="word " * 90)
+        await scribe.share(made.label, with_agent="scout")
+    answer = await Toolbox(scout).call("block", {"operation": "notices"})
+    assert len(answer["data"]["items"]) == 200 and "210 in all" in answer["message"]
+    assert len(json.dumps(answer)) < 110_000

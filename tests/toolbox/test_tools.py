@@ -13,9 +13,9 @@ import pytest
 
 import dgent
 from dgent.blocks import Library
-from dgent.doors.tools.answer import MOST_ANSWER, Page, report
+from dgent.doors.tools.answer import MOST_ANSWER, AnswerPart, report
 from dgent.doors.tools.catalog import GROUPS, ROOMS
-from dgent.doors.tools.hint import Offer, translate
+from dgent.doors.tools.hint import ToolCall, translate
 from dgent.doors.tools.tool import tool_of
 from dgent.errors import InputError
 from dgent.tools import Toolbox
@@ -30,7 +30,7 @@ from tests.verbs.cases import CASES, fill
 
 EVERY = [(name, operation) for name, group in GROUPS.items() for operation in group.operations]
 OFFERS = {
-    operation.verb.id: Offer(name, each, operation.fields)
+    operation.verb.id: ToolCall(name, each, operation.fields)
     for name in GROUPS
     for each, operation in tool_of(name).operations.items()
 }
@@ -64,8 +64,8 @@ def test_every_operation_is_explained_and_takes_what_its_verb_takes(name: str, o
     tool = tool_of(name)
     found = tool.operations[operation]
     known = {each.name for each in msgspec.structs.fields(found.verb.input)}
-    assert set(found.fields) - {"offset"} <= known - set(found.entry.hide)
-    assert set(found.entry.hide) | set(found.entry.preset) | set(found.entry.needs) <= known
+    assert set(found.fields) - {"offset"} <= known - set(found.use.hide)
+    assert set(found.use.hide) | set(found.use.preset) | set(found.use.needs) <= known
     assert set(found.fields) <= set(tool.parameters)
     assert not found.verb.streams and not found.verb.local
     assert found.verb.effect_of(_least(found)) != "destroy", "that is the partner's own"
@@ -75,11 +75,11 @@ def test_every_operation_is_explained_and_takes_what_its_verb_takes(name: str, o
 
 def _least(operation: Any) -> Any:
     given = {each: CASES[operation.verb.id][0].args.get(each, "x") for each in operation.needs}
-    return registry.asked(operation.verb, {**operation.entry.preset, **given})
+    return registry.asked(operation.verb, {**operation.use.preset, **given})
 
 
 def test_every_verb_is_one_operation_at_most() -> None:
-    verbs = [entry.verb for group in GROUPS.values() for entry in group.operations.values()]
+    verbs = [use.verb for group in GROUPS.values() for use in group.operations.values()]
     assert len(verbs) == len(set(verbs)) and set(verbs) <= set(MODULES)
 
 
@@ -120,8 +120,8 @@ async def test_an_operation_answers_as_its_verb_does(
                     continue
                 try:
                     desk = Desk(lambda u=u: _same(u), caller=Caller("system", "system", "partner"))  # type: ignore[misc]
-                    asked, page = found.read(msgspec.to_builtins(given))
-                    answers.append(report(await registry.call(found.verb, desk, asked), page, str))
+                    asked, part = found.read(msgspec.to_builtins(given))
+                    answers.append(report(await registry.call(found.verb, desk, asked), part, str))
                 except dgent.DgentError as error:
                     answers.append({"ok": False, "code": error.code})
         tried += 1
@@ -245,8 +245,8 @@ def test_an_answer_is_never_longer_than_its_bound() -> None:
         more: dict[str, Any]
 
     wide = {f"key {n}": "v" * 500 for n in range(1000)}
-    answer = report(Odd([wide] * 100, wide), Page(), str)
+    answer = report(Odd([wide] * 100, wide), AnswerPart(), str)
     assert answer["ok"] and answer["data"] is None and "too long" in answer["message"]
-    answer = report(Odd([{"text": "t" * 5000}] * 100, {"x": ["y"] * 1000}), Page(), str)
+    answer = report(Odd([{"text": "t" * 5000}] * 100, {"x": ["y"] * 1000}), AnswerPart(), str)
     assert len(json.dumps(answer)) < MOST_ANSWER and "cut" in answer["message"]
     assert "go on with offset=50" in answer["message"] and len(answer["data"]["more"]["x"]) == 200

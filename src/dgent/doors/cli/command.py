@@ -12,8 +12,7 @@ from dgent.doors.cli.complete import completer
 from dgent.doors.cli.options import DOOR, sided
 from dgent.errors import InputError
 from dgent.verbs import parse, registry
-from dgent.verbs.field import Field as VerbField
-from dgent.verbs.field import fields_of
+from dgent.verbs.field import Field, fields_of
 from dgent.verbs.registry import Verb
 
 FILE = "from_file"
@@ -22,7 +21,7 @@ FILE = "from_file"
 def command_of(id: str, name: str) -> click.Command:
     """The command that calls a verb."""
     verb = registry.find(id)
-    fields = fields_of(verb, Field)
+    fields = fields_of(verb, CommandField)
 
     @click.pass_context
     def run(ctx: click.Context, /, **given: Any) -> int:
@@ -39,7 +38,7 @@ def command_of(id: str, name: str) -> click.Command:
     )
 
 
-class Field(VerbField):
+class CommandField(Field):
     """One field of a verb's input, as the command line takes it."""
 
     def param(self) -> click.Parameter:
@@ -73,7 +72,7 @@ class Field(VerbField):
         return name if self.required and not self.file else f"[{name}]"
 
 
-def _files(fields: list[Field]) -> list[click.Option]:
+def _files(fields: list[CommandField]) -> list[click.Option]:
     """The option to take a long text from a file."""
     return [
         click.Option(
@@ -93,7 +92,7 @@ def _looks(verb: Verb) -> list[click.Option]:
     return [sided()] if verb.id in ("data.diff", "block.diff") else []
 
 
-def _help(verb: Verb, fields: list[Field]) -> str:
+def _help(verb: Verb, fields: list[CommandField]) -> str:
     places = [field for field in fields if field.place]
     lines = [verb.help]
     if places:
@@ -126,7 +125,7 @@ def _read_file(path: str) -> str:
         raise InputError(f"{path} cannot be read: {reason}", field="file") from None
 
 
-def _said(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
+def _said(fields: list[CommandField], given: dict[str, Any]) -> dict[str, Any]:
     """What was given, without what was left out, so that the verb's own defaults hold."""
     said: dict[str, Any] = {}
     for field in fields:

@@ -18,12 +18,16 @@ MOST_ANSWER = 100_000  # bytes of JSON
 Answer = dict[str, Any]
 
 
-class Page(NamedTuple):
-    """The part of a long answer that is shown; `limit` is set where the verb itself left out the rest."""
+class AnswerPart(NamedTuple):
+    """The part of a long answer that is shown, and whether a call with another offset shows the rest.
+
+    `limit` is set where the verb itself left out the rest.
+    """
 
     offset: int = 0
     rows: int = 50
     limit: int | None = None
+    resumes: bool = True
 
 
 def refuse(error: DgentError, hint: str) -> Answer:
@@ -32,7 +36,7 @@ def refuse(error: DgentError, hint: str) -> Answer:
     return {"ok": False, "message": _shorten(error.message), "data": data}
 
 
-def report(result: Any, page: Page, translate: Callable[[str], str]) -> Answer:
+def report(result: Any, part: AnswerPart, translate: Callable[[str], str]) -> Answer:
     """Return the answer for what a verb gave, with how to get the rest of what is too long.
 
     `translate` puts what the verb explains into the language of tools.
@@ -41,7 +45,7 @@ def report(result: Any, page: Page, translate: Callable[[str], str]) -> Answer:
     notes: list[str] = []
     message, explain = _sentence(data), data.pop("explain", "")
     if isinstance(data.get("items"), list):
-        notes += _take_rows(data, page)
+        notes += _take_rows(data, part)
         message = f"{len(data['items'])} found" if data["items"] else "nothing found"
         message += f": {translate(explain)}" if explain and not data["items"] else ""
     text = data.pop("text", None)
@@ -51,15 +55,16 @@ def report(result: Any, page: Page, translate: Callable[[str], str]) -> Answer:
         if name in data and len(msgspec.json.encode(data[name])) > MOST_TEXT:
             del data[name]
             notes.append(f"{name} is too long to show")
-    room = Room()
-    data = {name: room.cut(each) for name, each in data.items()}
-    notes += ["long parts are cut, which … marks"] if room.was_cut else []
     if isinstance(text, str):
-        data["text"] = text[page.offset :][:MOST_TEXT]
-        notes += _text_note(text, page.offset)
-    if len(msgspec.json.encode(data)) > MOST_ANSWER:
-        data, notes = None, ["the data are too long to show"]
-    return {"ok": True, "message": _shorten("; ".join([message, *notes])), "data": data}
+        notes += _text_note(text, part.offset)
+    for always in (ALWAYS, ALWAYS // 8):
+        space = TextSpace(always)
+        shown = {name: space.cut(each) for name, each in data.items()}
+        shown |= {"text": text[part.offset :][:MOST_TEXT]} if isinstance(text, str) else {}
+        if len(msgspec.json.encode(shown)) <= MOST_ANSWER:
+            notes += ["long parts are cut, which … marks"] if space.was_cut else []
+            return {"ok": True, "message": _shorten("; ".join([message, *notes])), "data": shown}
+    return {"ok": True, "message": f"{message}; the data are too long to show", "data": None}
 
 
 def _sentence(data: dict[str, Any]) -> str:
@@ -68,15 +73,15 @@ def _sentence(data: dict[str, Any]) -> str:
     return f"{data['label']!r} is at version {number}" if "label" in data and number else "done"
 
 
-def _take_rows(data: dict[str, Any], page: Page) -> list[str]:
-    """Keep the rows of a page; a note says how to go on."""
+def _take_rows(data: dict[str, Any], part: AnswerPart) -> list[str]:
+    """Keep the rows that are shown; a note says how to go on, or how many there are."""
     whole = data["items"]
-    if page.limit is None:
-        data["items"] = whole[page.offset :][: page.rows]
-    shown, end = data["items"], page.offset + len(data["items"])
+    if part.limit is None:
+        data["items"] = whole[part.offset :][: part.rows]
+    shown, end = data["items"], part.offset + len(data["items"])
     total = data.get("total", len(whole))
-    more = end < total if page.limit is None or "total" in data else len(shown) >= page.limit
-    return [f"go on with offset={end}"] if more and shown else []
+    more = end < total if part.limit is None or "total" in data else part.resumes and len(shown) >= part.limit
+    return [f"go on with offset={end}" if part.resumes else f"{total} in all"] if more and shown else []
 
 
 def _text_note(text: str, offset: int) -> list[str]:
@@ -87,19 +92,19 @@ def _text_note(text: str, offset: int) -> list[str]:
     return [note + f"; go on with offset={end}" if end < len(text) else note]
 
 
-class Room:
+class TextSpace:
     """The space that an answer has for long texts."""
 
-    def __init__(self) -> None:
-        self.left = MOST_TEXT
+    def __init__(self, always: int) -> None:
+        self.left, self.always = MOST_TEXT, always  # shorter texts are never cut
         self.was_cut = False
 
     def cut(self, value: Any, in_list: bool = False) -> Any:
         """Return a value with its texts and lists cut to the space that is left."""
         if isinstance(value, str):
-            if len(value) <= ALWAYS:
+            if len(value) <= self.always:
                 return value
-            most = max(min(self.left, MOST_IN_ROW if in_list else MOST_TEXT), ALWAYS)
+            most = max(min(self.left, MOST_IN_ROW if in_list else MOST_TEXT), self.always)
             self.left -= min(len(value), most)
             self.was_cut = self.was_cut or len(value) > most
             return value if len(value) <= most else value[: most - 1] + "…"

@@ -7,22 +7,22 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dgent.doors.tools.parameter import Field
+from dgent.doors.tools.parameter import ToolField
 from dgent.verbs.index import SHORT
 
 _COMMAND = re.compile(r"`dgent ([^`]*)`")
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
 
 
-class Offer(NamedTuple):
+class ToolCall(NamedTuple):
     """Where a verb is offered: the tool, the operation and its fields."""
 
     tool: str
     operation: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, ToolField]
 
 
-def translate(text: str, offers: Mapping[str, Offer]) -> str:
+def translate(text: str, offers: Mapping[str, ToolCall]) -> str:
     """Return a text with tool calls in place of commands; clauses with others are left out."""
     kept = []
     for clause in text.split("; "):
@@ -34,7 +34,7 @@ def translate(text: str, offers: Mapping[str, Offer]) -> str:
     return "; ".join(kept)
 
 
-def _call_of(command: str, offers: Mapping[str, Offer]) -> str | None:
+def _call_of(command: str, offers: Mapping[str, ToolCall]) -> str | None:
     """Return the tool call of a command; None where no tool offers its verb."""
     words = command.split()
     short = SHORT.get(words[0])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent.errors import InputError
-from dgent.verbs import field as fields
+from dgent.verbs.field import Field
 
 MAX_ARGUMENTS = 1_000_000  # characters of arguments that come as JSON text, and of one text among them
 MAX_NUMBER = 2**53  # JSON numbers are exact up to here
@@ -27,7 +27,7 @@ _WANTED = {
 _TERMINAL = re.compile(r"^- |standard input|- reads it|more than once")  # clauses about the command line
 
 
-class Field(fields.Field):
+class ToolField(Field):
     """One field of a verb, as a tool takes it; without a type it takes any JSON value."""
 
     @property
@@ -96,7 +96,7 @@ class Parameter(NamedTuple):
         return {**made, "description": self.description}
 
 
-def merge(name: str, used: Mapping[str, Field], operations: int) -> Parameter:
+def merge(name: str, used: Mapping[str, ToolField], operations: int) -> Parameter:
     """Return the argument for the fields of one name, given by operation, of so many operations."""
     types = {each.type for each in used.values()}
     type = "string" if types == {"string", "array"} else types.pop() if len(types) == 1 else ""

@@ -8,15 +8,15 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from dgent.doors.tools.answer import Page
-from dgent.doors.tools.catalog import GROUPS, Entry
-from dgent.doors.tools.parameter import EMPTY, Field, Parameter, describe, merge, read_arguments, suggest
+from dgent.doors.tools.answer import AnswerPart
+from dgent.doors.tools.catalog import GROUPS, VerbUse
+from dgent.doors.tools.parameter import EMPTY, Parameter, ToolField, describe, merge, read_arguments, suggest
 from dgent.errors import InputError
 from dgent.verbs import registry
 from dgent.verbs.field import fields_of
 
 ROWS = 20  # of a list whose verb has no limit of its own, or one that is too high for a tool
-_OFFSET = Field(
+_OFFSET = ToolField(
     "offset",
     Annotated[
         int, msgspec.Meta(description="where to go on when an answer was cut: the answer says the number")
@@ -26,31 +26,31 @@ _OFFSET = Field(
 )
 
 
-class Operation:
+class ToolOperation:
     """One operation of a tool: a verb, the fields that a model may give, and those that it must give."""
 
-    def __init__(self, name: str, entry: Entry) -> None:
-        self.name, self.entry = name, entry
-        self.verb = registry.find(entry.verb)
-        own = {each.name: each for each in fields_of(self.verb, Field)}
+    def __init__(self, name: str, use: VerbUse) -> None:
+        self.name, self.use = name, use
+        self.verb = registry.find(use.verb)
+        own = {each.name: each for each in fields_of(self.verb, ToolField)}
         answer = getattr(self.verb.output, "__struct_fields__", ())
         self.limits = "items" in answer and "limit" in own  # the verb itself answers only so many
         self.skips = "offset" in own  # and from one on
         long = "text" in answer or ("items" in answer and not self.limits)
         if long and self.verb.effect == "read" and not self.skips:
             own["offset"] = _OFFSET
-        self.fields = {each: field for each, field in own.items() if each not in entry.hide}
-        needed = [each for each, field in self.fields.items() if field.required or each in entry.needs]
+        self.fields = {each: field for each, field in own.items() if each not in use.hide}
+        needed = [each for each, field in self.fields.items() if field.required or each in use.needs]
         self.needs = tuple(needed)
 
-    def read(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Page]:
+    def read(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], AnswerPart]:
         """Return what the verb is called with, and which part of its answer is shown.
 
         Empty values are as if they were left out, unless the operation needs them.
         """
         name = self.name or "it"
         takes = ", ".join(self.fields) or "nothing"
-        values = dict(self.entry.preset)
+        values = dict(self.use.preset)
         for each, value in given.items():
             field = self.fields.get(each)
             if field is None and value not in EMPTY:
@@ -62,19 +62,19 @@ class Operation:
                 raise InputError(
                     f"{name} needs {each}", hint=f"{each}: {self.fields[each].sentence}", field=each
                 )
-        return values, self._page(values)
+        return values, self._part(values)
 
-    def _page(self, values: dict[str, Any]) -> Page:
+    def _part(self, values: dict[str, Any]) -> AnswerPart:
         offset = max(values.get("offset") or 0, 0)
         if "offset" in self.fields and not self.skips:
             values.pop("offset", None)
         if not self.limits:
-            return Page(offset, self.entry.rows)
+            return AnswerPart(offset, self.use.rows, None, "offset" in self.fields)
         default = self.fields["limit"].default
-        limit = values.setdefault("limit", default if default and default <= self.entry.rows else ROWS)
-        if not 1 <= limit <= self.entry.rows:
-            raise InputError(f"limit is from 1 to {self.entry.rows}, not {limit}", field="limit")
-        return Page(offset, self.entry.rows, limit if self.skips else limit + 1)
+        limit = values.setdefault("limit", default if default and default <= self.use.rows else ROWS)
+        if not 1 <= limit <= self.use.rows:
+            raise InputError(f"limit is from 1 to {self.use.rows}, not {limit}", field="limit")
+        return AnswerPart(offset, self.use.rows, limit, self.skips)
 
 
 class Tool(NamedTuple):
@@ -82,7 +82,7 @@ class Tool(NamedTuple):
 
     name: str
     description: str
-    operations: Mapping[str, Operation]
+    operations: Mapping[str, ToolOperation]
     parameters: Mapping[str, Parameter]
     needs: tuple[str, ...]
 
@@ -99,7 +99,7 @@ class Tool(NamedTuple):
             },
         }
 
-    def read(self, arguments: object) -> tuple[Operation, dict[str, Any], Page]:
+    def read(self, arguments: object) -> tuple[ToolOperation, dict[str, Any], AnswerPart]:
         """Return the operation that is meant, with what its verb is called with."""
         given = dict(read_arguments(arguments))
         for each in given:
@@ -125,8 +125,8 @@ class Tool(NamedTuple):
 def tool_of(name: str) -> Tool:
     """Return a tool by its name; the modules of its verbs load now."""
     group = GROUPS[name]
-    operations = {each: Operation(each, entry) for each, entry in group.operations.items()}
-    used: dict[str, dict[str, Field]] = {}
+    operations = {each: ToolOperation(each, use) for each, use in group.operations.items()}
+    used: dict[str, dict[str, ToolField]] = {}
     for each, operation in operations.items():
         for field in operation.fields.values():
             used.setdefault(field.name, {})[each] = field

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from dgent.blocks import Library
 from dgent.doors.tools.answer import Answer, refuse, report
 from dgent.doors.tools.catalog import GROUPS, ROOMS
-from dgent.doors.tools.hint import Offer, translate
+from dgent.doors.tools.hint import ToolCall, translate
 from dgent.doors.tools.parameter import Parameter, describe, suggest
 from dgent.doors.tools.tool import Tool, tool_of
 from dgent.errors import DgentError, InputError
@@ -64,8 +64,8 @@ class Toolbox:
         try:
             if not isinstance(name, str) or name not in self._names:
                 raise InputError(f"there is no tool {describe(name)}", hint=suggest(name, self._names))
-            operation, given, page = tool_of(name).read(arguments)
-            return report(await registry.call(operation.verb, self._desk, given), page, self._translate)
+            operation, given, part = tool_of(name).read(arguments)
+            return report(await registry.call(operation.verb, self._desk, given), part, self._translate)
         except DgentError as error:
             return refuse(error, self._translate(error.hint))
 
@@ -90,7 +90,7 @@ class Toolbox:
         if "`dgent" not in hint and "--" not in hint:
             return hint
         offers = {
-            operation.verb.id: Offer(name, each, operation.fields)
+            operation.verb.id: ToolCall(name, each, operation.fields)
             for name in self._names
             for each, operation in tool_of(name).operations.items()
         }
