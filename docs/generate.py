@@ -17,7 +17,7 @@ from verbs import command_line, verbs_page
 from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, page, section, sentence, table
 
 import dgent
-from dgent import blocks, errors
+from dgent import blocks, errors, tools
 from dgent import cupboard as room
 from dgent.blocks import records
 from dgent.blocks.edit import section as section_kind
@@ -25,6 +25,8 @@ from dgent.blocks.edit import structured
 from dgent.blocks.edit import text as text_edits
 from dgent.cupboard.tables import crumb, link, metadata, stash, trail
 from dgent.cupboard.tables import property as properties
+from dgent.doors.tools.catalog import GROUPS
+from dgent.doors.tools.tool import tool_of
 from dgent.model import lens
 from dgent.store import backend
 from dgent.universe import focus, relation, upgrade
@@ -208,6 +210,7 @@ def index() -> str:
         "| `dgent.sync` | The same calls without async: [guide](../guides/without-async.md). |",
         "| `dgent.cupboard` | [Work items an agent can back out of](cupboard.md), and their errors. |",
         "| `dgent.blocks` | [Memory documents with their history](blocks.md), and their errors. |",
+        "| `dgent.tools` | [Tools for models](tools.md) over verbs. |",
         "| `dgent.errors` | [Every error](errors.md), also those that `dgent` itself does not name. |",
         "| `dgent.model.lens` | [Lenses](model.md#lenses) and the other optics. |",
         "| `dgent.store.backend` | [Ops and answers](answers.md), and the contract of an engine. |",
@@ -415,6 +418,26 @@ def blocks_page() -> str:
     )
 
 
+def tools_page() -> str:
+    parts = []
+    for name, group in GROUPS.items():
+        rows = ["| Operation | Needs | Verb |", "|---|---|---|"]
+        for operation in tool_of(name).operations.values():
+            needs = ", ".join(f"`{each}`" for each in operation.needs)
+            verb = operation.verb.id
+            link = f"[{verb}](verbs.md#{verb.replace('.', '')})"
+            rows.append(f"| {f'`{operation.name}`' if operation.name else ''} | {needs} | {link} |")
+        parts.append("\n".join([f"## {name}\n", f"{group.about.partition(chr(10))[0]}\n", *rows, ""]))
+    return page(
+        "Tools",
+        "What `dgent.tools` exports, and the tools that it offers to models: how to use them is in the "
+        "[guide](../guides/memory-tools-for-an-agent.md). An operation takes the fields of its verb. The "
+        "blocking twin in `dgent.sync.tools` has the same calls without `await`.",
+        described(Part(tools.Toolbox, "tools")),
+        *parts,
+    )
+
+
 def pages() -> dict[str, str]:
     """Every page of the reference by file name."""
     return {
@@ -426,6 +449,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "cupboard.md": cupboard(),
         "blocks.md": blocks_page(),
+        "tools.md": tools_page(),
         "verbs.md": verbs_page(),
         "command-line.md": command_line(),
     }

@@ -50,11 +50,12 @@ STUBS = {
         "blocks/access/authority.py": ("Authority",),
         "blocks/records.py": ("Cards",),
         "blocks/library.py": ("Library",),
-        "blocks/tools.py": ("Toolbox",),
     },
+    ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
 }
 # Names that stand for something else than in the async source, and so come from somewhere else.
 OTHERS = {
+    "Library": "from dgent.sync.blocks import Library",
     "Universe": "from dgent.sync import Universe",
     "Stream": "from dgent.sync.stream import Stream",
     "AbstractContextManager": "from contextlib import AbstractContextManager",

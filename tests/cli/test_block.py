@@ -110,19 +110,19 @@ def test_long_texts_come_from_files_and_standard_input(notes: Terminal, tmp_path
 def test_other_documents(dgent_: Terminal) -> None:
     dgent_("block", "create", "todo", "-t", "task_list")
     dgent_("block", "append", "todo", '{"title": "write"}')
-    assert dgent_("block", "change", "todo", "set_item", "place=1", 'value={"done": true}').code == 0
+    assert dgent_("block", "set-item", "todo", "1", '{"done": true}').code == 0
     assert dgent_("block", "show", "todo").out == "1. [x] write; priority: 3\n"
     dgent_("block", "create", "seen", "-t", "observation_log")
     assert dgent_("block", "append", "seen", "it rains").code == 0
     assert "it rains" in dgent_("block", "show", "seen").out
     dgent_("block", "create", "tree", "--document", "tree")
-    node = dgent_("block", "change", "tree", "add_node", 'value={"name": "top"}', "--json").data["node"]
-    assert dgent_("block", "change", "tree", "set_node", f"node={node}", 'value={"name": "root"}').code == 0
+    node = dgent_("block", "add-node", "tree", '{"name": "top"}', "--json").data["node"]
+    assert dgent_("block", "set-node", "tree", node, '{"name": "root"}').code == 0
     assert dgent_("block", "show", "tree").out == "- root\n"
     dgent_("block", "create", "count", "--document", "counter")
-    dgent_("block", "change", "count", "increment", "amount=3")
+    dgent_("block", "increment", "count", "--amount", "3")
     assert dgent_("block", "show", "count", "--json").data["value"] == {"count": 3}
-    assert "did you mean set_item?" in dgent_("block", "change", "todo", "set_itm").err
+    assert "did you mean set-item?" in dgent_("block", "set-itm", "todo").err
     assert "takes no field" in dgent_("block", "change", "todo", "delete_item", "place=1", "field=x").err
 
 

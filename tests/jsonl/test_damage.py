@@ -21,7 +21,7 @@ from dgent.store.backend import Declaration, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.damage import DAMAGED
 from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
-from dgent.testing.contract import STORED, commit, delete, put, record
+from dgent.testing.contract import STORED, commit, delete, put, record, typed_record
 from dgent.verbs.context import Context
 from dgent.verbs.store.jsonl import CheckFolder, check
 from dgent.verbs.store.store import Doctor, doctor

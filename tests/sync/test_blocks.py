@@ -19,7 +19,7 @@ from dgent.errors import Closed, InputError
 from dgent.sync import blocks as blocking
 from dgent.sync.blocks import Block, Library, Request, Section, Version, View, errors
 
-OTHERS = {"Block", "Groups", "Library", "Roster", "Section", "Toolbox"}
+OTHERS = {"Block", "Groups", "Library", "Roster", "Section"}
 
 
 @pytest.fixture
@@ -172,15 +172,3 @@ def test_a_closed_universe_says_so(tmp_path: Path) -> None:
             call()
     with sync.open(place) as u:
         assert Library(u, agent="scout").get("notes").text() == "kept"
-
-
-def test_tools_are_plain_functions(lib: Library) -> None:
-    tools = blocking.Toolbox(lib)
-    assert tools.call("block", {"operation": "create", "label": "notes", "text": "hello"})["success"]
-    assert [each["name"] for each in tools.schemas()] == list(tools.functions())
-    answer = tools.functions()["search"](query="hello")
-    assert answer["success"] and "notes" in str(answer["data"])
-    assert "operation" in inspect.signature(tools.functions()["block"]).parameters
-    assert tools.library.get("notes").text() == "hello"
-    with pytest.raises(InputError):
-        blocking.Toolbox(rooms.Library(lib._source._universe, agent="scout"))

@@ -19,6 +19,10 @@ BLOCK_CASES: dict[str, list[Case]] = {
             {"label": "todo", "template": "task_list", "text": '[{"title": "x"}]'},
             ["todo", '[{"title": "x"}]', "-t", "task_list"],
         ),
+        Case(
+            {"label": "todo", "template": "task_list", "value": [{"title": "x"}]},
+            ["todo", "--value", '[{"title": "x"}]', "-t", "task_list"],
+        ),
         Case({"label": "notes"}, ["notes"], "label_taken"),
         Case({"label": "x", "template": "odd"}, ["x", "-t", "odd"], "template"),
         Case({"label": "x", "text": "long", "limit": 3}, ["x", "long", "--limit", "3"], "limit_exceeded"),
@@ -42,6 +46,10 @@ BLOCK_CASES: dict[str, list[Case]] = {
     ],
     "block.pin": [Case({"label": "notes"}, ["notes"]), *NOBODY],
     "block.unpin": [Case({"label": "notes"}, ["notes"])],
+    "block.archive": [
+        Case({"label": "notes"}, ["notes"]),
+        Case({"label": "me"}, ["me"], "wrong_kind"),
+    ],
     "block.view": [
         Case({"label": "notes", "start": 2, "lines": 1}, ["notes", "2", "1"]),
         Case({"label": "notes", "start": 0, "lines": 1}, ["notes", "0", "1"], "input"),
@@ -60,7 +68,10 @@ BLOCK_CASES: dict[str, list[Case]] = {
     "block.restore": [Case({"label": "gone", "to": "back"}, ["gone", "--to", "back"]), *NOBODY],
     "block.append": [
         Case({"label": "notes", "text": "and more"}, ["notes", "and", "more"]),
-        Case({"label": "todo", "text": '{"title": "x"}'}, ["todo", '{"title": "x"}'], "block_not_found"),
+        Case({"label": "tasks", "text": '{"title": "x"}'}, ["tasks", '{"title": "x"}']),
+        Case({"label": "tasks", "value": {"title": "x"}}, ["tasks", "--value", '{"title": "x"}']),
+        Case({"label": "seen", "text": "x", "expect": 1}, ["seen", "x", "--expect", "1"], "input"),
+        Case({"label": "notes"}, ["notes"], "input"),
         Case({"label": "rules", "text": "x"}, ["rules", "x"], "consent_refused"),
     ],
     "block.write": [
@@ -82,23 +93,55 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "notes", "start": 2, "end": 2, "text": "zwei"}, ["notes", "2", "2", "zwei"]),
         Case({"label": "notes", "start": 9, "end": 9}, ["notes", "9", "9"], "no_match"),
     ],
-    "block.change": [
+    "block.set-field": [
         Case(
-            {
-                "label": "card",
-                "operation": "set_field",
-                "values": ("field=name", "value=Bo"),
-                "section": "who",
-            },
-            ["card", "set_field", "field=name", "value=Bo", "--section", "who"],
+            {"label": "card", "field": "name", "value": "Bo", "section": "who"},
+            ["card", "name", "Bo", "--section", "who"],
         ),
-        Case({"label": "card", "operation": "odd"}, ["card", "odd"], "input"),
+        Case({"label": "profile", "field": "energy_level", "value": 7}, ["profile", "energy_level", "7"]),
+        Case({"label": "card", "field": "odd", "value": 1}, ["card", "odd", "1"], "wrong_kind"),
+        Case({"label": "card"}, ["card"], "input"),
+    ],
+    "block.clear-field": [
+        Case({"label": "profile", "field": "preferences"}, ["profile", "preferences"]),
+        Case({"label": "profile", "field": "name"}, ["profile", "name"], "template"),
+    ],
+    "block.append-to-field": [
+        Case({"label": "profile", "field": "preferences", "value": "tea"}, ["profile", "preferences", "tea"]),
+    ],
+    "block.remove-from-field": [
+        Case({"label": "profile", "field": "preferences", "place": 1}, ["profile", "preferences", "1"]),
         Case(
-            {"label": "card", "operation": "set_field", "values": ("x",)}, ["card", "set_field", "x"], "input"
+            {"label": "profile", "field": "preferences", "place": 0},
+            ["profile", "preferences", "0"],
+            "no_match",
         ),
     ],
+    "block.increment": [
+        Case({"label": "count"}, ["count"]),
+        Case({"label": "count", "amount": -2}, ["count", "--amount", "-2"]),
+        Case({"label": "notes"}, ["notes"], "wrong_kind"),
+    ],
+    "block.insert-item": [
+        Case(
+            {"label": "tasks", "value": {"title": "x"}, "place": 1},
+            ["tasks", '{"title": "x"}', "--place", "1"],
+        ),
+    ],
+    "block.set-item": [
+        Case({"label": "tasks", "place": 2, "value": {"done": True}}, ["tasks", "2", '{"done": true}']),
+        Case({"label": "tasks", "place": 9, "value": {}}, ["tasks", "9", "{}"], "no_match"),
+    ],
+    "block.move-item": [Case({"label": "tasks", "place": 2, "to": 1}, ["tasks", "2", "1"])],
+    "block.delete-item": [Case({"label": "tasks", "place": 1}, ["tasks", "1"])],
+    "block.add-node": [Case({"label": "tree", "value": {"title": "x"}}, ["tree", '{"title": "x"}'])],
+    "block.set-node": [
+        Case({"label": "tree", "node": "odd", "value": {}}, ["tree", "odd", "{}"], "no_match"),
+    ],
+    "block.move-node": [Case({"label": "tree", "node": "odd"}, ["tree", "odd"], "no_match")],
+    "block.delete-node": [Case({"label": "tree", "node": "odd"}, ["tree", "odd"], "no_match")],
     "block.history": [
-        Case({"label": "notes", "limit": 2}, ["notes", "-n", "2"]),
+        Case({"label": "notes", "limit": 2, "offset": 1}, ["notes", "-n", "2", "--offset", "1"]),
         Case({"label": "notes", "limit": 0}, ["notes", "-n", "0"], "input"),
         *NOBODY,
     ],
@@ -154,6 +197,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
     "block.render": [Case({"budget": 500}, ["-b", "500"])],
     "block.search": [
         Case({"query": "one two"}, ["one", "two"]),
+        Case({"query": "kettle", "tag": ("tea",), "kind": "entry"}, ["kettle", "-t", "tea", "-k", "entry"]),
         Case({"query": "x", "limit": 0}, ["x", "-n", "0"], "input"),
     ],
     "archive.insert": [
@@ -211,6 +255,18 @@ async def fill_blocks(universe: Universe) -> None:
         await notes.undo()
         await library.create("card", template=schema, value={"who": {"name": "Ann"}}, permission="admin")
         await library.create("rules", text="Be kind.", permission="partner")
+        await library.create(
+            "profile",
+            template="partner_profile",
+            value={"name": "Ann", "preferences": ["tea"]},
+            permission="admin",
+        )
+        tasks = [{"title": "one"}, {"title": "two"}]
+        await library.create("tasks", template="task_list", value=tasks, permission="admin")
+        await library.create("count", document="counter")
+        await library.create("tree", document="tree", permission="admin")
+        await library.create("seen", template="observation_log")
+        await library.create("me", template="persona", text="Me.")
         await library.create("gone")
         await library.delete("gone")
         await library.share("card", with_group="team", permission="read_only")

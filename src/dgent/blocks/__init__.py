@@ -20,7 +20,6 @@ from dgent.blocks.edit.section import Section
 from dgent.blocks.folder.report import FileReport, FolderReport
 from dgent.blocks.history.version import Branch, Version
 from dgent.blocks.library import Library
-from dgent.blocks.tools import Toolbox
 
 __all__ = [
     "TEMPLATES",
@@ -50,7 +49,6 @@ __all__ = [
     "Shape",
     "Share",
     "Template",
-    "Toolbox",
     "Version",
     "View",
     "errors",

@@ -37,7 +37,6 @@ from dgent.blocks import (
     errors,
     library,
     records,
-    tools,
 )
 from dgent.blocks.access import agents, authority
 from dgent.blocks.edit import editable, section, structured, text
@@ -73,7 +72,6 @@ __all__ = [
     "Shape",
     "Share",
     "Template",
-    "Toolbox",
     "Version",
     "View",
     "errors",
@@ -90,18 +88,6 @@ def _init(self: Twin, universe: Any, agent: str, **options: Any) -> None:
         raise InputError("dgent.sync takes plain functions, and this one is async", hint="use `def`")
     self._source = library.Library(universe._source, agent, **options)
     self._home = universe._home
-
-
-def _init_toolbox(self: Twin, library: Any) -> None:
-    if not isinstance(library, Library):
-        raise InputError(f"this Toolbox takes a Library of dgent.sync.blocks, not a {type(library).__name__}")
-    self._source = tools.Toolbox(library._source)
-    self._home = library._home
-
-
-def _functions(self: Twin) -> dict[str, Any]:
-    """Return the tools by name, as functions whose signatures say what they take."""
-    return {name: getattr(self, name) for name in self._source.functions()}
 
 
 def _twin(source: type, **instead: Any) -> Any:
@@ -121,4 +107,3 @@ Groups = _twin(agents.Groups)
 Authority = _twin(authority.Authority)
 Cards = _twin(records.Cards)
 Library = _twin(library.Library, __init__=_init)
-Toolbox = _twin(tools.Toolbox, __init__=_init_toolbox, functions=_functions)

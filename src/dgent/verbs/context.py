@@ -11,6 +11,7 @@ from dgent.verbs.caller import HERE, Caller
 
 if TYPE_CHECKING:
     from dgent.blocks.access.permission import Consent
+    from dgent.blocks.library import Library
     from dgent.config.settings import Settings
     from dgent.system.progress import Progress
     from dgent.universe.universe import Universe
@@ -33,11 +34,13 @@ class Context:
         local: bool = True,
         out: Callable[[bytes], object] | None = None,
         consent: Consent | None = None,
+        library: Library | None = None,
     ) -> None:
         self._universe, self._settings = universe, settings
         self.caller, self.report, self.local = caller, report, local
-        self.consent = consent  # asks the partner or a human where a block needs their consent
-        self.out = out  # takes the bytes of a file called "-"
+        self.consent = consent  # who is asked where a block wants the partner or a human to agree
+        self.library = library  # one that a program has already, with its own trust and consent
+        self.out = out  # where a verb that writes a file writes when the file is called "-"
 
     async def universe(self) -> Universe:
         """Return the universe of this call, limited to the caller's permissions; opens it at first use."""
@@ -48,10 +51,13 @@ class Context:
             return universe
         from dgent.blocks.access.rule import RULE  # only a limited caller needs it
         from dgent.blocks.record import ROOM
-        from dgent.universe.gate import Principal
+        from dgent.universe.gate import Gate, Principal
 
         universe.rules.setdefault(ROOM, RULE)
-        return universe.acting(Principal(self.caller.agent or self.caller.id, self.caller.trust))
+        who = Principal(self.caller.agent or self.caller.id, self.caller.trust)
+        if isinstance(universe.backend, Gate) and universe.backend.principal == who:
+            return universe
+        return universe.acting(who)
 
     @property
     def settings(self) -> Settings:

@@ -53,6 +53,7 @@ class Authority:
         self.agent = agent
         self.trust = permission.check_trust(trust)
         _check_handle(universe, agent, trust)
+        self.universe = universe
         universe.register(*SCHEMAS)
         universe.rules[ROOM] = RULE
         self._universe = universe.for_room(ROOM, partial=True)

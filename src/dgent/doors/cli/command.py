@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import click
-import msgspec
 
 from dgent.doors.cli.options import completer, door_options, side_by_side
 from dgent.errors import InputError
-from dgent.verbs import registry
+from dgent.verbs import parse, registry
+from dgent.verbs.field import Field, fields_of
 from dgent.verbs.registry import Verb
 
 FILE = "from_file"
@@ -21,7 +20,7 @@ FILE = "from_file"
 def command_of(id: str, name: str) -> click.Command:
     """Build the command that calls a verb."""
     verb = registry.find(id)
-    fields = _fields(verb)
+    fields = fields_of(verb, CommandField)
 
     @click.pass_context
     def run(ctx: click.Context, /, **given: Any) -> int:
@@ -43,21 +42,8 @@ def command_of(id: str, name: str) -> click.Command:
     )
 
 
-class Field:
-    """One field of a verb's input, as the command line sees it."""
-
-    def __init__(self, name: str, hint: Any, required: bool, default: Any) -> None:
-        self.name, self.required, self.default = name, required, default
-        plain, meta = get_args(hint)
-        self.help: str = meta.description
-        extra = meta.extra or {}
-        self.place, self.words = extra.get("place", False), extra.get("words", False)
-        self.file = extra.get("file", False)
-        self.short, self.complete = extra.get("short", ""), extra.get("complete", "")
-        kinds = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
-        self.kind = next(kind for kind in kinds if kind is not NoneType)
-        self.many = get_origin(plain) is tuple
-        self.choices = [str(each) for each in get_args(self.kind)] if get_origin(self.kind) is Literal else []
+class CommandField(Field):
+    """One field of a verb's input, as the command line takes it."""
 
     def param(self) -> click.Parameter:
         """Build the click parameter of this field."""
@@ -90,20 +76,7 @@ class Field:
         return name if self.required and not self.file else f"[{name}]"
 
 
-def _fields(verb: Verb) -> list[Field]:
-    hints = get_type_hints(verb.input, include_extras=True)
-    fields = []
-    for field in msgspec.structs.fields(verb.input):
-        default = (
-            field.default_factory()
-            if field.default is msgspec.NODEFAULT and not field.required
-            else field.default
-        )
-        fields.append(Field(field.name, hints[field.name], field.required, default))
-    return fields
-
-
-def _files(fields: list[Field]) -> list[click.Option]:
+def _files(fields: list[CommandField]) -> list[click.Option]:
     """Build the option that takes a long text from a file."""
     return [
         click.Option(
@@ -123,7 +96,7 @@ def _looks(verb: Verb) -> list[click.Option]:
     return [side_by_side()] if verb.id in ("data.diff", "block.diff") else []
 
 
-def _help(verb: Verb, fields: list[Field]) -> str:
+def _help(verb: Verb, fields: list[CommandField]) -> str:
     places = [field for field in fields if field.place]
     lines = [verb.help]
     if places:
@@ -156,7 +129,7 @@ def _read_file(path: str) -> str:
         raise InputError(f"{path} cannot be read: {reason}", field="file") from None
 
 
-def _read_values(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
+def _read_values(fields: list[CommandField], given: dict[str, Any]) -> dict[str, Any]:
     """Return the given values without those left out, so that the verb's defaults hold."""
     values: dict[str, Any] = {}
     for field in fields:
@@ -171,5 +144,7 @@ def _read_values(fields: list[Field], given: dict[str, Any]) -> dict[str, Any]:
         if field.words:
             value = " ".join(value)
             value = _read_input() if value == "-" else value
+        elif field.kind is Any:
+            value = parse.value(value)
         values[field.name] = list(value) if isinstance(value, tuple) else value
     return values

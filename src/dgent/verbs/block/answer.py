@@ -72,14 +72,34 @@ class BlockShares(msgspec.Struct, frozen=True):
     items: list[BlockShare]
 
 
+class BlockField(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One field of a block, of its items or its entries."""
+
+    name: str
+    type: str
+    description: str = ""
+    required: bool = False
+    read_only: bool = False
+    choices: list[Any] = []
+
+
+class BlockSection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One section of a composite."""
+
+    name: str
+    document: str
+    read_only: bool = False
+    fields: list[BlockField] = []
+
+
 class BlockInfo(msgspec.Struct, frozen=True):
     """A block with its size, fields or sections, checkpoints and shares."""
 
     card: BlockCard
     version: int
     size: int
-    fields: list[str]
-    sections: list[str]
+    fields: list[BlockField]
+    sections: list[BlockSection]
     checkpoints: dict[str, int]
     shares: list[BlockShare]
 

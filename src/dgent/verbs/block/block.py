@@ -6,15 +6,28 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dgent.blocks import Shape, errors
+from dgent.blocks.kind import Permission as PermissionName
 from dgent.errors import Conflict, Denied, InputError, NotFound
 from dgent.verbs import parse
-from dgent.verbs.block.answer import BlockCard, BlockInfo, Blocks, BlockShare, BlockShares, BlockText, card_of
-from dgent.verbs.block.library import Kind, OneBlock, Owner, Permission, block_of, library_of
+from dgent.verbs.block.answer import (
+    BlockCard,
+    BlockField,
+    BlockInfo,
+    Blocks,
+    BlockSection,
+    BlockShare,
+    BlockShares,
+    BlockText,
+    card_of,
+)
+from dgent.verbs.block.library import Kind, OneBlock, Owner, Permission, block_of, content_of, library_of
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
+TEMPLATES = "persona, human, scratchpad, organization, partner_profile, task_list or observation_log"
 
 
 class CreateBlock(Ask):
@@ -27,7 +40,8 @@ class CreateBlock(Ask):
             "what it says at first; JSON unless it is a text; - for standard input", words=True, file=True
         ),
     ] = ""
-    template: Annotated[str | None, option("persona, human, scratchpad, task_list, …", short="t")] = None
+    value: Annotated[Any, option("what it holds at first, instead of text, where it is not a text")] = None
+    template: Annotated[str | None, option(f"what it is made after: {TEMPLATES}", short="t")] = None
     document: Annotated[str | None, option("text, map, list, log, tree or counter, without a template")] = (
         None
     )
@@ -47,7 +61,9 @@ async def create(context: Context, ask: CreateBlock) -> BlockCard:
 
     library = await library_of(context)
     plain = find(ask.template, ask.document).shape.document == "text"
-    first: Any = None if not ask.text else ask.text if plain else parse.value(ask.text)
+    first = content_of(ask.text, ask.value)
+    if ask.text and not plain:
+        first = parse.value(ask.text)
     made = await library.create(
         ask.label,
         template=ask.template,
@@ -57,7 +73,7 @@ async def create(context: Context, ask: CreateBlock) -> BlockCard:
         limit=ask.limit,
         permission=ask.permission,
         pinned=ask.pinned,
-        value=first,
+        value=first or None,
         owner=CONSTELLATION if ask.shared else None,
     )
     return card_of(made)
@@ -103,11 +119,21 @@ async def info(context: Context, ask: OneBlock) -> BlockInfo:
         card_of(block),
         block.version,
         size,
-        [each.name for each in block.shape.fields],
-        [each.name for each in block.shape.sections],
+        _fields(block.shape),
+        [
+            BlockSection(each.name, each.shape.document, each.read_only, _fields(each.shape))
+            for each in block.shape.sections
+        ],
         await block.checkpoints(),
         [_share(each) for each in await library.shared() if each.block == block.id],
     )
+
+
+def _fields(shape: Shape) -> list[BlockField]:
+    return [
+        BlockField(each.name, each.type, each.description, each.required, each.read_only, list(each.choices))
+        for each in shape.fields
+    ]
 
 
 class DescribeBlock(OneBlock):
@@ -169,6 +195,19 @@ async def unpin(context: Context, ask: OneBlock) -> BlockCard:
     return card_of(await library.pin(block.label, False, owner=block.owner))
 
 
+@verb("block.archive", effect="write", errors=ERRORS)
+async def archive(context: Context, ask: OneBlock) -> BlockCard:
+    """Put a block where only search finds it; not a core block, which is always in the context."""
+    library = await library_of(context)
+    block = await block_of(library, ask)
+    if block.kind == "core":
+        raise errors.WrongKind(
+            f"{block.label!r} is core, which is always in the context",
+            hint="`dgent block describe LABEL --kind archival` does it all the same",
+        )
+    return card_of(await library.describe(block.label, owner=block.owner, kind="archival"))
+
+
 class ViewBlock(OneBlock, kw_only=True):
     """Input of `block.view`."""
 
@@ -219,9 +258,7 @@ class UnshareBlock(OneBlock):
 class ShareBlock(UnshareBlock):
     """Input of `block.share`."""
 
-    permission: Annotated[
-        str, option("what they may do with it: read_only, append, read_write, admin", short="p")
-    ] = "append"
+    permission: Annotated[PermissionName, option("what they may do with it", short="p")] = "append"
 
 
 @verb("block.share", effect="write", errors=ERRORS)

@@ -24,7 +24,7 @@ from dgent.verbs.block.answer import (
 from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import BLOCK, Expect, Limit, Message, OneBlock, block_of, library_of
 from dgent.verbs.context import Context
-from dgent.verbs.registry import argument, verb
+from dgent.verbs.registry import argument, option, verb
 
 VERSION = "a version's number, or the name of a checkpoint"
 
@@ -33,6 +33,7 @@ class BlockHistory(OneBlock, kw_only=True):
     """Input of `block.history`."""
 
     limit: Limit = 20
+    offset: Annotated[int, option("leave out so many first")] = 0
 
 
 @verb("block.history", effect="read", errors=(InputError, NotFound))
@@ -43,7 +44,8 @@ async def history(context: Context, ask: BlockHistory) -> BlockVersions:
     block = await block_of(await library_of(context), ask)
     found = await block.history()
     return BlockVersions(
-        [version_of(each) for each in found[: ask.limit]], block.owner, block.label, len(found)
+        [version_of(each) for each in found[max(ask.offset, 0) :][: ask.limit]],
+        *(block.owner, block.label, len(found)),
     )
 
 

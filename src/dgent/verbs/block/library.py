@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from dgent.blocks import Block, Library, errors
+from dgent.blocks.kind import BlockKind
+from dgent.blocks.kind import Permission as PermissionName
+from dgent.errors import InputError
+from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option
 
 BLOCK = "the block's label, owner/label, or its id"
 
 Owner = Annotated[str | None, option("whose block it is, where several share one of this label")]
-Kind = Annotated[str | None, option("core, working, archival or log: when it is in the context", short="k")]
-Permission = Annotated[
-    str | None, option("read_only, partner, human, append, read_write or admin", short="p")
+Kind = Annotated[
+    BlockKind | None,
+    option("core is always in the context, working when pinned, archival by search, log its end", short="k"),
 ]
+Permission = Annotated[PermissionName | None, option("what may be done to what it says", short="p")]
+FoundKind = Literal["core", "working", "archival", "log", "entry"]
 Message = Annotated[str, option("why; it is kept with the version", short="m")]
 Expect = Annotated[int | None, option("the version it must be at now")]
 Limit = Annotated[int, option("at most so many", short="n")]
@@ -28,10 +34,12 @@ class OneBlock(Ask):
 
 
 async def library_of(context: Context) -> Library:
-    """Return the library of the calling agent, with the caller's trust and consent."""
+    """The library of the agent that calls, with the caller's trust, and whoever is there to be asked."""
+    if context.library is not None:
+        return context.library
     universe = await context.universe()
     caller = context.caller
-    # Only a partner acts as the author that the store was opened for.
+    # Only who speaks for the partner acts as whoever the store was opened for.
     author = universe.author if caller.trust == "partner" else caller.id
     return Library(universe, caller.agent or author, trust=caller.trust, consent=context.consent)
 
@@ -52,3 +60,17 @@ async def block_of(library: Library, ask: OneBlock) -> Block:
         "`list(shared=True)` shows them", "`dgent block list --shared` shows them"
     )
     raise error
+
+
+def content_of(text: str, value: Any) -> Any:
+    """Return what was given as `text` or as `value`; None for neither, InputError for both."""
+    if text and value is not None:
+        raise InputError("text and value are the same thing", hint="give one of them")
+    return text or value
+
+
+def read_json(value: Any) -> Any:
+    """Read a map, a list, a number or a flag that was written as JSON text; leave anything else as it is."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in {*"{[-0123456789tf"}:
+        return value
+    return parse.value(value)

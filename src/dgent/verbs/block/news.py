@@ -17,7 +17,7 @@ from dgent.verbs.block.answer import (
     Refusal,
     Refusals,
 )
-from dgent.verbs.block.library import Kind, Limit, library_of
+from dgent.verbs.block.library import FoundKind, Limit, library_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option, verb
@@ -112,7 +112,10 @@ class SearchBlocks(Ask):
     """Input of `block.search`."""
 
     query: Annotated[str, argument("the words to look for", words=True)]
-    kind: Kind = None
+    kind: Annotated[
+        FoundKind | None, option("only blocks of this kind, or entry for the archive", short="k")
+    ] = None
+    tag: Annotated[tuple[str, ...], option("only archival entries with this word", short="t")] = ()
     owner: Annotated[str | None, option("only what belongs to this agent")] = None
     limit: Limit = 10
 
@@ -121,7 +124,7 @@ class SearchBlocks(Ask):
 async def search(context: Context, ask: SearchBlocks) -> Hits:
     """Find words in the blocks and archival entries that an agent may see."""
     library = await library_of(context)
-    found = await library.search(ask.query, limit=ask.limit, kind=ask.kind, owner=ask.owner)
+    found = await library.search(ask.query, limit=ask.limit, kind=ask.kind, owner=ask.owner, tags=ask.tag)
     return Hits(
         [
             Hit(each.kind, each.id, each.owner, each.label, each.score, each.snippet, list(each.marks))

@@ -156,7 +156,8 @@ def draw_info(found: answer.BlockInfo, paint: Paint) -> Lines:
     bar = "#" * min(round(full * 20), 20)
     size = paint(f"{bar:.<20}", fg="red" if full > 0.9 else "green")
     lines.append(f"  {size} {found.size:,} of {found.card.limit:,} characters, version {found.version}")
-    for title, names in (("fields", found.fields), ("sections", found.sections)):
+    for title, parts in (("fields", found.fields), ("sections", found.sections)):
+        names = [each.name for each in parts]
         lines += [f"  {paint.dim(title)} {paint(', '.join(names))}"] if names else []
     for name, number in found.checkpoints.items():
         lines.append(f"  {paint.dim('checkpoint')} {paint(name, fg='cyan')} is version {number}")

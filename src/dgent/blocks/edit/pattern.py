@@ -1,6 +1,6 @@
-"""Whether a pattern that a model wrote ends: tried in a process of its own, which can be stopped.
+"""Replace by a regular expression that somebody else wrote: try it first in a process that can be stopped.
 
-Python's patterns can take ages on a text of some hundred characters, and nothing stops them in this process.
+A search can take hours on a text of some hundred characters, and Python cannot stop one in this process.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ async def replace(
     expect: int | None = None,
     tries: int = 5,
 ) -> Version:
-    """Replace by a pattern, in the very text that it was tried on; others may edit it meanwhile."""
+    """Replace by a pattern in exactly the text that it was tried on; try again when others edit meanwhile."""
     block = part._block if isinstance(part, Section) else part
     tried = expect
     if pattern and part.document_kind == "text":  # anything else is refused anyway
-        await check(pattern, await part.text())
+        await check_pattern(pattern, await part.text())
         tried = block.version if expect is None else expect
     try:
         return await part.replace(pattern, new, which=which, regex=True, message=message, expect=tried)
@@ -48,14 +48,14 @@ async def replace(
     return await replace(part, pattern, new, which, message=message, tries=tries - 1)
 
 
-async def check(pattern: str, text: str) -> None:
+async def check_pattern(pattern: str, text: str) -> None:
     """Raise when looking for a pattern in a text takes too long."""
     if len(pattern) > MAX_PATTERN:
         raise InputError(f"a pattern has at most {MAX_PATTERN} characters", field="old")
     try:
         plain = not re.compile(pattern).groups and not set(pattern) & {*"*+{?"}
     except (re.error, RecursionError, OverflowError) as error:
-        raise InputError(f"{pattern!r:.80} is no pattern: {error}", field="old") from None
+        raise InputError(f"{pattern!r:.80} is not a valid pattern: {error}", field="old") from None
     if not plain and not await asyncio.to_thread(_ends, json.dumps([pattern, text]).encode()):
         raise InputError(
             f"looking for {pattern!r:.80} takes too long", hint="use a simpler pattern", field="old"

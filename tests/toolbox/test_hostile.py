@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.blocks import Library, Toolbox, tool_pattern, tool_schema, tools
+from dgent.blocks import Library
+from dgent.blocks.edit import pattern
+from dgent.doors.tools.tool import tool_of
+from dgent.tools import Toolbox
 from tests.blocks.agents import library, scout, scribe, u
-from tests.blocks.tooling import minimal, no, ok
+from tests.toolbox.tooling import minimal, no, ok
 
 __all__ = ["library", "scout", "scribe", "u"]
 
@@ -24,19 +27,19 @@ async def test_mistakes_say_what_to_change(scout: Library) -> None:
     assert "did you mean block_edit" in await no(box, "block_edt", "input", "append")
     assert "no argument 'lable'" in await no(box, "block", "input", "load", lable="persona")
     assert "label" in await no(box, "block", "input", "load", lable="persona")
-    assert "give its label, or its id" in await no(box, "block", "input", "load")
+    assert "load needs label" in await no(box, "block", "input", "load")
     assert "pin takes no text" in await no(box, "block", "input", "pin", label="persona", text="x")
     assert "replace needs new" in await no(box, "block_edit", "input", "replace", label="persona", old="x")
-    assert "a whole number" in await no(box, "block", "input", "at", label="persona", version="2")
+    assert "a whole number" in await no(box, "block", "input", "view", label="persona", start="2")
     assert "a text, not True" in await no(box, "block", "input", "load", label=True)
     assert "true or false" in await no(box, "block", "input", "list", shared="yes")
-    assert "a list of texts" in await no(box, "archive", "input", "insert", text="x", tags="red")
-    assert "one of core, working" in await no(box, "block", "input", "list", kind="odd")
+    assert "a list of texts" in await no(box, "archive", "input", "insert", text="x", tag=[1])
+    assert "use one of core, working" in await no(box, "block", "input", "list", kind="odd")
     assert "operation is needed" in await no(box, "block", "input", label="persona")
-    assert "query is needed" in await no(box, "search", "input")
+    assert "it needs query" in await no(box, "search", "input")
     assert "did you mean 'persona'?" in await no(box, "block", "block_not_found", "load", label="persna")
     assert "leave out expect" in await no(
-        box, "block_edit", "input", "log", label=await _log(box), text="x", expect=1
+        box, "block_edit", "input", "append", label=await _log(box), text="x", expect=1
     )
     assert "nothing to change" in await no(box, "block", "input", "describe", label="persona")
 
@@ -48,10 +51,10 @@ async def _log(box: Toolbox) -> str:
 
 async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
     box = Toolbox(scout)
-    known = tool_schema.parameters_of(box.block)
+    known = tool_of("block").parameters
     nothing = dict.fromkeys(known, None) | {"operation": "load", "label": "persona"}
     assert (await ok(box, "block", **nothing))["version"] == 1
-    empty = {"owner": "", "id": "", "kind": "", "with_agent": "", "value": {}, "text": "", "section": ""}
+    empty = {"owner": "", "kind": "", "with_agent": "", "value": {}, "text": "", "section": ""}
     assert (await ok(box, "block", "load", label="persona", **empty))["version"] == 1
     assert (await ok(box, "block", "at", label="persona", version=1.0))["version"] == 1
     await ok(box, "block", "create", label="todo", template="task_list", text="", value=[{"title": "a"}])
@@ -62,7 +65,7 @@ async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
         box, "block_edit", "input", "append", label="todo", text="x", value={"a": 1}
     )
     assert "nothing to add" in await no(box, "block_edit", "input", "append", label="persona")
-    await no(box, "block_edit", "input", **dict.fromkeys(tool_schema.parameters_of(box.block_edit), None))
+    await no(box, "block_edit", "input", **dict.fromkeys(tool_of("block_edit").parameters, None))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
         ({"operation": "load", "label": "../../etc/passwd"}, "block_not_found"),
         ({"operation": "load", "label": "'; drop table datum; --"}, "block_not_found"),
         ({"operation": "load", "label": "persona\u202e\x1b[2J"}, "block_not_found"),
-        ({"operation": "load", "id": "x" * 10_000}, "input"),
+        ({"operation": "load", "label": "x" * 10_000}, "input"),
         ({"operation": "create", "label": "", "text": "x"}, "input"),
         ({"operation": "create", "label": "x", "text": "\ud800"}, "input"),
         ({"operation": "create", "label": "x", "text": "x" * 10_000}, "limit_exceeded"),
@@ -108,12 +111,12 @@ async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
 )
 async def test_hostile_arguments(given: Any, code: str | None, scout: Library) -> None:
     answer = await Toolbox(scout).call("block", given)
-    assert set(answer) == {"success", "message", "data"}
+    assert set(answer) == {"ok", "message", "data"}
     json.dumps(answer, ensure_ascii=False).encode()
     assert len(answer["message"]) <= 2000
     if code is None:
         return
-    assert answer["success"] is False and answer["data"]["code"] == code, answer
+    assert answer["ok"] is False and answer["data"]["code"] == code, answer
 
 
 @pytest.mark.parametrize("word", ["\ud800", "\0", "x" * 60_000, "\x1b[2J{", "-1"])
@@ -123,22 +126,21 @@ async def test_hostile_texts_in_every_argument(word: str) -> None:
         box = Toolbox(Library(u, agent="scout"))
         for kind in kinds:
             await ok(box, "block", "create", label=kind, document=kind)
-        for name, operations in tools.OPERATIONS.items():
-            known = tool_schema.parameters_of(box.functions()[name])
-            for operation, found in operations.items():
-                plain = [each for each in found.arguments if not known[each].choices]
+        for name in ("block", "block_edit", "archive"):
+            for operation, found in tool_of(name).operations.items():
+                plain = [each for each, field in found.fields.items() if not field.choices]
                 for label in kinds if name == "block_edit" else kinds[:1]:
-                    there = {"label": label} if "label" in found.arguments else {}
+                    there = {"label": label} if "label" in found.fields else {}
                     for hostile in plain:
                         given = {**minimal(name, operation), **there, hostile: word}
                         json.dumps(await box.call(name, given), ensure_ascii=False).encode()
-        assert set(await box.call("search", {"query": word})) == {"success", "message", "data"}
+        assert set(await box.call("search", {"query": word})) == {"ok", "message", "data"}
 
 
 @pytest.mark.parametrize("name", ["", "Block", "block ", "\ud800", None, 7, ["block"], "__class__", "call"])
 async def test_hostile_names(name: Any, scout: Library) -> None:
     answer = await Toolbox(scout).call(name, {"operation": "list"})
-    assert answer["success"] is False and "block" in answer["message"]
+    assert answer["ok"] is False and "block" in answer["data"]["hint"]
 
 
 async def test_a_deep_value_is_refused(scout: Library) -> None:
@@ -152,7 +154,7 @@ async def test_a_deep_value_is_refused(scout: Library) -> None:
 
 
 async def test_a_pattern_that_never_ends_is_refused(scout: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_pattern, "TIME_S", 0.3)
+    monkeypatch.setattr(pattern, "TIME_S", 0.3)
     box = Toolbox(scout)
     await ok(box, "block", "create", label="t", text="a" * 60 + "!")
     given = {"label": "t", "old": "(a+)+$", "new": "", "regex": True}
@@ -166,12 +168,12 @@ async def test_a_pattern_is_used_on_the_text_it_was_tried_on(
     box = Toolbox(scout)
     texts: list[str] = []
 
-    async def meanwhile(_pattern: str, text: str) -> None:
+    async def meanwhile(_given: str, text: str) -> None:
         texts.append(text)
         if len(texts) == 1:
             await (await scout.get("persona")).append(" And long ones.")
 
-    monkeypatch.setattr(tool_pattern, "check", meanwhile)
+    monkeypatch.setattr(pattern, "check_pattern", meanwhile)
     given = {"label": "persona", "old": "s[a-z]+t", "new": "plain", "regex": True}
     await ok(box, "block_edit", "replace", **given)
     assert texts == ["I like short answers.", "I like short answers. And long ones."]
@@ -182,10 +184,10 @@ async def test_a_replacement_that_grows_without_bound_is_refused_before_it_is_ma
     box = Toolbox(scout)
     await ok(box, "block", "create", label="t", text="a" * 4000)
     for regex in (False, True):
-        given = {"label": "t", "old": "a", "new": "b" * 900_000, "which": "all", "regex": regex}
+        given = {"label": "t", "old": "a", "new": "b" * 900_000, "all": True, "regex": regex}
         await no(box, "block_edit", "limit_exceeded", "replace", **given)
     assert "at once" in await no(box, "block_edit", "input", "write", label="t", text="x" * 1_000_001)
-    await ok(box, "block_edit", "replace", label="t", old="a", new="b", which="all")
+    await ok(box, "block_edit", "replace", label="t", old="a", new="b", all=True)
 
 
 # -- bounds -----------------------------------------------------------------------------------------------
@@ -206,8 +208,8 @@ async def test_long_answers_are_cut_and_say_how_to_go_on(scout: Library) -> None
     for n in range(25):
         await block.append(f"{n}\n")
     told = await box.call("block", {"operation": "history", "label": "long"})
-    assert len(told["data"]) == 20 and "offset=20" in told["message"]
-    assert len(await ok(box, "block", "history", label="long", offset=20)) == 6
+    assert len(told["data"]["items"]) == 20 and "offset=20" in told["message"]
+    assert len((await ok(box, "block", "history", label="long", offset=20))["items"]) == 6
     await block.write("")
     cut = await box.call("block", {"operation": "diff", "label": "long"})
     assert len(json.dumps(cut)) < 50_000 and "offset" in cut["message"]
@@ -221,8 +223,8 @@ async def test_many_blocks_are_listed_in_parts(scout: Library) -> None:
     for n in range(60):
         await scout.create(f"block {n:02}")
     first = await box.call("block", {"operation": "list"})
-    assert len(first["data"]["blocks"]) == 50 and "offset=50" in first["message"]
-    assert len((await ok(box, "block", "list", offset=50))["blocks"]) == 11
+    assert len(first["data"]["items"]) == 50 and "offset=50" in first["message"]
+    assert len((await ok(box, "block", "list", offset=50))["items"]) == 11
 
 
 async def test_whatever_a_block_is_like_an_answer_has_its_bounds(scout: Library, scribe: Library) -> None:
@@ -231,11 +233,21 @@ async def test_whatever_a_block_is_like_an_answer_has_its_bounds(scout: Library,
     schema = {"properties": {"x": {"type": "string", "enum": choices, "description": "d" * 10_000}}}
     await scout.create("odd", template=schema, description="d" * 100_000, limit=10**6)
     answer = await box.call("block", {"operation": "info", "label": "odd"})
-    assert answer["success"] and answer["data"] is None and "too long" in answer["message"]
-    assert len((await ok(box, "block", "describe", label="odd", kind="core"))["description"]) == 500
+    assert answer["ok"] and "cut" in answer["message"] and len(json.dumps(answer)) < 50_000
+    about = await box.call("block", {"operation": "describe", "label": "odd", "kind": "core"})
+    assert "cut" in about["message"] and len(about["data"]["description"]) == 20_000
     for n in range(25):
         made = await scribe.create(f"b{n}", text="x" * 4000)
         await scribe.share(made.label, with_agent="scout")
-    rows = await ok(box, "block", "notices")
-    assert len(rows) == 25 and [bool(each["diff"]) for each in rows] == [True] * 20 + [False] * 5
+    rows = (await ok(box, "block", "notices"))["items"]
+    assert len(rows) == 25 and [len(each["diff"]) for each in rows] == [1000] * 20 + [512] * 5
     assert len(json.dumps(rows)) < 30_000
+
+
+async def test_notices_are_not_lost_to_a_long_answer(scout: Library, scribe: Library) -> None:
+    for n in range(210):
+        made = await scribe.create(f"block {n:03} with a label", text="word " * 90)
+        await scribe.share(made.label, with_agent="scout")
+    answer = await Toolbox(scout).call("block", {"operation": "notices"})
+    assert len(answer["data"]["items"]) == 200 and "210 in all" in answer["message"]
+    assert len(json.dumps(answer)) < 110_000

@@ -1,0 +1,164 @@
+"""The arguments of tools: made from the fields of verbs, shown as flat JSON schema, and checked."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dgent.errors import InputError
+from dgent.verbs.field import Field
+
+MAX_ARGUMENTS = 1_000_000  # characters of arguments that come as JSON text, and of one text among them
+MAX_NUMBER = 2**53  # JSON numbers are exact up to here
+EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
+"""What models fill in for an argument that they leave out."""
+_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", Any: ""}
+_WANTED = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list of texts",
+}
+_TERMINAL = re.compile(r"^- |standard input|- reads it|more than once")  # clauses about the command line
+
+
+class ToolField(Field):
+    """One field of a verb, as a tool takes it; without a type it takes any JSON value."""
+
+    @property
+    def type(self) -> str:
+        """The name of its type in JSON schema."""
+        return "array" if self.many else "string" if self.choices else _TYPES[self.kind]
+
+    @property
+    def sentence(self) -> str:
+        """Its help, without what is said of the command line."""
+        return "; ".join(each for each in self.help.split("; ") if not _TERMINAL.search(each))
+
+    def convert(self, value: Any) -> Any:
+        """Return a value of its type, or raise InputError with what to change."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and (value != value or not -MAX_NUMBER < value < MAX_NUMBER):
+            raise self._wrong(value)
+        if self.type == "array" and isinstance(value, str):
+            value = [value]
+        elif self.type == "string" and number:
+            value = str(int(value) if value == int(value) else value)
+        elif self.type == "integer" and isinstance(value, float) and value.is_integer():
+            value = int(value)  # JSON has one kind of number
+        if not self._fits(value):
+            raise self._wrong(value)
+        if self.choices and value not in self.choices:
+            raise InputError(
+                f"{self.name} cannot be {describe(value)}", hint=suggest(value, self.choices), field=self.name
+            )
+        for text in value if self.type == "array" else [value] if self.type == "string" else ():
+            _check_text(self.name, text)
+        return value
+
+    def _fits(self, value: Any) -> bool:
+        if self.type == "array":
+            return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+        kinds: dict[str, Any] = {"string": str, "integer": int, "boolean": bool, "number": (int, float)}
+        return not self.type or (
+            isinstance(value, kinds[self.type]) and isinstance(value, bool) == (self.type == "boolean")
+        )
+
+    def _wrong(self, value: Any) -> InputError:
+        wanted = _WANTED.get(self.type, "a JSON value")
+        return InputError(
+            f"{self.name} must be {wanted}, not {describe(value)}",
+            hint=f"{self.name}: {self.sentence}",
+            field=self.name,
+        )
+
+
+class Parameter(NamedTuple):
+    """One argument of a tool: what the fields of this name are in all its operations."""
+
+    name: str
+    type: str
+    choices: tuple[str, ...]
+    description: str
+
+    def schema(self) -> dict[str, Any]:
+        """Return its JSON schema."""
+        made: dict[str, Any] = {"type": self.type} if self.type else {}
+        if self.type == "array":
+            made["items"] = {"type": "string"}
+        if self.choices:
+            made["enum"] = list(self.choices)
+        return {**made, "description": self.description}
+
+
+def merge(name: str, used: Mapping[str, ToolField], operations: int) -> Parameter:
+    """Return the argument for the fields of one name, given by operation, of so many operations."""
+    types = {each.type for each in used.values()}
+    type = "string" if types == {"string", "array"} else types.pop() if len(types) == 1 else ""
+    choices = {each: None for field in used.values() for each in field.choices}
+    if not all(field.choices for field in used.values()):
+        choices = {}
+    said: dict[str, list[str]] = {}
+    for operation, field in used.items():
+        said.setdefault(field.sentence, []).append(operation)
+    ordered = sorted(said, key=lambda sentence: -len(said[sentence]))
+    parts = [f"{', '.join(said[each])}: {each}" for each in ordered]
+    if len(said[ordered[0]]) > operations / 3:
+        parts[0] = ordered[0]  # it holds nearly everywhere, and exceptions follow
+    return Parameter(name, type, tuple(choices), "; ".join(parts))
+
+
+def read_arguments(arguments: object) -> Mapping[str, Any]:
+    """Return arguments as a map; they may come as JSON text."""
+    if arguments is None:
+        return {}
+    if isinstance(arguments, str | bytes | bytearray):
+        if len(arguments) > MAX_ARGUMENTS:
+            raise InputError(
+                f"the arguments are {len(arguments)} characters; at most {MAX_ARGUMENTS} are read",
+                hint="write a long text in parts, with append",
+            )
+        try:
+            arguments = msgspec.json.decode(arguments) if arguments.strip() else {}
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise InputError(f"the arguments are not JSON: {error}", hint="give one JSON object") from None
+        except RecursionError:
+            raise InputError("the arguments are nested too deeply") from None
+    if not isinstance(arguments, Mapping):
+        raise InputError(
+            f"the arguments must be a JSON object, not {describe(arguments)}", hint='give {"operation": "…"}'
+        )
+    return arguments
+
+
+def suggest(word: object, known: Iterable[str]) -> str:
+    """Return a hint with the known words that are near one, or with all of them."""
+    words = list(known)
+    near = difflib.get_close_matches(word[:80], words, 3, 0.7) if isinstance(word, str) else []
+    return f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(words)}"
+
+
+def describe(value: object) -> str:
+    """Return the beginning of a value for a message; never fails, whatever the value is."""
+    try:
+        return f"{value!r:.80}"
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list in a list in a list
+        return f"this {type(value).__name__}"
+
+
+def _check_text(name: str, text: str) -> None:
+    if len(text) > MAX_ARGUMENTS:
+        raise InputError(
+            f"{name} has {len(text)} characters; at most {MAX_ARGUMENTS} are taken at once",
+            hint="write a long text in parts, with append",
+            field=name,
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} contains half of a surrogate pair", field=name) from None

@@ -1,0 +1,128 @@
+"""The toolbox: the tools of one agent, for any framework that lets a model call functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, cast
+
+from dgent.blocks import Library
+from dgent.doors.tools.answer import Answer, refuse, report
+from dgent.doors.tools.catalog import GROUPS, ROOMS
+from dgent.doors.tools.hint import ToolCall, translate
+from dgent.doors.tools.parameter import Parameter, describe, suggest
+from dgent.doors.tools.tool import Tool, tool_of
+from dgent.errors import DgentError, InputError
+from dgent.universe.gate import Gate
+from dgent.universe.universe import Universe
+from dgent.verbs import registry
+from dgent.verbs.caller import Caller, Trust
+from dgent.verbs.context import Context
+
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[str],
+    "": Any,
+}
+
+
+class Toolbox:
+    """The tools of one agent for a model: `Toolbox(Library(u, agent="scout", trust="friend"))`.
+
+    A library has the tools of blocks, and those of other `rooms` when they are named; a universe has all of
+    them: `Toolbox(u, rooms=("blocks", "cupboard", "data"))`. Every call is checked against the trust of the
+    library, or of the principal that the universe acts for. An answer is
+    `{"ok": bool, "message": str, "data": ...}`. What a model gets wrong is an answer too, no exception.
+    """
+
+    def __init__(self, source: Library | Universe, *, rooms: Iterable[str] | None = None) -> None:
+        library = source if isinstance(source, Library) else _library_of(source)
+        wanted = tuple(rooms) if rooms is not None else ROOMS[:1] if library is source else ROOMS
+        for room in wanted:
+            if room not in ROOMS:
+                raise InputError(
+                    f"there is no room {describe(room)}", hint=suggest(room, ROOMS), field="rooms"
+                )
+        self.library: Library = library
+        self._names = tuple(name for name, group in GROUPS.items() if group.room in wanted)
+
+        async def universe() -> Universe:
+            return library.universe
+
+        caller = Caller(library.agent, library.agent, cast(Trust, library.trust))
+        self._desk = Context(universe, caller=caller, local=False, library=library)
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """Return name, description, and parameters as flat JSON schema of each tool."""
+        return [tool_of(name).schema() for name in self._names]
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None) -> Answer:
+        """Call a tool by its name, with arguments as a map or as JSON text."""
+        try:
+            if not isinstance(name, str) or name not in self._names:
+                raise InputError(f"there is no tool {describe(name)}", hint=suggest(name, self._names))
+            operation, given, part = tool_of(name).read(arguments)
+            return report(await registry.call(operation.verb, self._desk, given), part, self._translate)
+        except DgentError as error:
+            return refuse(error, self._translate(error.hint))
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Return the tools by name, as async functions whose signatures say what they take."""
+        return {name: self._function(tool_of(name)) for name in self._names}
+
+    def _function(self, tool: Tool) -> Callable[..., Any]:
+        signature = signature_of(tool)
+
+        async def call(*args: Any, **named: Any) -> Answer:
+            return await self.call(tool.name, signature.bind(*args, **named).arguments)
+
+        call.__name__ = call.__qualname__ = tool.name
+        call.__doc__ = tool.description
+        call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+        call.__annotations__["return"] = Answer
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    def _translate(self, hint: str) -> str:
+        if "`dgent" not in hint and "--" not in hint:
+            return hint
+        offers = {
+            operation.verb.id: ToolCall(name, each, operation.fields)
+            for name in self._names
+            for each, operation in tool_of(name).operations.items()
+        }
+        return translate(hint, offers)
+
+
+def _library_of(universe: Any) -> Library:
+    """Return the library of the principal that a universe acts for, or of its author."""
+    if not isinstance(universe, Universe):
+        raise InputError(
+            f"a toolbox is on a Library or a Universe, not on a {type(universe).__name__}",
+            hint="with dgent.sync use dgent.sync.tools",
+        )
+    if isinstance(universe.backend, Gate):
+        who = universe.backend.principal
+        return Library(universe, who.name, trust=who.trust)
+    return Library(universe, universe.author)
+
+
+def signature_of(tool: Tool) -> inspect.Signature:
+    """Return the signature of a tool as a function."""
+    return inspect.Signature(
+        [_argument(each, each.name in tool.needs) for each in tool.parameters.values()],
+        return_annotation=Answer,
+    )
+
+
+def _argument(parameter: Parameter, needed: bool) -> inspect.Parameter:
+    kind = Literal[parameter.choices] if parameter.choices else _TYPES[parameter.type]
+    return inspect.Parameter(
+        parameter.name,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=inspect.Parameter.empty if needed else None,
+        annotation=Annotated[kind if needed else kind | None, parameter.description],
+    )

@@ -1,0 +1,33 @@
+"""The same names for code without an event loop: every call blocks until it is answered."""
+
+# Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dgent.doors.tools.answer import Answer
+from dgent.sync import Universe
+from dgent.sync.blocks import Library
+
+__all__ = ["Toolbox"]
+
+class Toolbox:
+    """The tools of one agent for a model: `Toolbox(Library(u, agent="scout", trust="friend"))`.
+
+    A library has the tools of blocks, and those of other `rooms` when they are named; a universe has all of
+    them: `Toolbox(u, rooms=("blocks", "cupboard", "data"))`. Every call is checked against the trust of the
+    library, or of the principal that the universe acts for. An answer is
+    `{"ok": bool, "message": str, "data": ...}`. What a model gets wrong is an answer too, no exception.
+    """
+
+    @property
+    def library(self) -> Library: ...
+    def __init__(self, source: Library | Universe, *, rooms: Iterable[str] | None = None) -> None: ...
+    def schemas(self) -> list[dict[str, Any]]:
+        """Return name, description, and parameters as flat JSON schema of each tool."""
+
+    def call(self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None) -> Answer:
+        """Call a tool by its name, with arguments as a map or as JSON text."""
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Return the tools by name, as async functions whose signatures say what they take."""

@@ -1,0 +1,44 @@
+"""The fields of a verb's input, as a door reads them to offer the verb."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from dgent.verbs.registry import Verb
+
+
+class Field:
+    """One field: its name, type, help, default, and the extras that `argument` and `option` give it."""
+
+    def __init__(self, name: str, hint: Any, required: bool, default: Any) -> None:
+        self.name, self.required, self.default = name, required, default
+        plain, meta = get_args(hint)
+        self.help: str = meta.description
+        extra = meta.extra or {}
+        self.place, self.words = extra.get("place", False), extra.get("words", False)
+        self.file = extra.get("file", False)
+        self.short, self.complete = extra.get("short", ""), extra.get("complete", "")
+        kinds = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
+        self.kind = next(kind for kind in kinds if kind is not NoneType)
+        self.many = get_origin(plain) is tuple
+        self.choices = [str(each) for each in get_args(self.kind)] if get_origin(self.kind) is Literal else []
+
+
+F = TypeVar("F", bound=Field)
+
+
+def fields_of(verb: Verb, kind: type[F]) -> list[F]:
+    """Return the fields of a verb's input in their order, each as a `kind` of Field."""
+    hints = get_type_hints(verb.input, include_extras=True)
+    fields = []
+    for field in msgspec.structs.fields(verb.input):
+        default = (
+            field.default_factory()
+            if field.default is msgspec.NODEFAULT and not field.required
+            else field.default
+        )
+        fields.append(kind(field.name, hints[field.name], field.required, default))
+    return fields
