@@ -429,10 +429,10 @@ async def test_a_file_on_the_way(folder: Path, tmp_path: Path) -> None:
 
 
 async def test_what_is_translated(tmp_path: Path) -> None:
-    with pytest.raises(BrokenPipeError), folders.translated(tmp_path):
+    with pytest.raises(BrokenPipeError), folders.translate_errors(tmp_path):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-    with pytest.raises(StorageFull, match=str(tmp_path)), folders.translated(tmp_path):
+    with pytest.raises(StorageFull, match=str(tmp_path)), folders.translate_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(Conflict), folders.translated(tmp_path):
+    with pytest.raises(Conflict), folders.translate_errors(tmp_path):
         raise Conflict("ours")
-    assert folders.usable(tmp_path / "ö", "to") == tmp_path / "ö"
+    assert folders.check_path(tmp_path / "ö", "to") == tmp_path / "ö"

@@ -18,7 +18,7 @@ import pytest
 import dgent
 from dgent.errors import Busy, Conflict, Corrupt, InputError
 from dgent.exchange import folders
-from dgent.exchange.backup import backup, inspect_backup, refuse_live, restore
+from dgent.exchange.backup import backup, check_not_in_use, inspect_backup, restore
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
@@ -88,10 +88,10 @@ async def test_this_process_has_it_open(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(Busy, match="this process"):
             await restore(tmp_path / "b", folder, replace=True)
         with pytest.raises(Busy):
-            refuse_live(folder)
+            check_not_in_use(folder)
         # The looks at it took nothing away from this handle.
         await u.put(dgent.Datum(id="later"))
-    refuse_live(folder)
+    check_not_in_use(folder)
     assert "later" in (await everything(folder))["records"]
     assert sorted(os.listdir(tmp_path)) == ["b", "home"]
 
@@ -116,14 +116,14 @@ async def test_telemetry_in_use(folder: Path, tmp_path: Path) -> None:
 
 async def test_others_wait_while_it_trades_places(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Whoever opens the store in that moment gets the old one or the new one, never parts of both."""
-    real, held = folders.put_instead, threading.Event()
+    real, held = folders.replace_folder, threading.Event()
 
     def slowly(new: Path, old: Path) -> Path:
         held.set()
         time.sleep(0.3)
         return real(new, old)
 
-    monkeypatch.setattr(folders, "put_instead", slowly)
+    monkeypatch.setattr(folders, "replace_folder", slowly)
     async with dgent.open(url(folder)) as u:
         await u.put(dgent.Datum(id="later"))
 

@@ -25,8 +25,8 @@ from dgent.cupboard.kind import (
 )
 from dgent.cupboard.tables.metadata import is_schema_name
 from dgent.errors import InputError
-from dgent.exchange.foreign.files import Line
-from dgent.exchange.foreign.origin import Written, as_written, extra_of, note_of
+from dgent.exchange.foreign.files import SourceLine
+from dgent.exchange.foreign.origin import Written, make_extra, read_note, restore_fields
 
 NOTE = "dgent:file"
 """Where a record notes how its line was written; in a line, what would be mistaken for a field of it."""
@@ -41,22 +41,22 @@ REQUIRED: Any = object()
 """Stands for the default of a field that must be there."""
 
 
-class _Unknown(InputError):
+class _UnknownWord(InputError):
     """A word that nobody knows where a line needs one that somebody does."""
 
 
-class Kind(NamedTuple):
+class FieldType(NamedTuple):
     """How a field is read, which raises ValueError if it cannot be, and written."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] = lambda value: value
 
 
-class Field(NamedTuple):
+class FieldSpec(NamedTuple):
     """A field of a file. One that need not be there has a default; `always` writes that too."""
 
     name: str
-    kind: Kind
+    kind: FieldType
     default: Any = REQUIRED
     always: bool = True
 
@@ -125,24 +125,24 @@ def _one_of(words: tuple[str, ...], others: Mapping[str, str] = {}) -> Callable[
     return read
 
 
-def _known(words: tuple[str, ...], noun: str) -> Kind:
+def _require_word(words: tuple[str, ...], noun: str) -> FieldType:
     """One of some words; a line with any other cannot be taken in."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
-            raise _Unknown(f"{value!r:.60} is no {noun}")
+            raise _UnknownWord(f"{value!r:.60} is no {noun}")
         return value
 
-    return Kind(read)
+    return FieldType(read)
 
 
 def _schema_name(value: Any) -> str:
     if not is_schema_name(value):
-        raise _Unknown(f"{value!r:.60} is no name of a kind of metadata")
+        raise _UnknownWord(f"{value!r:.60} is no name of a kind of metadata")
     return str(value)
 
 
-def moment(value: Any) -> datetime:
+def parse_time(value: Any) -> datetime:
     """A time in RFC 3339; without a zone it is UTC. The year 1 is what the original writes for none."""
     found = datetime.fromisoformat(_text(value))
     if found.year <= 1:
@@ -151,7 +151,7 @@ def moment(value: Any) -> datetime:
     return clock.from_us(clock.to_us(aware))
 
 
-def stamp(value: datetime | None) -> str | None:
+def format_time(value: datetime | None) -> str | None:
     """A time as it is written: UTC, and no more digits than it needs."""
     if value is None:
         return None
@@ -160,11 +160,11 @@ def stamp(value: datetime | None) -> str | None:
     return f"{whole}.{fraction}Z" if fraction else f"{whole}Z"
 
 
-def _optional_moment(value: Any) -> datetime | None:
-    return None if value is None or value == "" else moment(value)
+def _optional_time(value: Any) -> datetime | None:
+    return None if value is None or value == "" else parse_time(value)
 
 
-def value_in(value: Any) -> Any:
+def decode_stash_value(value: Any) -> Any:
     """The value of a stash, which one release of the original writes as text that holds JSON."""
     if isinstance(value, str):
         try:
@@ -175,117 +175,117 @@ def value_in(value: Any) -> Any:
     return value
 
 
-def value_out(value: Any) -> Any:
+def encode_stash_value(value: Any) -> Any:
     """A value that is read as what it is: text that would be taken for JSON is written as JSON in a text."""
-    if isinstance(value, str) and value_in(value) != value:
+    if isinstance(value, str) and decode_stash_value(value) != value:
         return msgspec.json.encode(value).decode()
     return value
 
 
-TEXT = Kind(_text)
-NAME = Kind(_name)
-ID = Kind(_id)
-OPTIONAL_ID = Kind(_optional_id)
-OPTIONAL_TEXT = Kind(_optional_text)
-WHOLE = Kind(_whole)
-MAP = Kind(_map)
-TEXTS = Kind(_texts, list)
-TIME = Kind(moment, stamp)
-OPTIONAL_TIME = Kind(_optional_moment, stamp)
-VALUE = Kind(value_in, value_out)
-ANY = Kind(lambda value: value)
+TEXT = FieldType(_text)
+NAME = FieldType(_name)
+ID = FieldType(_id)
+OPTIONAL_ID = FieldType(_optional_id)
+OPTIONAL_TEXT = FieldType(_optional_text)
+WHOLE = FieldType(_whole)
+MAP = FieldType(_map)
+TEXTS = FieldType(_texts, list)
+TIME = FieldType(parse_time, format_time)
+OPTIONAL_TIME = FieldType(_optional_time, format_time)
+VALUE = FieldType(decode_stash_value, encode_stash_value)
+ANY = FieldType(lambda value: value)
 
 DERIVED = datetime(1, 1, 1, tzinfo=UTC)
 """Stands for a time that the line does not say, until it is worked out."""
 
-FILES: dict[str, tuple[Field, ...]] = {
+FILES: dict[str, tuple[FieldSpec, ...]] = {
     "crumbs": (
-        Field("crumb_id", ID),
-        Field("name", NAME),
-        Field("state", Kind(_one_of(CRUMB_STATES, STATES)), "draft"),
-        Field("created_at", TIME, DERIVED),
-        Field("updated_at", TIME, DERIVED),
-        Field("properties", MAP, {}, False),
-        Field("defer_until", OPTIONAL_TIME, None, False),
-        Field("holder", OPTIONAL_TEXT, None, False),
-        Field("lease_until", OPTIONAL_TIME, None, False),
-        Field("token", WHOLE, 0, False),
+        FieldSpec("crumb_id", ID),
+        FieldSpec("name", NAME),
+        FieldSpec("state", FieldType(_one_of(CRUMB_STATES, STATES)), "draft"),
+        FieldSpec("created_at", TIME, DERIVED),
+        FieldSpec("updated_at", TIME, DERIVED),
+        FieldSpec("properties", MAP, {}, False),
+        FieldSpec("defer_until", OPTIONAL_TIME, None, False),
+        FieldSpec("holder", OPTIONAL_TEXT, None, False),
+        FieldSpec("lease_until", OPTIONAL_TIME, None, False),
+        FieldSpec("token", WHOLE, 0, False),
     ),
     "trails": (
-        Field("trail_id", ID),
-        Field("name", TEXT, "", False),
-        Field("goal", TEXT, "", False),
-        Field("state", Kind(_one_of(TRAIL_STATES)), "draft"),
-        Field("created_at", TIME, DERIVED),
-        Field("updated_at", TIME, DERIVED, False),
-        Field("completed_at", OPTIONAL_TIME, None),
-        Field("reason", OPTIONAL_TEXT, None, False),
-        Field("lesson", OPTIONAL_TEXT, None, False),
-        Field("properties", MAP, {}, False),
-        Field("crumbs", TEXTS, (), False),
+        FieldSpec("trail_id", ID),
+        FieldSpec("name", TEXT, "", False),
+        FieldSpec("goal", TEXT, "", False),
+        FieldSpec("state", FieldType(_one_of(TRAIL_STATES)), "draft"),
+        FieldSpec("created_at", TIME, DERIVED),
+        FieldSpec("updated_at", TIME, DERIVED, False),
+        FieldSpec("completed_at", OPTIONAL_TIME, None),
+        FieldSpec("reason", OPTIONAL_TEXT, None, False),
+        FieldSpec("lesson", OPTIONAL_TEXT, None, False),
+        FieldSpec("properties", MAP, {}, False),
+        FieldSpec("crumbs", TEXTS, (), False),
     ),
     "properties": (
-        Field("property_id", ID),
-        Field("name", NAME),
-        Field("description", TEXT, ""),
-        Field("value_type", _known(VALUE_TYPES, "type of value")),
-        Field("scope", _known(SCOPES, "scope"), "crumb", False),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("property_id", ID),
+        FieldSpec("name", NAME),
+        FieldSpec("description", TEXT, ""),
+        FieldSpec("value_type", _require_word(VALUE_TYPES, "type of value")),
+        FieldSpec("scope", _require_word(SCOPES, "scope"), "crumb", False),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
     "categories": (
-        Field("category_id", ID),
-        Field("property_id", ID),
-        Field("name", NAME),
-        Field("ordinal", WHOLE, 0),
-        Field("created_at", TIME, DERIVED, False),
+        FieldSpec("category_id", ID),
+        FieldSpec("property_id", ID),
+        FieldSpec("name", NAME),
+        FieldSpec("ordinal", WHOLE, 0),
+        FieldSpec("created_at", TIME, DERIVED, False),
     ),
     "crumb_properties": (
-        Field("crumb_id", ID),
-        Field("property_id", ID),
-        Field("value_type", OPTIONAL_TEXT, None),
-        Field("value", ANY, None),
+        FieldSpec("crumb_id", ID),
+        FieldSpec("property_id", ID),
+        FieldSpec("value_type", OPTIONAL_TEXT, None),
+        FieldSpec("value", ANY, None),
     ),
     "links": (
-        Field("link_id", ID),
-        Field("link_type", _known(LINK_TYPES, "type of link")),
-        Field("from_id", ID),
-        Field("to_id", ID),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("link_id", ID),
+        FieldSpec("link_type", _require_word(LINK_TYPES, "type of link")),
+        FieldSpec("from_id", ID),
+        FieldSpec("to_id", ID),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
     "schemas": (
-        Field("schema_name", Kind(_schema_name)),
-        Field("description", TEXT, ""),
-        Field("content_type", _known(CONTENT_TYPES, "type of content"), "text"),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("schema_name", FieldType(_schema_name)),
+        FieldSpec("description", TEXT, ""),
+        FieldSpec("content_type", _require_word(CONTENT_TYPES, "type of content"), "text"),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
     "metadata": (
-        Field("metadata_id", ID),
-        Field("table_name", NAME),
-        Field("crumb_id", ID),
-        Field("property_id", OPTIONAL_ID, None),
-        Field("content", ANY, ""),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("metadata_id", ID),
+        FieldSpec("table_name", NAME),
+        FieldSpec("crumb_id", ID),
+        FieldSpec("property_id", OPTIONAL_ID, None),
+        FieldSpec("content", ANY, ""),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
     "stashes": (
-        Field("stash_id", ID),
-        Field("name", NAME),
-        Field("stash_type", _known(STASH_TYPES, "type of stash")),
-        Field("value", VALUE, None),
-        Field("version", WHOLE, 0),
-        Field("created_at", TIME, DERIVED),
-        Field("updated_at", TIME, DERIVED),
-        Field("changed_by", OPTIONAL_TEXT, None, False),
-        Field("last_operation", OPTIONAL_TEXT, None, False),
-        Field("properties", MAP, {}, False),
+        FieldSpec("stash_id", ID),
+        FieldSpec("name", NAME),
+        FieldSpec("stash_type", _require_word(STASH_TYPES, "type of stash")),
+        FieldSpec("value", VALUE, None),
+        FieldSpec("version", WHOLE, 0),
+        FieldSpec("created_at", TIME, DERIVED),
+        FieldSpec("updated_at", TIME, DERIVED),
+        FieldSpec("changed_by", OPTIONAL_TEXT, None, False),
+        FieldSpec("last_operation", OPTIONAL_TEXT, None, False),
+        FieldSpec("properties", MAP, {}, False),
     ),
     "stash_history": (
-        Field("history_id", ID),
-        Field("stash_id", ID),
-        Field("version", WHOLE),
-        Field("value", VALUE, None),
-        Field("operation", NAME, "set"),
-        Field("changed_by", OPTIONAL_TEXT, None),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("history_id", ID),
+        FieldSpec("stash_id", ID),
+        FieldSpec("version", WHOLE),
+        FieldSpec("value", VALUE, None),
+        FieldSpec("operation", NAME, "set"),
+        FieldSpec("changed_by", OPTIONAL_TEXT, None),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
 }
 """The files in the order in which they are read: what others refer to comes first."""
@@ -294,25 +294,25 @@ DEFINITIONS = ("properties", "categories")
 """In these the first line of an id or a name counts, because values rely on it; in all others the last."""
 
 
-def _folded(key: str) -> str:
+def _normalize_key(key: str) -> str:
     return key.replace("_", "").casefold()
 
 
-class Row(NamedTuple):
+class SourceRow(NamedTuple):
     """A line that was understood: its fields, those that are unknown, and how fields were written."""
 
     file: str
-    line: Line
+    line: SourceLine
     fields: dict[str, Any]
     unknown: dict[str, Any]
     written: Written
 
     def extra(self, **note: Any) -> dict[str, Any]:
         """What its record keeps of it beside its fields."""
-        return extra_of(self.unknown, NOTE, {"written": self.written, **note})
+        return make_extra(self.unknown, NOTE, {"written": self.written, **note})
 
 
-def row_of(file: str, line: Line) -> Row:
+def parse_row(file: str, line: SourceLine) -> SourceRow:
     """A line as a row of its file; InputError when it lacks what it needs."""
     assert line.given is not None
     known = FILES[file]
@@ -321,13 +321,13 @@ def row_of(file: str, line: Line) -> Row:
     fields: dict[str, Any] = {}
     written: Written = {}
     for field in known:
-        key = _key(unknown, field.name)
+        key = _find_key(unknown, field.name)
         given = None if key is None else unknown.pop(key)
         try:
             if key is None or (given is None and field.default is not REQUIRED):
                 raise ValueError
             fields[field.name] = field.kind.read(given)
-        except _Unknown:
+        except _UnknownWord:
             raise
         except (ValueError, OverflowError):
             if field.default is REQUIRED:
@@ -345,15 +345,15 @@ def row_of(file: str, line: Line) -> Row:
         unknown |= hidden
     elif hidden is not None:
         unknown[NOTE] = hidden
-    return Row(file, line, fields, unknown, written)
+    return SourceRow(file, line, fields, unknown, written)
 
 
-def _key(given: Mapping[str, Any], name: str) -> str | None:
+def _find_key(given: Mapping[str, Any], name: str) -> str | None:
     """The key of a field as this line spells it."""
     if name in given:
         return name
-    wanted = _folded(name)
-    return next((key for key in given if _folded(key) == wanted), None)
+    wanted = _normalize_key(name)
+    return next((key for key in given if _normalize_key(key) == wanted), None)
 
 
 class Times(NamedTuple):
@@ -361,21 +361,21 @@ class Times(NamedTuple):
 
     created_at: datetime
     updated_at: datetime
-    told: bool
+    stated: bool
 
 
-def times(row: Row, changed_at: datetime) -> Times:
+def read_times(row: SourceRow, changed_at: datetime) -> Times:
     """The times of a row; what it does not say, its id says if that is a UUIDv7, or else its file."""
     fields = row.fields
     created = fields["created_at"]
     if created is DERIVED:
-        created = uuid_moment(next(iter(fields.values()))) or changed_at
+        created = read_uuid_time(next(iter(fields.values()))) or changed_at
     updated = fields.get("updated_at", DERIVED)
-    told = updated is not DERIVED
-    return Times(created, updated if told else fields.get("completed_at") or created, told)
+    stated = updated is not DERIVED
+    return Times(created, updated if stated else fields.get("completed_at") or created, stated)
 
 
-def uuid_moment(id: str) -> datetime | None:
+def read_uuid_time(id: str) -> datetime | None:
     """The time in a UUIDv7; None of any other id."""
     try:
         found = UUID(id)
@@ -384,31 +384,31 @@ def uuid_moment(id: str) -> datetime | None:
         return None
 
 
-def fields_out(
+def encode_fields(
     file: str, fields: Mapping[str, Any], extra: Mapping[str, Any], implied: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The line of a record: its fields, as they were written where they were, and what else it keeps.
 
     Of the fields that need not be there, those are left out that have the default or are `implied` by others.
     """
-    written = note_of(extra, NOTE).get("written", {})
+    written = read_note(extra, NOTE).get("written", {})
     line: dict[str, Any] = {}
     for name, kind, default, always in FILES[file]:
         value = kind.write(fields.get(name, default))
         dispensable = name in implied or (not always and value == kind.write(default))
-        if not dispensable or (name in as_written({name: value}, written) and name in written):
+        if not dispensable or (name in restore_fields({name: value}, written) and name in written):
             line[name] = value
-    return as_written(line, written) | unknown_out(file, extra)
+    return restore_fields(line, written) | encode_unknown(file, extra)
 
 
-def unknown_out(file: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+def encode_unknown(file: str, extra: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that a record keeps beside its own; those that look like its own are set apart."""
-    own = {_folded(field.name) for field in FILES[file]}
-    out, hidden = {}, dict(note_of(extra, NOTE).get("hidden", {}))
+    own = {_normalize_key(field.name) for field in FILES[file]}
+    out, hidden = {}, dict(read_note(extra, NOTE).get("hidden", {}))
     for name, value in sorted(extra.items()):
         if name == NOTE:
             continue
-        if _folded(name) in own:
+        if _normalize_key(name) in own:
             hidden[name] = value
         else:
             out[name] = value

@@ -33,7 +33,7 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """One line: its number, its bytes, and the object in it, or else what is wrong."""
 
     number: int
@@ -42,19 +42,19 @@ class Line(NamedTuple):
     wrong: str = ""
 
 
-class Lines(NamedTuple):
+class SourceFile(NamedTuple):
     """All lines of a file, and when it was changed last."""
 
     name: str
-    lines: list[Line]
+    lines: list[SourceLine]
     changed_at: datetime
 
 
-def read(path: Path, pace: Pace, stopped: Stopped) -> Lines:
+def read_lines(path: Path, pace: Pace, stopped: Stopped) -> SourceFile:
     """The lines of a file that are not empty."""
-    with folders.translated(path), _opened(path) as file:
+    with folders.translate_errors(path), _open_plain_file(path) as file:
         changed_at = clock.from_us(os.fstat(file.fileno()).st_mtime_ns // 1000)
-        found: list[Line] = []
+        found: list[SourceLine] = []
         number = 0
         while raw := file.readline(MAX_LINE_BYTES + 1):
             number += 1
@@ -69,13 +69,13 @@ def read(path: Path, pace: Pace, stopped: Stopped) -> Lines:
             if number == 1:
                 text = text.removeprefix(b"\xef\xbb\xbf")
             if text:
-                found.append(_line(path, number, text))
-    return Lines(path.name, found, changed_at)
+                found.append(_parse_line(path, number, text))
+    return SourceFile(path.name, found, changed_at)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_plain_file(path: Path) -> BinaryIO:
     """A plain file, open for reading; anything else is refused, and never waited for."""
-    folders.usable(path, "path")
+    folders.check_path(path, "path")
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{path} is not a plain file", field="path")
@@ -84,7 +84,7 @@ def _opened(path: Path) -> BinaryIO:
         raise NotFound(f"there is no file {path}", path=str(path)) from None
 
 
-def _line(path: Path, number: int, text: bytes) -> Line:
+def _parse_line(path: Path, number: int, text: bytes) -> SourceLine:
     if text.startswith(_MARKS):
         raise Conflict(
             f"{path.name}, line {number} is the mark of a merge that was not finished",
@@ -95,20 +95,20 @@ def _line(path: Path, number: int, text: bytes) -> Line:
     try:
         given = _decode(text)
         if not isinstance(given, dict):
-            return Line(number, text, None, "it is no JSON object")
+            return SourceLine(number, text, None, "it is no JSON object")
         # As deep as it will be in a record, at most.
         codec.plain([[[given]]])
     except InputError as error:
-        return Line(number, text, None, error.message)
+        return SourceLine(number, text, None, error.message)
     except _DAMAGE as error:
-        return Line(number, text, None, f"it is no JSON: {error}"[:200])
-    return Line(number, text, given)
+        return SourceLine(number, text, None, f"it is no JSON: {error}"[:200])
+    return SourceLine(number, text, given)
 
 
 # -- writing ------------------------------------------------------------------------------
 
 
-def line_of(fields: dict[str, Any]) -> bytes:
+def encode_line(fields: dict[str, Any]) -> bytes:
     """The line of an object: no spaces, its fields in their order, those inside of fields by name."""
     return _encode({key: _stable(value) for key, value in fields.items()})
 
@@ -117,10 +117,10 @@ def _stable(value: Any) -> Any:
     return msgspec.Raw(_sorted(value)) if isinstance(value, dict | list) else value
 
 
-def write(path: Path, lines: Iterable[bytes]) -> int:
+def write_lines(path: Path, lines: Iterable[bytes]) -> int:
     """Put a file of these lines in the place of what is there, in one step; returns its size."""
     size = 0
-    with folders.translated(path):
+    with folders.translate_errors(path):
         handle, unfinished = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.name[:100]}.", suffix=folders.PARTIAL
         )

@@ -10,49 +10,49 @@ from dgent.cupboard import batch
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.record import CrumbRecord, StashRecord, TrailRecord
 from dgent.cupboard.tables.link import ENDS
-from dgent.exchange.foreign.fields import Row
-from dgent.exchange.foreign.incoming import Incoming
+from dgent.exchange.foreign.fields import SourceRow
+from dgent.exchange.foreign.incoming import ImportRun
 
 _RECORDS: dict[str, type[Any]] = {"crumb": CrumbRecord, "trail": TrailRecord, "stash": StashRecord}
 
 
-async def judge(incoming: Incoming, rows: Iterable[Row]) -> None:
+async def report_broken_links(run: ImportRun, rows: Iterable[SourceRow]) -> None:
     """Report the links that break a rule; they are there all the same, for `audit` to tell."""
     mine = list(rows)
     if not mine:
         return
-    links = (await batch.all_links(incoming.draft)).values()
+    links = (await batch.all_links(run.changeset)).values()
     starts = Counter((link.link_type, link.from_id) for link in links)
     triples = Counter((link.link_type, link.from_id, link.to_id) for link in links)
-    knots = knotted((link.from_id, link.to_id) for link in links if link.link_type == "child_of")
+    knots = find_cycles((link.from_id, link.to_id) for link in links if link.link_type == "child_of")
     for row in mine:
         link_type, start, end = (row.fields[name] for name in ("link_type", "from_id", "to_id"))
         for message in (
-            *_ends(incoming, link_type, start, end),
-            *_numbers(starts, triples, link_type, start, end),
+            *_check_ends(run, link_type, start, end),
+            *_check_cardinality(starts, triples, link_type, start, end),
         ):
-            incoming.tell(row.file, row.line, message)
+            run.report(row.file, row.line, message)
         if link_type == "child_of" and start in knots and knots[start] == knots.get(end):
-            incoming.tell(row.file, row.line, f"{start!r} and {end!r} wait for each other, in a circle")
+            run.report(row.file, row.line, f"{start!r} and {end!r} wait for each other, in a circle")
 
 
-def _ends(incoming: Incoming, link_type: str, start: str, end: str) -> Iterable[str]:
+def _check_ends(run: ImportRun, link_type: str, start: str, end: str) -> Iterable[str]:
     for id, noun in ((start, ENDS[link_type].start), (end, ENDS[link_type].end)):
-        record = incoming.draft.record(id)
+        record = run.changeset.record(id)
         if not isinstance(record, _RECORDS[noun]):
             yield f"there is no {noun} {id!r} for this {link_type} link"
         elif link_type == "belongs_to" and isinstance(record, TrailRecord) and record.state in ENDED:
             yield f"the trail {id!r} is {record.state}, and still has the crumb {start!r}"
 
 
-def _numbers(starts: Any, triples: Any, link_type: str, start: str, end: str) -> Iterable[str]:
+def _check_cardinality(starts: Any, triples: Any, link_type: str, start: str, end: str) -> Iterable[str]:
     if triples[link_type, start, end] > 1:
         yield f"{start!r} {link_type} {end!r} is there more than once"
     elif ENDS[link_type].single and starts[link_type, start] > 1:
         yield f"cardinality: {start!r} has more than one {link_type} link"
 
 
-def knotted(edges: Iterable[tuple[str, str]]) -> dict[str, int]:
+def find_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, int]:
     """The nodes that lie on some circle, each with the number of its knot; in linear time."""
     above: dict[str, list[str]] = {}
     alone: set[str] = set()
@@ -103,7 +103,7 @@ def _components(above: Mapping[str, list[str]]) -> Iterable[list[str]]:
                     yield part
 
 
-def acyclic(
+def split_acyclic(
     edges: Iterable[tuple[str, str]], fixed: Iterable[tuple[str, str]]
 ) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     """Those of some edges that close no circle, and those that do; `fixed` edges are there already.
@@ -111,7 +111,7 @@ def acyclic(
     Edges outside of knots are all right together. Inside of one they are tried in their order.
     """
     wanted, there = list(dict.fromkeys(edges)), set(fixed)
-    knots = knotted([*wanted, *there])
+    knots = find_cycles([*wanted, *there])
     right: set[tuple[str, str]] = set()
     wrong: set[tuple[str, str]] = set()
     order = _Order(edge for edge in there if knots.get(edge[0], -1) == knots.get(edge[1], -2))

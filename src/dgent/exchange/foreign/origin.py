@@ -15,7 +15,7 @@ Written = dict[str, list[Any]]
 """For each field what became of it, and how it was written; only the former when it was not there."""
 
 
-def extra_of(unknown: Mapping[str, Any], key: str, note: Mapping[str, Any]) -> dict[str, Any]:
+def make_extra(unknown: Mapping[str, Any], key: str, note: Mapping[str, Any]) -> dict[str, Any]:
     """The `extra` of a record: unknown fields, and under a key what is noted, if that is anything."""
     kept = {name: value for name, value in unknown.items() if name != key}
     told = {name: value for name, value in note.items() if value}
@@ -24,13 +24,13 @@ def extra_of(unknown: Mapping[str, Any], key: str, note: Mapping[str, Any]) -> d
     return {**kept, key: told} if told else kept
 
 
-def note_of(extra: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def read_note(extra: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """What is noted in an `extra` under a key."""
     found = extra.get(key)
     return found if isinstance(found, dict) else {}
 
 
-def as_written(line: dict[str, Any], written: object) -> dict[str, Any]:
+def restore_fields(line: dict[str, Any], written: object) -> dict[str, Any]:
     """A line with the fields that did not change since as they were written, or left out as they were."""
     if not isinstance(written, dict):
         return line

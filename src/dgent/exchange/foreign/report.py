@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-NAMED = 200  # so many problems are told one by one
+NAMED = 200  # so many problems are problems one by one
 
 Existing = Literal["newer", "skip", "replace"]
 """What happens to what is there already: the newer one wins, it stays, or the file's takes its place."""
@@ -20,7 +20,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-class TakenIn(msgspec.Struct, frozen=True):
+class ImportResult(msgspec.Struct, frozen=True):
     """What an import came to, or would come to; `seq` is the last commit it made.
 
     `kept` lines are those that no record can hold: they are kept as they are, and written out again.
@@ -38,7 +38,7 @@ class TakenIn(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
-class WrittenOut(msgspec.Struct, frozen=True):
+class ExportResult(msgspec.Struct, frozen=True):
     """What an export wrote: lines by file, as of one commit."""
 
     path: str
@@ -47,7 +47,7 @@ class WrittenOut(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Tally:
+class ImportTally:
     """An import being counted."""
 
     def __init__(self) -> None:
@@ -59,13 +59,13 @@ class Tally:
         """One more record was added, changed, left unchanged, skipped, or a line kept."""
         self.counts[what] += 1
 
-    def tell(self, file: str, line: int, message: str) -> None:
+    def report(self, file: str, line: int, message: str) -> None:
         """Something is odd."""
         self.odd += 1
         if len(self.problems) < NAMED:
             self.problems.append(Problem(file, line, message))
 
-    def done(self, seq: int | None, dry_run: bool) -> TakenIn:
+    def done(self, seq: int | None, dry_run: bool) -> ImportResult:
         """The end of it."""
-        told = sorted(self.problems, key=lambda each: (each.file, each.line))
-        return TakenIn(**self.counts, odd=self.odd, problems=told, seq=seq, dry_run=dry_run)
+        problems = sorted(self.problems, key=lambda each: (each.file, each.line))
+        return ImportResult(**self.counts, odd=self.odd, problems=problems, seq=seq, dry_run=dry_run)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from dgent.cupboard import Crumb, Cupboard, Stash, errors
 from dgent.cupboard.change import CHUNK
-from dgent.cupboard.definition import Defined, Definitions
+from dgent.cupboard.definition import Definition, Definitions
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.record import LINK
 from dgent.cupboard.tables.entity import Entity
@@ -152,7 +152,7 @@ def states_of(words: Sequence[str]) -> list[str]:
     return list(states)
 
 
-def valued(defined: Defined, raw: str) -> Any:
+def valued(defined: Definition, raw: str) -> Any:
     """A value as a person types it, in the type of its property."""
     kind = defined.value_type
     if kind == "text":

@@ -61,7 +61,7 @@ class Add(Ask):
 async def add(desk: Desk, ask: Add) -> MetadataEntry:
     """Put an entry beside a crumb."""
     cupboard = await input.cupboard_of(desk)
-    about = None if ask.property is None else (await cupboard.definitions()).any(ask.property)
+    about = None if ask.property is None else (await cupboard.definitions()).find_any(ask.property)
     made = Metadata(
         await input.id_of(cupboard, "crumbs", ask.id),
         ask.schema,

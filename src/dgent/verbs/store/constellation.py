@@ -82,7 +82,7 @@ async def create(desk: Desk, ask: Named) -> Constellation:
     with making(folder, ask.name) as new:
         async with open_universe(url_of(new)):
             pass
-        folders.put(new, folder)
+        folders.publish_folder(new, folder)
     return told_of(desk, ask.name)
 
 
@@ -99,16 +99,16 @@ async def copy(desk: Desk, ask: Copy) -> Constellation:
         except StorageError:
             folder_of(desk, ask.name)  # deleted meanwhile: say that
             raise
-        folders.put(new, target)
+        folders.publish_folder(new, target)
     return told_of(desk, ask.to)
 
 
 @contextmanager
 def making(folder: Path, name: str) -> Iterator[Path]:
     """A folder beside its place until it is whole; Conflict when somebody else makes one of that name."""
-    with folders.translated(folder):
+    with folders.translate_errors(folder):
         settings.make_private(folder.parent)
-        with folders.unfinished(folder.with_name(f".{name}{folders.MAKING}"), Conflict) as new:
+        with folders.build_folder(folder.with_name(f".{name}{folders.MAKING}"), Conflict) as new:
             yield new
 
 
@@ -127,9 +127,9 @@ def remove(desk: Desk, name: str) -> None:
     folder = folder_of(desk, name)
     # Out of the way in one step: whoever opens the name meanwhile finds nothing, never half.
     doomed = folder.with_name(f".{name}{folders.DELETING}")
-    with folders.translated(folder), folders.unfinished(doomed, Conflict):
+    with folders.translate_errors(folder), folders.build_folder(doomed, Conflict):
         folder_of(desk, name)
-        with backup.alone(folder):
+        with backup.lock_folder(folder):
             folder.rename(doomed / name)
         shutil.rmtree(doomed / name)
 
@@ -137,7 +137,7 @@ def remove(desk: Desk, name: str) -> None:
 def folder_of(desk: Desk, name: str) -> Path:
     """The folder of a constellation that is there."""
     folder = settings.constellation_folder(desk.settings.places, name)
-    with folders.translated(folder):
+    with folders.translate_errors(folder):
         there = (folder / settings.DATABASE).exists()
     if not there:
         known = ", ".join(settings.constellations(desk.settings.places)) or "none yet"
@@ -147,7 +147,7 @@ def folder_of(desk: Desk, name: str) -> Path:
 
 def check_free(folder: Path, name: str) -> None:
     """Refuse a name that is taken."""
-    with folders.translated(folder):
+    with folders.translate_errors(folder):
         if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(f"the constellation {name!r} exists already", hint="choose another name")
 

@@ -93,7 +93,7 @@ async def make(desk: Desk, ask: MakeFork) -> MadeFork:
                     name=desk.constellation or "",
                     progress=desk.report,
                 )
-        folders.put(new, folder)
+        folders.publish_folder(new, folder)
     path = told_of(desk, ask.to).path
     told = (done.fork, done.seq, done.scope, done.records, done.blocks, done.left_out)
     return MadeFork(ask.to, path, *told)
@@ -103,7 +103,7 @@ async def _copied(desk: Desk, source: Universe, new: Path) -> forks.Forked:
     """All of a store that is a file, as it is at one moment: its file is copied."""
     whose = await identity(source)
     await backup.copy_into(source, desk.folder, new, progress=desk.report)
-    await backup.make_its_own(new)
+    await backup.make_independent(new)
     async with open_universe(url_of(new), author=source.author) as u:
         home = await position_of(source.backend)
         return await forks.stamp(u, whose, await u.seq(), name=desk.constellation or "", home=home)
@@ -153,7 +153,7 @@ class Named(Ask):
 
 
 @verb("fork.status", effect="read", errors=(NotFound, Conflict, Corrupt), local=True)
-async def status(desk: Desk, ask: Named) -> forks.Apart:
+async def status(desk: Desk, ask: Named) -> forks.ForkStatus:
     """Show how far a fork and this store are apart, and what a merge would do."""
     source = await desk.universe()
     async with _opened(desk, ask.name, source.author) as u:

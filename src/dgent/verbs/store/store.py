@@ -141,7 +141,7 @@ def _leftovers(desk: Desk, fix: bool) -> list[Finding]:
     """What killed processes left beside the constellation and among the backups."""
     if desk.folder is None:
         return []
-    found = place.leftovers(desk.folder)
+    found = place.find_leftovers(desk.folder)
     if not found:
         return [Finding("ok", "leftovers", "nothing unfinished lies beside it")]
     cleared = len(place.clear_leftovers(found)) if fix else 0
