@@ -86,7 +86,7 @@ async def test_target_must_be_new(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     for name in ("full", "file"):
-        with pytest.raises(Conflict, match="exists already"):
+        with pytest.raises(Conflict, match="already exists"):
             await back_up(folder, tmp_path / name)
     with pytest.raises(InputError, match="inside the constellation"):
         await back_up(folder, folder / "backups" / "b")

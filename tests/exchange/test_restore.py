@@ -38,7 +38,7 @@ async def test_what_was_there_is_kept(folder: Path, tmp_path: Path) -> None:
         await u.put(dgent.Datum(id="later"))
         await u.delete("n1")
     after = await everything(folder)
-    with pytest.raises(Conflict, match="exists already") as caught:
+    with pytest.raises(Conflict, match="already exists") as caught:
         await restore(tmp_path / "b", folder)
     assert "replace" in caught.value.hint
     assert await everything(folder) == after

@@ -1,4 +1,4 @@
-"""Writing the crumbs of a cupboard as a file of issues of the beads tracker."""
+"""Export the crumbs of a cupboard as a file of issues of the beads tracker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dgent.model.schema import Schema
 from dgent.system.progress import Pace, Progress
 from dgent.system.threads import in_thread
 
-LAST = 2**62  # where what was made here stands: behind all that came from a file
+LAST = 2**62  # the place of crumbs made here: behind all imported ones
 
 _ESCAPED = {sign.encode(): b"\\u%04x" % ord(sign) for sign in "<>&\u2028\u2029"}
 _encode = msgspec.json.Encoder().encode
@@ -39,13 +39,13 @@ async def export_beads(
 ) -> ExportResult:
     """Write all crumbs as issues, or only those that were `imported`, as of one moment.
 
-    Issues that were imported come out as they came in, in the same order, but for what was changed here. A
-    file that is there is refused, unless `replace` says to write over it.
+    Imported issues are written as they were read, in the same order, except for changes made here. An
+    existing file is refused unless `replace`.
     """
     universe = await cupboard._ready()
     folders.check_path(path, "path")
     if path.exists() and not replace:
-        raise Conflict(f"{path} exists already", hint="name a new file, or say that it may be replaced")
+        raise Conflict(f"{path} already exists", hint="name a new file, or say that it may be replaced")
     seq = await universe.seq()
     out = _IssueExport(cupboard, seq, Pace(progress))
     lines = await out.lines(imported)
@@ -55,7 +55,7 @@ async def export_beads(
 
 
 def encode_issue(issue: dict[str, Any]) -> bytes:
-    """A line as beads writes it, which escapes what HTML would take for its own."""
+    """Return a line as beads writes it, with the characters of HTML escaped."""
     text = _encode(issue)
     for sign, escaped in _ESCAPED.items():
         text = text.replace(sign, escaped)
@@ -63,13 +63,13 @@ def encode_issue(issue: dict[str, Any]) -> bytes:
 
 
 class _IssueExport:
-    """The records of a cupboard as issues."""
+    """One export of a cupboard as issues."""
 
     def __init__(self, cupboard: Cupboard, seq: int, pace: Pace) -> None:
         self.cupboard, self.seq, self.pace = cupboard, seq, pace
 
     async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:
-        """All records of a schema, oldest first, those of one moment by their ids."""
+        """Return all records of a schema, by creation time and id."""
         found: list[Crystal[Any]] = []
         query = Query(schema=schema.name, descending=False, limit=None)
         async for each in self.cupboard._universe.iterate(query, as_of=self.seq):
@@ -80,7 +80,7 @@ class _IssueExport:
         return sorted(found, key=lambda each: (each.created_at, each.id))
 
     async def lines(self, imported: bool) -> list[bytes]:
-        """The lines of the file."""
+        """Return the lines of the file."""
         links: dict[str, list[Crystal[Any]]] = {}
         for link in await self.all(LINK):
             if link.value.link_type == "child_of":
@@ -126,7 +126,7 @@ class _IssueExport:
         note = read_note(record.extra, NOTE)
         where = note.get("place", LAST)
         if record.table_name == "comments":
-            # One that came from a file without an author goes back without one.
+            # A comment imported without an author is written without one.
             made = beads_issue.build_comment(record, entry.created_at, None if note else entry.author)
             lists["comments"].append((where, beads_issue.restore_written(made, note)))
         elif record.table_name == DEPENDENCIES:
@@ -136,7 +136,7 @@ class _IssueExport:
 
 
 def _others(note: Any, field: str) -> list[tuple[int, Any]]:
-    """The entries of a list that became no records, by their places."""
+    """Return the entries of a list that did not become records, with their places."""
     others = note.get("others", {}).get(field, {})
     return [(int(where), value) for where, value in others.items()]
 

@@ -1,8 +1,8 @@
-"""Reading a file of issues of the beads tracker into a cupboard.
+"""Import a file of issues of the beads tracker into a cupboard.
 
-An issue becomes a crumb under its own id. What it is blocked by becomes a `child_of` link to that; every
-other kind of dependency, and those that lead nowhere, to a deleted issue (a tombstone) or round in a circle,
-become metadata. Comments stay comments.
+An issue becomes a crumb with the same id. A dependency that blocks it becomes a `child_of` link. Other kinds
+of dependencies, and those that lead to a missing or deleted issue (a tombstone) or close a cycle, become
+metadata. Comments stay comments.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ async def import_beads(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ImportResult:
-    """Take in the issues of a file, in one commit; a second time changes nothing.
+    """Import the issues of a file in one commit; importing it again changes nothing.
 
-    `existing` says what happens to issues that are there already with other content: the newer one wins, it
-    stays, or the file's takes its place. The same holds for those that were deleted here.
+    `existing` decides about issues that exist with other content: the newer one wins, they stay, or the
+    file's replace them. The same holds for those that were deleted here.
     """
     pace = Pace(progress, path.stat().st_size if path.is_file() else None)
     lines = await in_thread(lambda stopped: files.read_lines(path, pace, stopped))
@@ -72,7 +72,7 @@ async def import_beads(
 
 
 class _Issue(NamedTuple):
-    """A line that has an issue."""
+    """An issue and its line."""
 
     line: files.SourceLine
     id: str
@@ -80,7 +80,7 @@ class _Issue(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A dependency or a comment of an issue: its place in the list, and what it says."""
+    """A dependency or a comment of an issue, and its place in the list."""
 
     issue: _Issue
     place: int
@@ -88,7 +88,7 @@ class _Part(NamedTuple):
 
 
 class _BeadsImport:
-    """What to do with a file; worked out anew whenever somebody else was faster."""
+    """One import of a file; `run` is repeated after a conflict."""
 
     def __init__(self, lines: files.SourceFile, existing: Existing) -> None:
         self.existing, self.name, self.changed_at = existing, lines.name, lines.changed_at
@@ -99,7 +99,7 @@ class _BeadsImport:
         for winner, *others in group_newest_first(found, lambda each: each.id, self._age).values():
             self.issues.append(winner)
             for other in others:
-                message = f"line {winner.line.number} has the same id, and counts instead"
+                message = f"line {winner.line.number} has the same id and is used instead"
                 self.twice.append((other.line, message))
 
     def _issues(self, lines: files.SourceFile) -> Iterator[_Issue]:
@@ -115,7 +115,7 @@ class _BeadsImport:
         return beads_issue.parse_time_or(issue.given.get("updated_at"), parse_time("0002-01-01"))
 
     async def run(self, changeset: Changeset) -> ImportTally:
-        """Put everything into a draft."""
+        """Put everything into a changeset."""
         run = ImportRun(changeset, self.existing, {FILE: self.name})
         for line, reason in self.bad:
             run.keep_line(FILE, line, reason, place=line.number)
@@ -139,7 +139,7 @@ class _BeadsImport:
                     yield target
 
     def _define_types(self, run: ImportRun) -> None:
-        """Have a category for every type of issue."""
+        """Add a category for every type of issue."""
         changeset = run.changeset
         types = changeset.definitions.by_id[TYPE]
         given: set[str] = {
@@ -157,7 +157,7 @@ class _BeadsImport:
             changeset.mark_redefined()
 
     async def _find_earlier(self, run: ImportRun) -> dict[str, str]:
-        """What earlier imports made of these issues beside their crumbs, and whose it is."""
+        """Return links and metadata that earlier imports made of these issues, with the issue of each."""
         changeset = run.changeset
         mine = {issue.id for issue in self.issues if changeset.get_stored(issue.id) is not None}
         found: dict[str, str] = {}
@@ -169,7 +169,7 @@ class _BeadsImport:
         return found
 
     def _import_issue(self, run: ImportRun, issue: _Issue) -> bool:
-        """Make a crumb of an issue; whether what belongs to it may be touched."""
+        """Import an issue as a crumb; return whether its links and metadata may be changed."""
         given, definitions = issue.given, run.changeset.definitions
         crumb, created = beads_issue.build_crumb(given, definitions, self.changed_at)
         made = beads_issue.build_issue(issue.id, crumb, created, definitions)
@@ -181,7 +181,7 @@ class _BeadsImport:
         note |= {"line": issue.line.number, "state": crumb.state, "updated_at": format_time(crumb.updated_at)}
         old = run.changeset.record(issue.id)
         if isinstance(old, CrumbRecord) and "line" in read_note(old.extra, NOTE):
-            note["line"] = read_note(old.extra, NOTE)["line"]  # it keeps its place, whatever came before it
+            note["line"] = read_note(old.extra, NOTE)["line"]  # it keeps its place in the file
         self._report_odd_values(run, issue)
         crumb = replace(crumb, extra={NOTE: note})
         stated = _is_text(issue, "updated_at")
@@ -193,11 +193,11 @@ class _BeadsImport:
     def _report_odd_values(self, run: ImportRun, issue: _Issue) -> None:
         status, priority = issue.given.get("status"), issue.given.get("priority")
         if status is not None and (not isinstance(status, str) or status not in beads_issue.STATES):
-            run.report(FILE, issue.line, f"{status!r:.60} is no known status; the crumb is pending")
+            run.report(FILE, issue.line, f"{status!r:.60} is not a known status; the crumb is pending")
         if priority is not None and (type(priority) is not int or not 0 <= priority <= 4):
-            run.report(FILE, issue.line, f"{priority!r:.60} is no priority from 0 to 4")
+            run.report(FILE, issue.line, f"{priority!r:.60} is not a priority from 0 to 4")
 
-    # -- what belongs to issues ---------------------------------------------------------------
+    # -- links and metadata of issues ---------------------------------------------------------
 
     async def _import_parts(self, run: ImportRun, taken: list[_Issue], known: dict[str, str]) -> None:
         parts: dict[str, _PartRecord] = {}
@@ -209,7 +209,7 @@ class _BeadsImport:
                 parts[_make_unique_id(parts, id)] = made
         await run.load(parts)
         for id, (issue, record, created) in parts.items():
-            # Whether it is there follows from its issue: an import also removes parts, and brings them back.
+            # Parts follow their issue: an import also deletes them, and restores them with `revive`.
             run.import_record(FILE, issue.line, id, record, created, revive=True)
         owners = {issue.id for issue in taken}
         for id, owner in known.items():
@@ -218,7 +218,7 @@ class _BeadsImport:
         await self._release_waiting(run.changeset, taken)
 
     async def _release_waiting(self, changeset: Changeset, taken: list[_Issue]) -> None:
-        """Let nobody wait for issues that became tombstones, also those that the file does not have."""
+        """Turn links to issues that became tombstones into metadata, so that no crumb waits for them."""
         gone = {issue.id for issue in taken if beads_issue.is_tombstone(changeset.record(issue.id))}
         found = await batch.all_links(changeset, "child_of") if gone else {}
         waits = {id: link for id, link in found.items() if link.to_id in gone}
@@ -235,7 +235,7 @@ class _BeadsImport:
                 changeset.put(entries[id], entry, created_at=created)
 
     async def _find_edges(self, run: ImportRun, parts: list[_Part]) -> set[tuple[str, str]]:
-        """The dependencies that become links: those that block, lead somewhere, and not round in a circle."""
+        """Return the dependencies that become links: they block, lead to a crumb, and close no cycle."""
         wanted = []
         for part in parts:
             target = part.given.get("depends_on_id")
@@ -247,7 +247,7 @@ class _BeadsImport:
                 run.report(
                     FILE,
                     part.issue.line,
-                    f"it depends on {target!r:.80}, which is not there; kept as metadata",
+                    f"it depends on {target!r:.80}, which does not exist; kept as metadata",
                 )
             elif not beads_issue.is_tombstone(run.changeset.record(target)):
                 wanted.append((part.issue.id, target))
@@ -269,7 +269,7 @@ class _BeadsImport:
             created = beads_issue.parse_time_or(given.get("created_at"), self._creation_time(run, issue))
             edge = (issue.id, given.get("depends_on_id"))
             if given.get("type") == "blocks" and edge in left and given.get("issue_id", edge[0]) == edge[0]:
-                left.discard(edge)  # a second one of the same is metadata
+                left.discard(edge)  # a repeated one becomes metadata
                 link = LinkRecord("child_of", *edge)
                 made = beads_issue.build_dependency(link, created)
                 note = beads_issue.make_note(given, made, beads_issue.DEPENDENCY_FIELDS) | {
@@ -282,7 +282,7 @@ class _BeadsImport:
             yield derive_id("dependency", *edge, given.get("type")), _PartRecord(issue, record, created)
 
     def _read_metadata(self, issue: _Issue) -> Iterator[tuple[str, _PartRecord]]:
-        """The metadata of an issue: comments, and its long texts."""
+        """Yield the metadata of an issue: its comments and long texts."""
         begun = beads_issue.parse_time_or(issue.given.get("created_at"), self.changed_at)
         for part in _objects(issue, "comments"):
             given = part.given
@@ -306,7 +306,7 @@ class _BeadsImport:
         return run.changeset.created_at(issue.id)
 
     def _register_schemas(self, run: ImportRun) -> None:
-        """Make the kinds of metadata known that there are entries of."""
+        """Register the metadata schemas of the imported entries."""
         used = {
             record.table_name
             for _, record, _ in run.changeset.changes()
@@ -318,7 +318,7 @@ class _BeadsImport:
 
 
 class _PartRecord(NamedTuple):
-    """A record that a part of an issue became."""
+    """The record of a dependency, a comment or a text of an issue."""
 
     issue: _Issue
     record: LinkRecord | MetadataRecord
@@ -330,7 +330,7 @@ def _edge(link: LinkRecord) -> tuple[str, str]:
 
 
 def _objects(issue: _Issue, field: str) -> Iterator[_Part]:
-    """The entries of a list of an issue that can become records."""
+    """Yield the entries of a list of an issue that can become records."""
     given = issue.given.get(field)
     for place, each in enumerate(given if isinstance(given, list) else ()):
         if _is_object(each, field):
@@ -338,7 +338,7 @@ def _objects(issue: _Issue, field: str) -> Iterator[_Part]:
 
 
 def _others(given: dict[str, Any], field: str) -> dict[str, Any]:
-    """Those that cannot, by their places."""
+    """Return the entries of a list that cannot become records, by their places."""
     return {str(place): each for place, each in enumerate(given[field]) if not _is_object(each, field)}
 
 
@@ -361,7 +361,7 @@ def _is_id(value: str) -> bool:
 
 
 def _make_unique_id(parts: dict[str, _PartRecord], id: str) -> str:
-    """An id for the next one of those that are alike."""
+    """Return an unused id for a part, numbered where parts are equal."""
     number, found = 1, id
     while found in parts:
         number, found = number + 1, derive_id(id, number)

@@ -1,8 +1,8 @@
-"""An issue of the beads tracker as a crumb, and a crumb as an issue.
+"""Convert an issue of the beads tracker to a crumb, and a crumb to an issue.
 
-What the two have in common is translated, and goes both ways. What a crumb has no place for is noted beside
-it and written again as it was. So is whatever is written in a way that would not come out again: as long as
-the crumb still says what it became.
+Common fields are translated both ways. Fields that a crumb has no place for are stored in a note and exported
+unchanged. So are fields in a spelling that would not be exported the same way, as long as the crumb still has
+the value they became.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dgent.exchange.foreign.fields import format_time, parse_time
 from dgent.exchange.foreign.origin import Written, read_note, restore_fields
 
 NOTE = "beads"
-"""Where a record notes what its issue says beyond it."""
+"""The key in `extra` of a record for the note about its issue."""
 
 DEPENDENCIES = "beads_dependencies"
 TEXTS = ("design", "acceptance_criteria", "notes", "close_reason")
@@ -46,7 +46,7 @@ STATUSES = {
     "dust": "closed",
 }
 PRIORITIES = [id for id, category in CATEGORIES.items() if category.property_id == PRIORITY]
-MIDDLE = 2  # the priority of whoever has none
+MIDDLE = 2  # the default priority
 
 ORDER = {
     name: place
@@ -66,25 +66,25 @@ _encode = msgspec.json.Encoder().encode
 
 
 def derive_id(*parts: object) -> str:
-    """An id that follows from what something is, so that the same thing gets it again."""
+    """Return an id that is the same for the same parts."""
     h = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
     return f"{h[:8]}-{h[8:12]}-8{h[13:16]}-8{h[17:20]}-{h[20:32]}"
 
 
 def category_id(name: str) -> str:
-    """The id of a type of work that is not built in: two stores that get it agree on it."""
+    """Return the id of the category of a type that is not built in, the same in every store."""
     return derive_id("category", TYPE, name)
 
 
-# -- what is noted ------------------------------------------------------------------------
+# -- notes --------------------------------------------------------------------------------
 
 
 def make_note(
     given: Mapping[str, Any], made: Mapping[str, Any], known: Iterable[str], apart: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """What to note about an object, given what would be written of what became of it.
+    """Return the note about an object that restores it on export; `made` is what would be exported.
 
-    `known` are the fields that became something, those `apart` became records of their own.
+    `known` are the fields that were translated; those `apart` became separate records.
     """
     fields, gone = set(known), set(apart)
     written: Written = {}
@@ -103,7 +103,7 @@ def make_note(
 
 
 def restore_written(made: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, Any]:
-    """The object that is written: as it was, where nothing changed since."""
+    """Return the object to export, with unchanged fields as they were read."""
     rest = note.get("rest")
     line = (rest if isinstance(rest, dict) else {}) | restore_fields(dict(made), note.get("written"))
     order = note.get("order")
@@ -129,7 +129,7 @@ CRUMB_FIELDS = (
 def build_crumb(
     given: Mapping[str, Any], definitions: Definitions, changed_at: datetime
 ) -> tuple[Any, datetime]:
-    """The crumb of an issue, without its note, and when it was made."""
+    """Return the crumb of an issue, without its note, and its creation time."""
     created = _parse_time(given.get("created_at")) or changed_at
     status, priority = given.get("status"), given.get("priority")
     title, labels = given.get("title"), given.get("labels")
@@ -157,7 +157,7 @@ def build_crumb(
 def build_issue(
     id: str, crumb: CrumbRecord, created_at: datetime, definitions: Definitions
 ) -> dict[str, Any]:
-    """The fields of an issue that its crumb has."""
+    """Return the fields of an issue that follow from its crumb."""
     values = crumb.properties
     priority, kind = values.get(PRIORITY), values.get(TYPE)
     choice = definitions.by_id[TYPE].find_option(kind) if isinstance(kind, str) else None
@@ -180,14 +180,14 @@ def build_issue(
 
 
 def is_tombstone(crumb: CrumbRecord) -> bool:
-    """Whether a crumb is what an issue became that was deleted in beads, where it blocks nothing."""
+    """Check whether a crumb is an issue that was deleted in beads, where it blocks nothing."""
     written = read_note(crumb.extra, NOTE).get("written")
     status = written.get("status") if isinstance(written, dict) else None
     return crumb.state == "dust" and isinstance(status, list) and status[-1:] == ["tombstone"]
 
 
 def refresh(line: dict[str, Any], crumb: CrumbRecord) -> dict[str, Any]:
-    """An issue whose crumb was changed here: what follows from its state is mended, an old hash goes."""
+    """Update the derived fields of an issue whose crumb was changed here: closing time and hash."""
     note = read_note(crumb.extra, NOTE)
     if note.get("updated_at") != format_time(crumb.updated_at):
         line.pop("content_hash", None)
@@ -198,14 +198,14 @@ def refresh(line: dict[str, Any], crumb: CrumbRecord) -> dict[str, Any]:
     return {name: line[name] for name in _sort_fields(line)} if "closed_at" in line else line
 
 
-# -- what belongs to it ---------------------------------------------------------------------
+# -- dependencies and comments ---------------------------------------------------------------
 
 DEPENDENCY_FIELDS = ("issue_id", "depends_on_id", "type", "created_at")
 COMMENT_FIELDS = ("issue_id", "author", "text", "created_at")
 
 
 def build_dependency(link: LinkRecord, created_at: datetime) -> dict[str, Any]:
-    """A child_of link as a dependency: the one that waits depends on the other."""
+    """Return a child_of link as a dependency of the child on the parent."""
     return {
         "issue_id": link.from_id,
         "depends_on_id": link.to_id,
@@ -215,7 +215,7 @@ def build_dependency(link: LinkRecord, created_at: datetime) -> dict[str, Any]:
 
 
 def build_comment(entry: MetadataRecord, created_at: datetime, author: str | None) -> dict[str, Any]:
-    """A comment as beads has it."""
+    """Return a comment in the format of beads."""
     said_by = entry.extra.get("author", author)
     line = {
         "issue_id": entry.crumb_id,
@@ -242,5 +242,5 @@ def _are_texts(value: Any) -> bool:
 
 
 def parse_time_or(value: Any, default: datetime) -> datetime:
-    """A time, or another one where it is none."""
+    """Parse a time; return the default if it is not valid."""
     return _parse_time(value) or default

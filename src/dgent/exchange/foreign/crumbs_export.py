@@ -1,4 +1,4 @@
-"""Writing a cupboard as a folder of the original program."""
+"""Export a cupboard as a folder of the original crumbs program."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ Lines = list[dict[str, Any]]
 async def export_folder(
     cupboard: Cupboard, path: Path, *, replace: bool = False, progress: Progress | None = None
 ) -> ExportResult:
-    """Write everything as of one moment; each file takes the place of an older one in one step.
+    """Write everything as of one commit; each file replaces an older one atomically.
 
-    A folder that has such files with something in them is refused, unless `replace` says to write over them.
+    A folder with such files that are not empty is refused unless `replace`.
     """
     universe = await cupboard._ready()
     await in_thread(lambda _: _check(path, replace))
@@ -66,7 +66,7 @@ async def export_folder(
     for found in await out.all(LINE):
         kept.setdefault(found.value.file, []).append(line_bytes(found.value))
     for name, lines in wanted.items():
-        # Should one have the id of a record, then the record's line counts: it comes where that one does.
+        # Kept lines stand where the line of a record with the same id takes precedence over them.
         wanted[name] = lines + kept.get(name, []) if name in DEFINITIONS else kept.get(name, []) + lines
     if not wanted["schemas"] and not (path / "schemas.jsonl").exists():
         del wanted["schemas"]  # the original has no such file
@@ -81,7 +81,7 @@ def _check(path: Path, replace: bool) -> None:
         full = [name for name in FILES if _has_content(path / f"{name}.jsonl")]
     if full and not replace:
         raise Conflict(
-            f"{path} has a cupboard already, in {full[0]}.jsonl",
+            f"{path} already has a cupboard, in {full[0]}.jsonl",
             hint="name another folder, or say that it may be replaced",
             path=str(path),
         )
@@ -97,7 +97,7 @@ def _write(path: Path, wanted: dict[str, list[bytes]]) -> int:
 
 
 class _FolderExport:
-    """The records of a cupboard as lines."""
+    """One export of a cupboard as lines."""
 
     def __init__(self, cupboard: Cupboard, universe: Universe, seq: int, pace: Pace) -> None:
         self.cupboard, self.universe, self.seq, self.pace = cupboard, universe, seq, pace
@@ -105,7 +105,7 @@ class _FolderExport:
         self.definitions = Definitions({}, {})
 
     async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:
-        """All records of a schema, oldest first, those of one moment by their ids."""
+        """Return all records of a schema, by creation time and id."""
         found: list[Crystal[Any]] = []
         query = Query(schema=schema.name, descending=False, limit=None)
         async for each in self.universe.iterate(query, as_of=self.seq):
@@ -118,7 +118,7 @@ class _FolderExport:
         return sorted(found, key=lambda each: (each.created_at, each.id))
 
     async def lines(self) -> AsyncIterator[tuple[str, Lines]]:
-        """The lines of each file."""
+        """Yield the lines of each file."""
         properties, categories = await self.all(PROPERTY), await self.all(CATEGORY)
         self.definitions = Definitions(
             {each.id: each.value for each in properties}, {each.id: each.value for each in categories}
@@ -176,7 +176,7 @@ class _FolderExport:
         )
 
     def _map(self, scope: str, stored: dict[str, Any]) -> dict[str, Any]:
-        """The values of a trail or stash in its own line; the original has no file for them."""
+        """Return the values of a trail or stash for its own line; the original has no file for them."""
         return {
             self.names[definition.id]: encode_value(definition, value, self.names)
             for definition, value in self._iterate_values(scope, stored)
@@ -203,7 +203,7 @@ class _FolderExport:
     def _stash(self, found: Crystal[Any]) -> dict[str, Any]:
         stash: StashRecord = found.value
         fields: dict[str, Any] = {"properties": self._map("stash", stash.properties), "changed_by": None}
-        if not stash.history_id:  # else the last line of its history says it
+        if not stash.history_id:  # else the last line of its history has it
             usual = "create" if stash.version == 1 else "set"
             fields["changed_by"] = stash.changed_by
             fields["last_operation"] = None if stash.operation == usual else stash.operation

@@ -1,7 +1,7 @@
-"""Reading a folder of the original program into a cupboard.
+"""Import a folder of the original crumbs program into a cupboard.
 
-Everything of it arrives in one commit, or nothing does; only earlier versions of stashes are commits of their
-own before it. A second import of the same folder changes nothing.
+Everything is imported in one commit or not at all; only earlier versions of stashes are separate commits
+before it. Importing the same folder again changes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dgent.system.threads import Stopped, in_thread
 
 
 class CrumbsFolder(msgspec.Struct):
-    """A folder as it was read: rows that were understood, and lines that were not."""
+    """A folder as it was read: valid rows, invalid lines, and lines with a repeated id."""
 
     rows: dict[str, list[SourceRow]]
     changed_at: dict[str, datetime]
@@ -54,10 +54,10 @@ async def import_folder(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ImportResult:
-    """Take in a folder of `crumbs.jsonl` and its kin; what is odd in it is reported, and nothing is lost.
+    """Import a folder of `crumbs.jsonl` and related files; problems are reported, and nothing is lost.
 
-    `existing` says what happens to what is there already with other content: the newer one wins, it stays,
-    or the folder's takes its place.
+    `existing` decides about records that exist with other content: the newer one wins, they stay, or the
+    folder's replace them.
     """
     pace = Pace(progress)
     folder = await in_thread(lambda stopped: read_folder(path, pace, stopped))
@@ -66,7 +66,7 @@ async def import_folder(
     note = f"import of {path.name}"[:200]
     seq: int | None = None
     if any(each.behind and len(each.history.versions) > 1 for each in plan.history_imports):
-        # To find out first what of it can be held here.
+        # A dry run finds the stashes that can be imported.
         await batch.change(cupboard, plan.run, note, dry_run=True)
         if not dry_run:
             seq = await stash_history.replay(cupboard, plan.usable, lambda: pace.add(0))
@@ -79,7 +79,7 @@ async def import_folder(
 
 
 def read_folder(path: Path, pace: Pace, stopped: Stopped) -> CrumbsFolder:
-    """The files of a folder, or only one of them, each line as a row or with what is wrong with it."""
+    """Read the files of a folder, or one file, each line as a row or with its problem."""
     check_path(path, "path")
     with translate_errors(path):
         there = _files(path)
@@ -96,7 +96,7 @@ def read_folder(path: Path, pace: Pace, stopped: Stopped) -> CrumbsFolder:
                 rows.append(parse_row(name, line))
             except InputError as error:
                 folder.bad.append((name, line, error.message))
-        # Which of two values counts cannot be told before it is known whether they are values at all.
+        # Repeated values are resolved later, when it is known which of them are valid.
         folder.rows[name] = rows if name == "crumb_properties" else list(_drop_repeated(folder, name, rows))
     return folder
 
@@ -105,7 +105,7 @@ def _files(path: Path) -> dict[str, Path]:
     if path.is_file() and path.suffix == ".jsonl" and path.stem in FILES:
         return {path.stem: path}
     if not path.exists():
-        raise NotFound(f"there is no folder {path}", path=str(path))
+        raise NotFound(f"the folder {path} does not exist", path=str(path))
     there = {name: path / f"{name}.jsonl" for name in FILES if (path / f"{name}.jsonl").exists()}
     if not there:
         known = ", ".join(f"{name}.jsonl" for name in FILES)
@@ -114,7 +114,7 @@ def _files(path: Path) -> dict[str, Path]:
 
 
 def _drop_repeated(folder: CrumbsFolder, file: str, rows: list[SourceRow]) -> Iterator[SourceRow]:
-    """The rows without those that another one of the same id takes the place of."""
+    """Yield the rows without those that another row of the same id replaces."""
 
     def key(row: SourceRow) -> Any:
         return next(iter(row.fields.values()))
@@ -127,15 +127,15 @@ def _drop_repeated(folder: CrumbsFolder, file: str, rows: list[SourceRow]) -> It
         for other in others:
             if other.line.given != winner.line.given:
                 folder.twice.append(
-                    (file, other.line, f"line {winner.line.number} has the same id, and counts instead")
+                    (file, other.line, f"line {winner.line.number} has the same id and is used instead")
                 )
 
 
-# -- taking in ----------------------------------------------------------------------------
+# -- importing ----------------------------------------------------------------------------
 
 
 class _FolderImport:
-    """What to do with a folder; worked out anew whenever somebody else was faster."""
+    """One import of a folder; `run` is repeated after a conflict."""
 
     def __init__(self, folder: CrumbsFolder, existing: Existing) -> None:
         self.folder, self.existing = folder, existing
@@ -145,14 +145,14 @@ class _FolderImport:
         self.usable: list[HistoryImport] = []
 
     async def compare(self, cupboard: Cupboard) -> None:
-        """Find out how much of the stashes' histories is there already."""
+        """Compare the histories of the stashes with the stored ones."""
         self.history_imports = [
             await stash_history.compare_history(cupboard, history, self.existing)
             for history in self.histories
         ]
 
     async def run(self, changeset: Changeset) -> ImportTally:
-        """Put everything into a draft."""
+        """Put everything into a changeset."""
         run = ImportRun(changeset, self.existing, {name: f"{name}.jsonl" for name in FILES})
         for file, line, reason in self.folder.bad:
             run.keep_line(file, line, reason)
@@ -206,14 +206,14 @@ class _FolderImport:
     def _values(
         self, run: ImportRun, naming: Naming
     ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-        """The values of crumbs by their ids; and what their lines say beside."""
+        """Return the property values of crumbs by crumb id, and the unknown fields of their lines."""
         definitions = run.changeset.definitions
         values: dict[str, dict[str, Any]] = {row.fields["crumb_id"]: {} for row in self.rows["crumbs"]}
         beside: dict[str, dict[str, Any]] = {}
         for row in self.rows["crumb_properties"]:
             crumb, wanted = row.fields["crumb_id"], row.fields["property_id"]
             if crumb not in values:
-                run.keep_line(row.file, row.line, f"there is no crumb {crumb!r} in this folder")
+                run.keep_line(row.file, row.line, f"this folder has no crumb {crumb!r}")
                 continue
             try:
                 definition = definitions.find("crumb", naming.here.get(wanted, wanted))
@@ -222,7 +222,7 @@ class _FolderImport:
                 run.keep_line(row.file, row.line, error.message)
                 continue
             if values[crumb].get(definition.id, value) != value:
-                run.report(row.file, row.line, f"{definition.name} is there twice; this one counts")
+                run.report(row.file, row.line, f"{definition.name} occurs twice; this one is used")
             values[crumb][definition.id] = value
             run.mark_imported(row.file, row.line)
             if row.unknown:
@@ -232,7 +232,7 @@ class _FolderImport:
     def _properties(
         self, run: ImportRun, naming: Naming, row: SourceRow, scope: str, given: dict[str, Any]
     ) -> dict[str, Any]:
-        """A value for every property: those given, those of the row's own map, or the defaults."""
+        """Return a value for every property: the given one, that of the row's own map, or the default."""
         definitions: Definitions = run.changeset.definitions
         values: dict[str, Any] = {}
         for key, value in row.fields["properties"].items():
@@ -278,7 +278,7 @@ class _FolderImport:
                 run.report(row.file, row.line, f"another stash is called {row.fields['name']!r} as well")
             self._import_stash(run, naming, history_import)
         for row in self.orphans:
-            run.keep_line(row.file, row.line, f"there is no stash {row.fields['stash_id']!r} in this folder")
+            run.keep_line(row.file, row.line, f"this folder has no stash {row.fields['stash_id']!r}")
 
     def _import_stash(self, run: ImportRun, naming: Naming, history_import: HistoryImport) -> None:
         history: StashHistory = history_import.history
@@ -323,9 +323,9 @@ class _FolderImport:
         property_id = given["property_id"]
         property_id = naming.here.get(property_id, property_id)
         if property_id is not None and property_id not in naming.properties:
-            run.report(row.file, row.line, f"there is no property {property_id!r}")
+            run.report(row.file, row.line, f"no property {property_id!r} is defined")
         if not isinstance(run.changeset.record(given["crumb_id"]), CrumbRecord):
-            run.report(row.file, row.line, f"there is no crumb {given['crumb_id']!r} for this entry")
+            run.report(row.file, row.line, f"the crumb {given['crumb_id']!r} of this entry does not exist")
         if not content:
             run.report(row.file, row.line, "the entry has no content")
         self._register_schema(run, row, when.created_at)
@@ -335,9 +335,9 @@ class _FolderImport:
         run.import_record(row.file, row.line, given["metadata_id"], record, when.created_at)
 
     def _register_schema(self, run: ImportRun, row: SourceRow, moment: datetime) -> None:
-        """Make a kind of metadata known that entries are of; the original has no list of them."""
+        """Register the metadata schema of an entry; the original has no list of them."""
         name = row.fields["table_name"]
         if not is_schema_name(name):
-            run.report(row.file, row.line, f"{name!r} is no name of a kind of metadata")
+            run.report(row.file, row.line, f"{name!r} is not a valid name of a metadata schema")
         elif schema_id(name) not in METADATA_SCHEMAS and run.changeset.record(schema_id(name)) is None:
             run.changeset.put(schema_id(name), SchemaRecord(name), created_at=moment)

@@ -1,7 +1,7 @@
-"""Properties and categories of a folder, and which ones they are here.
+"""Import the properties and categories of a folder, and map their ids to those here.
 
-The original gives its built-in properties other ids in every folder. They are found by their names; what the
-folder calls them is noted, so that they are written under the same ids again.
+The original gives its built-in properties other ids in every folder. They are matched by name; the ids of the
+folder are stored in a note, so that an export writes the same ids.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Naming:
-    """The properties and categories here, and under which ids a folder has them."""
+    """The properties and categories here, and the ids that a folder uses for them."""
 
     def __init__(self) -> None:
         self.properties: dict[str, PropertyRecord] = {}
         self.categories: dict[str, CategoryRecord] = {}
-        self.here: dict[str, str] = {}  # ids of the folder, and what they are here
+        self.here: dict[str, str] = {}  # ids of the folder, and the ids here
         self._names: dict[Any, str] = {}
 
     def add(self, id: str, record: PropertyRecord | CategoryRecord) -> None:
-        """Take note of a definition that is here."""
+        """Add a definition of this cupboard."""
         if isinstance(record, PropertyRecord):
             self.properties[id] = record
             self._names.setdefault(record.name, id)
@@ -45,21 +45,21 @@ class Naming:
             self._names.setdefault((record.property_id, record.name), id)
 
     def find_by_name(self, record: PropertyRecord | CategoryRecord) -> str | None:
-        """What has the same name here."""
+        """Return the id of the definition here with the same name."""
         key: Any = record.name
         if isinstance(record, CategoryRecord):
             key = (record.property_id, record.name)
         return self._names.get(key)
 
     def definitions(self) -> Definitions:
-        """All of them, to judge values by."""
+        """Return all definitions, to check values by."""
         return Definitions(self.properties, self.categories)
 
 
 async def import_definitions(
     run: ImportRun, rows: dict[str, list[SourceRow]], changed_at: datetime
 ) -> Naming:
-    """Take in the definitions of a folder, and tell which ones they are."""
+    """Import the definitions of a folder, and return how they map to those here."""
     naming = Naming()
     changeset = run.changeset
     for schema in (PROPERTY, CATEGORY):
@@ -90,7 +90,7 @@ def _import_property(run: ImportRun, naming: Naming, row: SourceRow, changed_at:
         known = naming.properties[there]
         if (known.value_type, known.scope) != (record.value_type, record.scope):
             run.keep_line(
-                row.file, row.line, f"{known.name!r} is {known.value_type} of a {known.scope} here already"
+                row.file, row.line, f"{known.name!r} is already {known.value_type} of a {known.scope} here"
             )
             return
     _import_or_alias(run, naming, row, changed_at, record, there)
@@ -102,7 +102,7 @@ def _import_category(run: ImportRun, naming: Naming, row: SourceRow, changed_at:
     record = CategoryRecord(property_id, given["name"], given["ordinal"], extra=row.extra())
     owner = naming.properties.get(property_id)
     if owner is None or owner.value_type != "categorical":
-        why = "is not there" if owner is None else f"is {owner.value_type}"
+        why = "does not exist" if owner is None else f"is {owner.value_type}"
         run.report(row.file, row.line, f"the property {given['property_id']!r} of a category {why}")
     id = given["category_id"]
     there = id if id in naming.categories else naming.find_by_name(record)
@@ -117,7 +117,7 @@ def _import_or_alias(
     record: PropertyRecord | CategoryRecord,
     there: str | None,
 ) -> None:
-    """Take a definition in as it is, or as another name of one that is here."""
+    """Import a definition, or record it as an alias of one that exists here."""
     id = next(iter(row.fields.values()))
     when = read_times(row, changed_at).created_at
     if there is None or (there == id and there not in BUILT_IN):
@@ -129,7 +129,7 @@ def _import_or_alias(
     naming.here[id] = there
     known = naming.properties.get(there) or naming.categories[there]
     if there not in BUILT_IN:
-        run.report(row.file, row.line, f"{id!r} counts as {there!r}, which has the same name")
+        run.report(row.file, row.line, f"{id!r} is treated as {there!r}, which has the same name")
     elif NOTE not in known.extra and (there != id or _differs(row, known)):
         renamed = replace(known, extra={**known.extra, **_make_alias_note(run, row, known, there)})
         run.changeset.put(there, renamed)
@@ -146,7 +146,7 @@ def _differs(row: SourceRow, known: Any) -> bool:
 
 
 def _make_alias_note(run: ImportRun, row: SourceRow, known: Any, there: str) -> dict[str, Any]:
-    """What a built-in definition notes of the one of a folder that it stands for."""
+    """Return the note of a built-in definition about its equivalent in a folder."""
     now = {field: getattr(known, field, None) for field in row.fields}
     now["created_at"] = format_time(run.changeset.created_at(there))
     written: dict[str, list[Any]] = {}
@@ -161,7 +161,7 @@ def _make_alias_note(run: ImportRun, row: SourceRow, known: Any, there: str) -> 
 
 
 def find_exported_id(record: Any, id: str) -> str:
-    """The id under which a definition is written."""
+    """Return the id under which a definition is exported."""
     found = read_note(record.extra, NOTE).get("id")
     return found if isinstance(found, str) else id
 
@@ -170,7 +170,7 @@ def find_exported_id(record: Any, id: str) -> str:
 
 
 def decode_value(definition: Definition, given: Any, naming: Naming) -> Any:
-    """A value as it is stored, from one that may be JSON inside of a text; TypeMismatch when it is none."""
+    """Return a value as it is stored, from one that may be JSON in a text; raises TypeMismatch."""
     value = _unwrap_json(definition, given)
     if value is None:
         return definition.default()
@@ -196,7 +196,7 @@ def _unwrap_json(definition: Definition, given: Any) -> Any:
 
 
 def encode_value(definition: Definition, stored: Any, categories: dict[str, str]) -> Any:
-    """A stored value as it is written, so that it is read as the same."""
+    """Return a stored value as it is exported, so that an import reads the same value."""
     if definition.value_type == "categorical":
         return categories.get(stored, stored)
     if definition.value_type == "timestamp" and stored is not None:

@@ -1,7 +1,7 @@
-"""The files of a folder of the original program: their fields, and how each is read and written.
+"""The file format of the original crumbs program: the fields of each file, and how they are read and written.
 
-Keys are read in any spelling (`crumb_id`, `CrumbID`), and written as in the original's own files. Fields that
-the original does not know are written only when they say something.
+Keys are read in any spelling (`crumb_id`, `CrumbID`), and written as the original writes them. Fields that
+the original does not know are written only when they differ from the default.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from dgent.exchange.foreign.files import SourceLine
 from dgent.exchange.foreign.origin import Written, make_extra, read_note, restore_fields
 
 NOTE = "dgent:file"
-"""Where a record notes how its line was written; in a line, what would be mistaken for a field of it."""
+"""The key for the note about a line: in `extra` of a record, and in a line for fields that would clash."""
 
 STATES = {"open": "ready", "in_progress": "taken", "closed": "pebble"}
-"""Other words for the states of a crumb."""
+"""Synonyms of the states of a crumb."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 REQUIRED: Any = object()
-"""Stands for the default of a field that must be there."""
+"""The default of a field that is required."""
 
 
 class _UnknownWord(InputError):
-    """A word that nobody knows where a line needs one that somebody does."""
+    """An unknown word in a field that takes only known ones; the line cannot be imported."""
 
 
 class FieldType(NamedTuple):
-    """How a field is read, which raises ValueError if it cannot be, and written."""
+    """The functions that read and write a field; reading raises ValueError for an invalid value."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] = lambda value: value
 
 
 class FieldSpec(NamedTuple):
-    """A field of a file. One that need not be there has a default; `always` writes that too."""
+    """A field of a file. An optional one has a default; with `always` the default is written as well."""
 
     name: str
     kind: FieldType
@@ -126,11 +126,11 @@ def _one_of(words: tuple[str, ...], others: Mapping[str, str] = {}) -> Callable[
 
 
 def _require_word(words: tuple[str, ...], noun: str) -> FieldType:
-    """One of some words; a line with any other cannot be taken in."""
+    """Return the type of a field that takes one of some words; any other refuses the line."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
-            raise _UnknownWord(f"{value!r:.60} is no {noun}")
+            raise _UnknownWord(f"{value!r:.60} is not a valid {noun}")
         return value
 
     return FieldType(read)
@@ -138,12 +138,12 @@ def _require_word(words: tuple[str, ...], noun: str) -> FieldType:
 
 def _schema_name(value: Any) -> str:
     if not is_schema_name(value):
-        raise _UnknownWord(f"{value!r:.60} is no name of a kind of metadata")
+        raise _UnknownWord(f"{value!r:.60} is not a valid name of a metadata schema")
     return str(value)
 
 
 def parse_time(value: Any) -> datetime:
-    """A time in RFC 3339; without a zone it is UTC. The year 1 is what the original writes for none."""
+    """Parse a time in RFC 3339, in UTC without a zone. The original writes year 1 for none: ValueError."""
     found = datetime.fromisoformat(_text(value))
     if found.year <= 1:
         raise ValueError
@@ -152,7 +152,7 @@ def parse_time(value: Any) -> datetime:
 
 
 def format_time(value: datetime | None) -> str | None:
-    """A time as it is written: UTC, and no more digits than it needs."""
+    """Return a time in UTC with no more digits than needed."""
     if value is None:
         return None
     whole, _, fraction = clock.text(value)[:-1].partition(".")
@@ -165,7 +165,7 @@ def _optional_time(value: Any) -> datetime | None:
 
 
 def decode_stash_value(value: Any) -> Any:
-    """The value of a stash, which one release of the original writes as text that holds JSON."""
+    """Read the value of a stash, which one release of the original writes as JSON in a text."""
     if isinstance(value, str):
         try:
             inner = _decode(value)
@@ -176,7 +176,7 @@ def decode_stash_value(value: Any) -> Any:
 
 
 def encode_stash_value(value: Any) -> Any:
-    """A value that is read as what it is: text that would be taken for JSON is written as JSON in a text."""
+    """Return a value as it is written; text that would be read as JSON is written as JSON in a text."""
     if isinstance(value, str) and decode_stash_value(value) != value:
         return msgspec.json.encode(value).decode()
     return value
@@ -196,7 +196,7 @@ VALUE = FieldType(decode_stash_value, encode_stash_value)
 ANY = FieldType(lambda value: value)
 
 DERIVED = datetime(1, 1, 1, tzinfo=UTC)
-"""Stands for a time that the line does not say, until it is worked out."""
+"""The placeholder for a time that the line does not have."""
 
 FILES: dict[str, tuple[FieldSpec, ...]] = {
     "crumbs": (
@@ -288,10 +288,10 @@ FILES: dict[str, tuple[FieldSpec, ...]] = {
         FieldSpec("created_at", TIME, DERIVED),
     ),
 }
-"""The files in the order in which they are read: what others refer to comes first."""
+"""The files in reading order: files that others refer to come first."""
 
 DEFINITIONS = ("properties", "categories")
-"""In these the first line of an id or a name counts, because values rely on it; in all others the last."""
+"""Files in which the first line of an id is used, because values rely on it; in others the last."""
 
 
 def _normalize_key(key: str) -> str:
@@ -299,7 +299,7 @@ def _normalize_key(key: str) -> str:
 
 
 class SourceRow(NamedTuple):
-    """A line that was understood: its fields, those that are unknown, and how fields were written."""
+    """A valid line: its fields, its unknown fields, and how fields were written."""
 
     file: str
     line: SourceLine
@@ -308,12 +308,12 @@ class SourceRow(NamedTuple):
     written: Written
 
     def extra(self, **note: Any) -> dict[str, Any]:
-        """What its record keeps of it beside its fields."""
+        """Return the `extra` of its record: unknown fields and the note."""
         return make_extra(self.unknown, NOTE, {"written": self.written, **note})
 
 
 def parse_row(file: str, line: SourceLine) -> SourceRow:
-    """A line as a row of its file; InputError when it lacks what it needs."""
+    """Parse a line of a file; raises InputError if a required field is missing or invalid."""
     assert line.given is not None
     known = FILES[file]
     unknown = dict(line.given)
@@ -332,10 +332,10 @@ def parse_row(file: str, line: SourceLine) -> SourceRow:
         except (ValueError, OverflowError):
             if field.default is REQUIRED:
                 what = "has none" if given is None else f"has {given!r:.60}"
-                raise InputError(f"it needs a {field.name}, and {what}") from None
+                raise InputError(f"it needs a valid {field.name}, but {what}") from None
             fields[field.name] = field.default
             if field.default is DERIVED and isinstance(given, str) and not given.startswith("0001-"):
-                unknown[field.name] = given  # it stays beside the time that is worked out instead
+                unknown[field.name] = given  # kept beside the derived time
             if given is None or field.default is DERIVED:
                 continue
         made = field.kind.write(fields[field.name])
@@ -349,7 +349,7 @@ def parse_row(file: str, line: SourceLine) -> SourceRow:
 
 
 def _find_key(given: Mapping[str, Any], name: str) -> str | None:
-    """The key of a field as this line spells it."""
+    """Return the key of a field as this line spells it; None if it is missing."""
     if name in given:
         return name
     wanted = _normalize_key(name)
@@ -357,7 +357,7 @@ def _find_key(given: Mapping[str, Any], name: str) -> str | None:
 
 
 class Times(NamedTuple):
-    """When a row's record was made and changed, and whether the line says the latter."""
+    """The creation and change time of a row's record; `stated`: the line has the latter."""
 
     created_at: datetime
     updated_at: datetime
@@ -365,7 +365,7 @@ class Times(NamedTuple):
 
 
 def read_times(row: SourceRow, changed_at: datetime) -> Times:
-    """The times of a row; what it does not say, its id says if that is a UUIDv7, or else its file."""
+    """Return the times of a row; a missing one is that of its UUIDv7, or else that of its file."""
     fields = row.fields
     created = fields["created_at"]
     if created is DERIVED:
@@ -376,7 +376,7 @@ def read_times(row: SourceRow, changed_at: datetime) -> Times:
 
 
 def read_uuid_time(id: str) -> datetime | None:
-    """The time in a UUIDv7; None of any other id."""
+    """Return the time in a UUIDv7; None for any other id."""
     try:
         found = UUID(id)
         return clock.from_us((found.int >> 80) * 1000) if found.version == 7 else None
@@ -387,9 +387,9 @@ def read_uuid_time(id: str) -> datetime | None:
 def encode_fields(
     file: str, fields: Mapping[str, Any], extra: Mapping[str, Any], implied: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The line of a record: its fields, as they were written where they were, and what else it keeps.
+    """Return the line of a record: its fields, in their original spelling, and its unknown fields.
 
-    Of the fields that need not be there, those are left out that have the default or are `implied` by others.
+    Optional fields are left out when they have the default or are `implied` by others.
     """
     written = read_note(extra, NOTE).get("written", {})
     line: dict[str, Any] = {}
@@ -402,7 +402,7 @@ def encode_fields(
 
 
 def encode_unknown(file: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a record keeps beside its own; those that look like its own are set apart."""
+    """Return the unknown fields of a record; those that would clash with a field are under the note's key."""
     own = {_normalize_key(field.name) for field in FILES[file]}
     out, hidden = {}, dict(read_note(extra, NOTE).get("hidden", {}))
     for name, value in sorted(extra.items()):

@@ -1,4 +1,4 @@
-"""An import under way: what becomes of each record and of each line."""
+"""One run of an import: decide about each record and each line."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Verdict = Literal["added", "changed", "unchanged", "skipped", "kept"]
 
 
 class ImportRun:
-    """Decides about records one by one, on a draft that becomes one commit."""
+    """An import into one changeset, which decides about records one by one."""
 
     def __init__(self, changeset: Changeset, existing: Existing, titles: Mapping[str, str]) -> None:
         self.changeset, self.existing = changeset, existing
-        self._titles = titles  # what the files are called
+        self._titles = titles  # names of the files in reports
         self.tally = ImportTally()
         self.forgotten: frozenset[str] = frozenset()
-        self._deleted: dict[str, datetime] = {}  # by somebody here, and when
+        self._deleted: dict[str, datetime] = {}  # deleted here, and when
         self._kept: dict[str, LineRecord] = {}
         self._imported: dict[str, set[bytes]] = {}
 
     async def load(self, wanted: Iterable[str]) -> None:
-        """Read what is there of the ids that the file has, all at once."""
+        """Load the stored records of the ids in the file together."""
         some = list(dict.fromkeys(wanted))
         await self.changeset.load(some)
         absent = [id for id in some if self.changeset.record(id) is None]
@@ -53,16 +53,16 @@ class ImportRun:
         place: int = 0,
         revive: bool = False,
     ) -> Verdict:
-        """Put a record into the draft, unless the one that is there stays; what became of it.
+        """Put a record into the changeset, unless the stored one stays; return what was done.
 
-        `stated` says that the time of its last change is the file's, not a guess. A record that was deleted
-        here stays deleted, unless the file changed it since, or with `revive`.
+        `stated`: the time of its last change is from the file, not a guess. A record that was deleted here
+        stays deleted, unless the file changed it since, or with `revive`.
         """
         old = self.changeset.record(id)
         if id not in self.forgotten and (
             id in self.changeset.foreign or (old is not None and type(old) is not type(record))
         ):
-            self.keep_line(file, line, f"{id!r} is the id of something else", place=place)
+            self.keep_line(file, line, f"{id!r} is the id of another kind of record", place=place)
             return "kept"
         if id not in self.forgotten:
             self.mark_imported(file, line)
@@ -85,24 +85,24 @@ class ImportRun:
         return verdict
 
     def stays_deleted(self, id: str, record: Any, stated: bool = True) -> bool:
-        """Whether a record was deleted here, and nothing in the file is newer than that."""
+        """Check whether a record was deleted here and the file's is not newer."""
         at = self._deleted.get(id)
         if at is None or self.existing == "replace":
             return False
         return self.existing == "skip" or not stated or getattr(record, "updated_at", at) <= at
 
     def mark_imported(self, file: str, line: SourceLine) -> None:
-        """A record holds a line now."""
+        """Record that a line was imported."""
         self._imported.setdefault(file, set()).add(line.raw)
 
     def report(self, file: str, line: SourceLine, message: str) -> None:
-        """Report something odd."""
+        """Report a problem of a line."""
         self.tally.report(self._titles[file], line.number, message)
 
     # -- lines that no record can hold ------------------------------------------------------
 
     def keep_line(self, file: str, line: SourceLine, reason: str, *, place: int = 0) -> None:
-        """Report a line and keep it as it is."""
+        """Report a line that cannot be imported, and keep it unchanged."""
         self.report(file, line, f"{reason}; the line is kept as it is")
         self.tally.count("kept")
         digest = hashlib.sha256(file.encode() + b"\0" + line.raw).hexdigest()[:32]
@@ -112,7 +112,7 @@ class ImportRun:
         self._kept[id] = _make_line_record(file, line.raw, reason, place)
 
     async def settle_lines(self, files: Iterable[str]) -> None:
-        """Put kept lines into the draft, and drop those that a record holds now."""
+        """Put kept lines into the changeset, and delete those that could be imported this time."""
         where = {"file": {"$in": sorted(files)}}
         found = await self.changeset.tx.recall(Query(schema=LINE.name, where=where, limit=None))
         there = {each.id: each for each in found}
@@ -125,12 +125,12 @@ class ImportRun:
         await self.load(self._kept)
         for id, record in self._kept.items():
             if id not in there and id not in self.forgotten:
-                # Two stores that keep the same line shall keep the same record.
+                # A fixed time, so that two stores that keep the same line have equal records.
                 self.changeset.put(id, record, created_at=BORN)
 
 
 def _fill_unstated(record: Any, old: Any, stated: bool) -> Any:
-    """A record of a file with what the file does not say taken from the one that is there."""
+    """Return a record of a file with fields that the file does not have taken from the stored one."""
     if isinstance(record, CrumbRecord):
         fields: dict[str, Any] = {"open_parents": old.open_parents, "queue": old.queue}
         if record.token < old.token:
@@ -158,14 +158,14 @@ def _make_line_record(file: str, raw: bytes, reason: str, place: int) -> LineRec
 
 
 def line_bytes(record: LineRecord) -> bytes:
-    """A kept line as it was."""
+    """Return a kept line as it was read."""
     return base64.b64decode(record.text) if record.binary else record.text.encode()
 
 
 def group_newest_first(
     rows: Iterable[Any], key: Callable[[Any], Any], age: Callable[[Any], Any]
 ) -> dict[Any, list[Any]]:
-    """Rows by their key, those that count first: the newest, and of equal ones the last."""
+    """Group rows by key, newest first, and of equal age the last first."""
     found: dict[Any, list[Any]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)

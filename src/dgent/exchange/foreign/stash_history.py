@@ -1,7 +1,7 @@
-"""The histories of stashes. A stash's history is the history of its record, so it is replayed.
+"""Import the histories of stashes. The history of a stash is that of its record, so it is replayed.
 
-Each version is one commit, in which all stashes that have such a version take part. The last one comes with
-the rest of the folder. So an import that is cut short goes on from there when it is repeated.
+Each round writes the next version of every stash in one commit. The last versions are written with the rest
+of the folder. An interrupted import continues from there when it is repeated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StashHistory(NamedTuple):
-    """A stash of a folder: its versions, oldest first, and the lines of its history that are none of them."""
+    """A stash of a folder: its versions, oldest first, and the invalid lines of its history."""
 
     row: SourceRow
     when: Times
@@ -35,7 +35,7 @@ class StashHistory(NamedTuple):
 def read_histories(
     rows: dict[str, list[SourceRow]], changed_at: dict[str, datetime]
 ) -> tuple[list[StashHistory], list[SourceRow]]:
-    """The stashes of a folder with their versions; and the history of stashes that are not there."""
+    """Return the stashes of a folder with their versions, and history lines of missing stashes."""
     entries: dict[str, list[SourceRow]] = {}
     for row in rows["stash_history"]:
         entries.setdefault(row.fields["stash_id"], []).append(row)
@@ -72,7 +72,7 @@ def _read_history(row: SourceRow, entries: list[SourceRow], changed_at: dict[str
         group_newest_first(entries, lambda each: each.fields["version"], fits).items()
     ):
         entry, *others = same
-        # Where none of them fits they are all odd alike, in whatever order they stand.
+        # Where none of them fits, all are reported, whatever their order.
         if number > version:
             odd += [(each, f"its stash is only at version {version}") for each in same]
             continue
@@ -95,7 +95,7 @@ def _make_version(
     when = read_times(entry, changed_at).created_at
     written = dict(row.written)
     if stated and when != stash.updated_at:
-        # A record has one time; the stash's own line may say another than the last one of its history.
+        # A record has one time; the line of the stash may have another than the last of its history.
         kept = written["updated_at"][1] if "updated_at" in written else format_time(stash.updated_at)
         written["updated_at"] = [format_time(when), kept]
     beside = {"unknown": make_extra(entry.unknown, NOTE, {}), "written": entry.written}
@@ -115,7 +115,7 @@ def _make_version(
 
 
 def read_history_extra(record: StashRecord) -> dict[str, Any]:
-    """What a version keeps of its line of the history beside its fields."""
+    """Return the unknown fields and the note of a version's line of the history."""
     history = read_note(record.extra, NOTE).get("history")
     if not isinstance(history, dict) or history.get("id") != record.history_id:
         return {}
@@ -125,11 +125,11 @@ def read_history_extra(record: StashRecord) -> dict[str, Any]:
     return unknown
 
 
-# -- living them again ----------------------------------------------------------------------
+# -- replay -----------------------------------------------------------------------------------
 
 
 class HistoryImport(NamedTuple):
-    """What is to be done about a stash: from which version on, and whether what is there goes first."""
+    """The import of a stash: its first missing version; with `anew` the stored stash is deleted first."""
 
     history: StashHistory
     start: int
@@ -138,18 +138,18 @@ class HistoryImport(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The stash's id."""
+        """The id of the stash."""
         found: str = self.history.row.fields["stash_id"]
         return found
 
     @property
     def behind(self) -> bool:
-        """Whether the store lacks some of its versions."""
+        """True when the store lacks some of its versions."""
         return self.start < len(self.history.versions)
 
 
 async def compare_history(cupboard: Cupboard, history: StashHistory, existing: Existing) -> HistoryImport:
-    """How much of a stash's history the store has: none, some, all, or another one."""
+    """Compare the history of a stash with the stored one: none, some, all, or another one."""
     stored = await cupboard.stashes.records(history.row.fields["stash_id"])
     if not stored:
         return HistoryImport(history, 0, known=False)
@@ -168,7 +168,7 @@ def _key(record: StashRecord) -> tuple[Any, ...]:
 
 
 async def replay(cupboard: Cupboard, imports: list[HistoryImport], pace: Callable[[], None]) -> int | None:
-    """Write all versions but the last; the last commit that took."""
+    """Write all versions but the last; return the last commit made, if any."""
     seq = await _commit(cupboard, _clear, [each for each in imports if each.anew])
     rounds = max((len(each.history.versions) - 1 - each.start for each in imports), default=0)
     for number in range(rounds):
