@@ -25,28 +25,19 @@ async def change(
 ) -> tuple[R, int | None]:
     """Run a change and commit it, unless `dry_run`; return its result and its seq if it wrote anything."""
 
-    async def settled(changeset: Changeset) -> R:
+    async def work_and_update(changeset: Changeset) -> R:
         result = await work(changeset)
         await update_readiness(changeset)
         return result
 
-    result, changeset = await cupboard._change(settled, note, dry_run=dry_run)
+    result, changeset = await cupboard._change(work_and_update, note, dry_run=dry_run)
     done = changeset.tx.committed
     return result, done.seq if done is not None and done.written else None
 
 
 async def update_readiness(changeset: Changeset) -> None:
     """Recompute `open_parents` and `queue` of every crumb that a change affects."""
-    touched: set[str] = set()
-    turned: set[str] = set()  # became pebbles, or no longer are
-    for id, record, old in changeset.changes():
-        for each in (record, old):
-            if isinstance(each, CrumbRecord):
-                touched.add(id)
-            elif isinstance(each, LinkRecord) and each.link_type == "child_of":
-                touched.add(each.from_id)
-        if _is_open(record) != _is_open(old):
-            turned.add(id)
+    touched, turned = _find_affected(changeset)
     if not touched:
         return
     links = (await all_links(changeset, "child_of")).values()
@@ -63,6 +54,21 @@ async def update_readiness(changeset: Changeset) -> None:
             changeset.put_crumb(
                 id, replace(crumb, open_parents=waits) if crumb.open_parents != waits else crumb
             )
+
+
+def _find_affected(changeset: Changeset) -> tuple[set[str], set[str]]:
+    """Return the crumbs that a change touches, and those that became pebbles or no longer are."""
+    touched: set[str] = set()
+    turned: set[str] = set()
+    for id, record, old in changeset.changes():
+        for each in (record, old):
+            if isinstance(each, CrumbRecord):
+                touched.add(id)
+            elif isinstance(each, LinkRecord) and each.link_type == "child_of":
+                touched.add(each.from_id)
+        if _is_open(record) != _is_open(old):
+            turned.add(id)
+    return touched, turned
 
 
 async def all_links(changeset: Changeset, link_type: str | None = None) -> dict[str, LinkRecord]:

@@ -89,7 +89,9 @@ def make_lease(target: str, holder: str, token: int, length: timedelta) -> Lease
     )
 
 
-async def extend(changeset: Changeset, target: str, holder: str, token: int, length: timedelta) -> datetime:
+async def extend_lease(
+    changeset: Changeset, target: str, holder: str, token: int, length: timedelta
+) -> datetime:
     """Write a heartbeat and return the new end of the lease; a longer lease is not shortened."""
     made = make_lease(target, holder, token, length)
     old = await changeset.find(LeaseRecord, lease_id(target))

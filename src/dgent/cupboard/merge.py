@@ -50,19 +50,28 @@ def _merge_staged(
         return merged
     one, other, was = (_pick_fields(each, group) for each in (left, right, base))
     disputed = [field for field in merged.disputed if field not in group]
-    chosen = other
     if base is not None and same(other, was):
         chosen = one
-    elif not same(one, other) and not (base is not None and same(one, was)):
-        ended = [each.get("state") in final for each in (one, other)]
-        chosen = one if ended == [True, False] else other
-        unsettled = ended == [True, True] or ended == [False, False]
-        if unsettled and one.get("state") != other.get("state"):
-            disputed.append("state")
-        elif ended == [False, False] and one.get("holder") != other.get("holder"):
-            disputed.append("holder")
+    elif same(one, other) or (base is not None and same(one, was)):
+        chosen = other
+    else:
+        chosen, dispute = _choose_state(one, other, final)
+        disputed += dispute
     data = {name: value for name, value in merged.version.data.items() if name not in group} | chosen
     return Merged(merged.version.replace(data=data), tuple(disputed))
+
+
+def _choose_state(
+    one: dict[str, Any], other: dict[str, Any], final: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Choose between states that both sides changed; return the fields of one side and what is disputed."""
+    ended = [each.get("state") in final for each in (one, other)]
+    chosen = one if ended == [True, False] else other
+    if ended[0] == ended[1] and one.get("state") != other.get("state"):
+        return chosen, ["state"]
+    if ended == [False, False] and one.get("holder") != other.get("holder"):
+        return chosen, ["holder"]
+    return chosen, []
 
 
 def _pick_fields(datum: Datum | None, names: Sequence[str]) -> dict[str, Any]:

@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from dgent import clock
 from dgent.cupboard import errors
-from dgent.cupboard import lease as leasing
 from dgent.cupboard.backoff import clean_note
 from dgent.cupboard.change import CHUNK, Changeset, check_entity_id
 from dgent.cupboard.definition import UNRANKED
-from dgent.cupboard.lease import effective_end, is_expired, lease_id
+from dgent.cupboard.lease import (
+    check_lease,
+    effective_end,
+    extend_lease,
+    has_expired,
+    is_expired,
+    lease_id,
+    make_lease,
+)
 from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
 from dgent.cupboard.tables.crumb import Crumb, load_crumbs
-from dgent.cupboard.tables.filter import read_filter
-from dgent.cupboard.tables.filter import take_page as page_of
+from dgent.cupboard.tables.filter import read_filter, take_page
 from dgent.errors import TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -64,7 +70,7 @@ async def find_ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> l
             break
         query = query.replace(cursor=page.cursor, limit=PAGE)  # the filter left too few
     ranked = sorted(found, key=lambda each: (_rank(cupboard, each.value), each.created_at, each.id))
-    return page_of(ranked, part)
+    return take_page(ranked, part)
 
 
 def _make_queue_query(limit: int) -> Query:
@@ -109,7 +115,7 @@ async def take(
     """Claim the next ready crumb; return None when there is none."""
     if not isinstance(agent, str) or not agent:
         raise errors.InvalidHolder(f"expected the name of an agent, got {agent!r}", field="agent")
-    length = None if lease_s is None else leasing.check_lease(lease_s)
+    length = None if lease_s is None else check_lease(lease_s)
     among = FIRST
     while True:
         # The first one; after a conflict a random one of equal rank, so that agents spread out.
@@ -155,7 +161,7 @@ async def _claim(
                 raise VersionConflict(f"the lease of {crumb.holder!r} has not expired", id=found.id)
             stored = await tx.store(changed, expect=found.rev)
             if length is not None:
-                sign = leasing.make_lease(found.id, agent, claimed.token, length)
+                sign = make_lease(found.id, agent, claimed.token, length)
                 if lease is None:
                     await tx.remember(sign, id=lease_id(found.id))
                 else:
@@ -170,7 +176,7 @@ async def _claim(
 
 async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> datetime | None:
     """Renew the lease on a crumb from now on; return its new end, None for a claim without a lease."""
-    wanted, length = check_entity_id(id), leasing.check_lease(lease_s)
+    wanted, length = check_entity_id(id), check_lease(lease_s)
 
     async def work(changeset: Changeset) -> datetime | None:
         crumb = await changeset.get(CrumbRecord, wanted, "crumb")
@@ -179,9 +185,9 @@ async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> 
             raise errors.NotLockHolder(f"{agent!r} does not hold {wanted!r}, which is {who}")
         if crumb.lease_until is None:
             return None
-        if await leasing.has_expired(changeset, wanted, crumb.token, crumb.lease_until):
+        if await has_expired(changeset, wanted, crumb.token, crumb.lease_until):
             raise errors.NotLockHolder(f"the lease of {agent!r} on {wanted!r} has expired")
-        return await leasing.extend(changeset, wanted, agent, crumb.token, length)
+        return await extend_lease(changeset, wanted, agent, crumb.token, length)
 
     until, _ = await cupboard._change(work, None)
     return until

@@ -124,6 +124,26 @@ async def _revert(changeset: Changeset, before: dict[str, tuple[Any, Datum] | No
     await changeset.load(before)
     now = {id: changeset.record(id) for id in before}
     # Links and metadata refer to other records: they are removed first and restored last.
+    unscoped = await _remove_dependent(changeset, now)
+    for id, found in now.items():
+        if before[id] is None and isinstance(found, _FIRST):
+            await _remove(changeset, id, found, force)
+    existed = {id: was for id, was in before.items() if was is not None}
+    for id, (record, datum) in existed.items():
+        if isinstance(record, _FIRST):
+            await _restore(changeset, id, record, now[id], datum)
+    await _restore_dependent(changeset, existed)
+    for id, (record, _) in existed.items():
+        if isinstance(record, TrailRecord):
+            await _check_ended(changeset, id, now[id], force)
+    restored = [id for id, (record, _) in existed.items() if isinstance(record, StashRecord)]
+    for id in dict.fromkeys(unscoped + restored):
+        if await changeset.find(StashRecord, id) is not None:
+            await check_stash_name(changeset, id, await find_scope(changeset, id))
+
+
+async def _remove_dependent(changeset: Changeset, now: dict[str, Any]) -> list[str]:
+    """Delete the links and metadata among some records; return the stashes that lost their scope."""
     unscoped: list[str] = []
     for id, found in now.items():
         if isinstance(found, LinkRecord):
@@ -131,26 +151,20 @@ async def _revert(changeset: Changeset, before: dict[str, tuple[Any, Datum] | No
             unscoped += [found.from_id] if found.link_type == "scoped_to" else []
         elif isinstance(found, MetadataRecord):
             changeset.drop(id)
-    for id, found in now.items():
-        if before[id] is None and isinstance(found, _FIRST):
-            await _remove(changeset, id, found, force)
-    for id, was in before.items():
-        if was is not None and isinstance(was[0], _FIRST):
-            await _restore(changeset, id, was[0], now[id], was[1])
-    for id, was in before.items():
-        if was is not None and not isinstance(was[0], (*_FIRST, LinkRecord)):
-            if isinstance(was[0], MetadataRecord):
-                await changeset.get(CrumbRecord, was[0].crumb_id, "crumb")
-            changeset.put(id, was[0], created_at=was[1].created_at)
-    links = {id: was for id, was in before.items() if was is not None and isinstance(was[0], LinkRecord)}
-    await add_links(changeset, [(id, was[0], was[1].created_at) for id, was in links.items()])
-    for id, was in before.items():
-        if was is not None and isinstance(was[0], TrailRecord):
-            await _check_ended(changeset, id, now[id], force)
-    restored = [id for id, was in before.items() if was is not None and isinstance(was[0], StashRecord)]
-    for id in dict.fromkeys(unscoped + restored):
-        if await changeset.find(StashRecord, id) is not None:
-            await check_stash_name(changeset, id, await find_scope(changeset, id))
+    return unscoped
+
+
+async def _restore_dependent(changeset: Changeset, existed: dict[str, tuple[Any, Datum]]) -> None:
+    """Restore the links, metadata and other records that refer to those restored before."""
+    links = []
+    for id, (record, datum) in existed.items():
+        if isinstance(record, LinkRecord):
+            links.append((id, record, datum.created_at))
+        elif not isinstance(record, _FIRST):
+            if isinstance(record, MetadataRecord):
+                await changeset.get(CrumbRecord, record.crumb_id, "crumb")
+            changeset.put(id, record, created_at=datum.created_at)
+    await add_links(changeset, links)
 
 
 async def _check_ended(changeset: Changeset, id: str, now: Any, force: bool) -> None:

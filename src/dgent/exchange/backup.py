@@ -44,7 +44,6 @@ from dgent.errors import (
 )
 from dgent.exchange import folders
 from dgent.store.sqlite import replace
-from dgent.store.sqlite import replace as retire
 from dgent.store.sqlite import upkeep as sqlite
 from dgent.store.sqlite.replace import Forgotten, Held
 from dgent.store.upkeep import Contents, upkeep_of
@@ -271,7 +270,7 @@ async def copy_into(
 
 async def make_independent(folder: Path) -> None:
     """Make a copied constellation independent: cursors of its source become invalid for it."""
-    await _in_thread(lambda _: retire.settle_restored(str(folder / DATABASE), None, {}))
+    await _in_thread(lambda _: replace.settle_restored(str(folder / DATABASE), None, {}))
 
 
 async def _build(universe: Universe, folder: Path | None, new: Path, progress: Progress | None) -> Manifest:
@@ -395,11 +394,11 @@ def check_not_in_use(folder: Path) -> None:
         if not _has_content(path):
             continue
         try:
-            with retire.alone(str(path)):
+            with replace.alone(str(path)):
                 pass
         except Corrupt:
             # Nobody can open it any more, but a process may have had it open when it was damaged.
-            if (pid := retire.holder(str(path))) is not None:
+            if (pid := replace.holder(str(path))) is not None:
                 raise Busy(f"{path} is in use by process {pid}", pid=pid) from None
 
 
@@ -410,16 +409,16 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with ExitStack() as held:
         if _has_content(folder / DATABASE):
             with suppress(Corrupt):  # nobody can open it
-                retire.retire(held.enter_context(retire.alone(str(folder / DATABASE))))
+                replace.retire(held.enter_context(replace.alone(str(folder / DATABASE))))
         yield
 
 
-def _check_place(folder: Path, replace: bool) -> None:
+def _check_place(folder: Path, overwrite: bool) -> None:
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder", hint="give the folder of a constellation")
-    if os.listdir(folder) and not replace:
+    if os.listdir(folder) and not overwrite:
         raise Conflict(
             f"{folder} already exists", hint="restore elsewhere, or say replace; the old one is then kept"
         )
@@ -462,7 +461,7 @@ def _read_gone_of_folder(folder: Path, made: Manifest) -> _Gone:
     if not _has_content(path):
         return _NOTHING_GONE
     try:
-        with retire.alone(str(path)) as connection:
+        with replace.alone(str(path)) as connection:
             return _read_gone(connection, made)
     except Corrupt as error:
         raise Corrupt(
@@ -472,7 +471,7 @@ def _read_gone_of_folder(folder: Path, made: Manifest) -> _Gone:
 
 
 def _read_gone(connection: Held, made: Manifest) -> _Gone:
-    salt, forgotten = retire.forgotten_in(connection, made.universe)
+    salt, forgotten = replace.forgotten_in(connection, made.universe)
     return _NOTHING_GONE if salt is None else _Gone(salt, forgotten, read_redactions(connection))
 
 
@@ -486,7 +485,7 @@ async def _remove_again(new: Path, gone: _Gone) -> tuple[int, int]:
     found: list[tuple[str, str]] = []
     if gone.salt is not None:
         salt = gone.salt
-        found = await _in_thread(lambda _: retire.forgotten_since(str(path), salt, gone.forgotten))
+        found = await _in_thread(lambda _: replace.forgotten_since(str(path), salt, gone.forgotten))
     found = [(id, schema) for id, schema in found if schema not in REPLACED]
     if found:
         async with open(f"sqlite:///{path}") as universe:
@@ -497,27 +496,27 @@ async def _remove_again(new: Path, gone: _Gone) -> tuple[int, int]:
             for room, ids in rooms.items():
                 await (universe if room is None else universe.for_room(room)).forget(*ids)
     redacted = await apply_redactions(path, gone.redactions)
-    await _in_thread(lambda _: retire.settle_restored(str(path), gone.salt, gone.forgotten))
+    await _in_thread(lambda _: replace.settle_restored(str(path), gone.salt, gone.forgotten))
     return len(found), redacted
 
 
 async def _take_place(
-    new: Path, folder: Path, made: Manifest, known: _Gone, replace: bool
+    new: Path, folder: Path, made: Manifest, known: _Gone, overwrite: bool
 ) -> tuple[str | None, tuple[int, int], Contents]:
     """Swap the restored folder and the current one while nobody can open either."""
     old, path, more = folder / DATABASE, new / DATABASE, (0, 0)
     with ExitStack() as ahead:
         with ExitStack() as held:
             if _has_content(old):
-                connection = await _in_thread(lambda _: held.enter_context(retire.alone(str(old))))
+                connection = await _in_thread(lambda _: held.enter_context(replace.alone(str(old))))
                 gone = await _in_thread(lambda _: _read_gone(connection, made))
                 more = (0, 0) if gone == known else await _remove_again(new, gone)
-                await _in_thread(lambda _: retire.retire(connection))
+                await _in_thread(lambda _: replace.retire(connection))
             holds = await _in_thread(lambda _: sqlite.check_copy(str(path)))
             if _has_content(old):
-                fresh = await _in_thread(lambda _: ahead.enter_context(retire.alone(str(path))))
-                await _in_thread(lambda _: retire.retire(fresh))
-            kept = await _in_thread(lambda _: _swap(new, folder, replace))
+                fresh = await _in_thread(lambda _: ahead.enter_context(replace.alone(str(path))))
+                await _in_thread(lambda _: replace.retire(fresh))
+            kept = await _in_thread(lambda _: _swap(new, folder, overwrite))
         if kept is not None:
             # A process that waited for the old store notices now that it moved. If the new one were
             # opened before that, the process would take its log for that of the file it has open.
@@ -525,12 +524,12 @@ async def _take_place(
     return kept, more, holds
 
 
-def _swap(new: Path, folder: Path, replace: bool) -> str | None:
+def _swap(new: Path, folder: Path, overwrite: bool) -> str | None:
     folders.sync_folders(new)
     if not os.path.lexists(folder) or not os.listdir(folder):
         folders.publish_folder(new, folder)
         return None
-    if not replace:
+    if not overwrite:
         raise Conflict(f"{folder} was created meanwhile", hint="restore elsewhere, or say replace")
     return str(folders.replace_folder(new, folder))
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from dgent import clock
 from dgent.errors import Busy, Conflict, Corrupt, DgentError, InputError
 from dgent.store.sqlite.upkeep import in_use_here
-from dgent.system import files as file
-from dgent.system.files import disk_errors, sync
+from dgent.system.files import disk_errors, is_at, sync, try_lock
 from dgent.system.progress import Pace
 from dgent.system.threads import Stopped
 
@@ -79,7 +78,7 @@ def build_folder(place: Path, taken: type[DgentError] = Busy) -> Iterator[Path]:
     try:
         yield place
     finally:
-        if file.is_at(handle, place / MARKER) or file.is_at(handle, place / FINISHED):
+        if is_at(handle, place / MARKER) or is_at(handle, place / FINISHED):
             _remove(place)
         os.close(handle)
 
@@ -96,7 +95,7 @@ def _begin(place: Path, taken: type[DgentError]) -> int:
     try:
         handle = os.open(place / MARKER, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         # Until it is locked, it looks like one that a crash left, and may be deleted as such.
-        if file.try_lock(handle) and file.is_at(handle, place / MARKER):
+        if try_lock(handle) and is_at(handle, place / MARKER):
             return handle
     except (FileNotFoundError, FileExistsError):
         pass
@@ -184,7 +183,7 @@ def _lock_marker(place: Path) -> Iterator[bool]:
             with suppress(FileNotFoundError):
                 handle = os.open(place / name, os.O_RDWR)
                 held.callback(os.close, handle)
-                if not (file.try_lock(handle) and file.is_at(handle, place / name)):
+                if not (try_lock(handle) and is_at(handle, place / name)):
                     yield False
                     return
         yield True

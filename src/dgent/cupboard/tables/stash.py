@@ -277,7 +277,7 @@ class Stashes(Table[Stash]):
             check_holder(stash, holder)
             if await _has_expired(changeset, wanted, stash):
                 raise errors.NotLockHolder(f"the lease of {holder!r} on {stash.name!r} has expired")
-            return await lease.extend(changeset, wanted, holder, _read_token(stash), length)
+            return await lease.extend_lease(changeset, wanted, holder, _read_token(stash), length)
 
         until, _ = await self._cupboard._change(work, None)
         return until
@@ -372,7 +372,7 @@ class Stashes(Table[Stash]):
         held = _read_lock(done)
         if operation == "acquire" and (until := read_lease_end(held)) is not None:
             length = max(until - changeset.now, lease.SHORTEST)
-            await lease.extend(changeset, id, held["holder"], _read_token(done), length)
+            await lease.extend_lease(changeset, id, held["holder"], _read_token(done), length)
 
     async def _write(self, changeset: Changeset, id: str, entity: Stash, old: StashRecord | None) -> None:
         if await self._judge(changeset, id, entity, old):

@@ -94,22 +94,7 @@ async def merge_header(
 ) -> MergedHeader:
     """Merge the header of the fork into the one here; `changed_…`: that side edited the document."""
     ours = {name: getattr(card.value, name) for name in NAMES}
-    clashes: list[ForkClash] = []
-    made: dict[str, Any] = {}
-    for name in NAMES:
-        before, there, here = base.get(name), theirs.get(name, ours[name]), ours[name]
-        if name == "extra":
-            made[name] = _merge_extra(before or {}, there or {}, here or {})
-        elif name == "active":
-            made[name] = there if here == before else here
-        elif there in (before, here):
-            made[name] = here
-        elif here == before:
-            made[name] = there
-        else:
-            made[name] = here
-            what = f"{name} changed on both sides"
-            clashes.append(ForkClash(card.id, BLOCK.name, what, theirs={name: there}))
+    made, clashes = _merge_fields(card.id, base, theirs, ours)
     edited_here = changed_here or _differs(base, ours)
     edited_there = changed_there or _differs(base, theirs)
     if base.get("active") and not theirs.get("active") and card.value.active and edited_here:
@@ -125,6 +110,29 @@ async def merge_header(
             clashes.append(make_label_clash(card.id, value, label))
             value = replace(value, label=label)
     return MergedHeader(value, clashes)
+
+
+def _merge_fields(
+    id: str, base: dict[str, Any], theirs: dict[str, Any], ours: dict[str, Any]
+) -> tuple[dict[str, Any], list[ForkClash]]:
+    """Merge the fields of a header one by one; where both sides changed one, ours stays and is reported."""
+    clashes: list[ForkClash] = []
+    made: dict[str, Any] = {}
+    for name in NAMES:
+        before, there, here = base.get(name), theirs.get(name, ours[name]), ours[name]
+        if name == "extra":
+            made[name] = _merge_extra(before or {}, there or {}, here or {})
+        elif name == "active":
+            made[name] = there if here == before else here
+        elif there in (before, here):
+            made[name] = here
+        elif here == before:
+            made[name] = there
+        else:
+            made[name] = here
+            what = f"{name} changed on both sides"
+            clashes.append(ForkClash(id, BLOCK.name, what, theirs={name: there}))
+    return made, clashes
 
 
 def make_label_clash(id: str, value: BlockRecord, label: str) -> ForkClash:
