@@ -36,7 +36,7 @@ class Definition(NamedTuple):
     options: tuple[Option, ...] = ()
 
     def default(self) -> Any:
-        """Return the value of an entity that has none of its own."""
+        """Return the default of this property."""
         return _DEFAULTS[self.value_type]()
 
     def find_option(self, name_or_id: str) -> Option | None:

@@ -16,7 +16,7 @@ async def inspect(universe: Universe, *, deep: bool = False) -> list[Finding]:
     if not found:
         return [Finding("ok", "cupboard", "everything is as its rules say")]
     more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    told = "; ".join(each.text for each in found[:NAMED])
+    texts = "; ".join(each.text for each in found[:NAMED])
     return [
-        Finding("problem", "cupboard", f"{len(found)} things are not as its rules say: {told}{more}", HINT)
+        Finding("problem", "cupboard", f"{len(found)} things are not as its rules say: {texts}{more}", HINT)
     ]

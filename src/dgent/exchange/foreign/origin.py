@@ -17,10 +17,10 @@ Written = dict[str, list[Any]]
 def make_extra(unknown: Mapping[str, Any], key: str, note: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `extra` of a record: unknown fields, and under a key the note unless it is empty."""
     kept = {name: value for name, value in unknown.items() if name != key}
-    told = {name: value for name, value in note.items() if value}
+    stated = {name: value for name, value in note.items() if value}
     if key in unknown:
-        told["hidden"] = {**told.get("hidden", {}), key: unknown[key]}
-    return {**kept, key: told} if told else kept
+        stated["hidden"] = {**stated.get("hidden", {}), key: unknown[key]}
+    return {**kept, key: stated} if stated else kept
 
 
 def read_note(extra: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -129,12 +129,12 @@ def read_history_extra(record: StashRecord) -> dict[str, Any]:
 
 
 class HistoryImport(NamedTuple):
-    """The import of a stash: its first missing version; with `anew` the stored stash is deleted first."""
+    """The import of a stash: its first missing version; with `restart` the stored stash is deleted first."""
 
     history: StashHistory
     start: int
     known: bool = True
-    anew: bool = False
+    restart: bool = False
 
     @property
     def id(self) -> str:
@@ -158,7 +158,7 @@ async def compare_history(cupboard: Cupboard, history: StashHistory, existing: E
         return HistoryImport(history, theirs.index(ours[-1]) + 1)
     newer = history.versions[-1].updated_at > stored[-1].updated_at
     if theirs[-1] not in ours and (existing == "replace" or (existing == "newer" and newer)):
-        return HistoryImport(history, 0, anew=True)
+        return HistoryImport(history, 0, restart=True)
     return HistoryImport(history, len(theirs))
 
 
@@ -169,7 +169,7 @@ def _key(record: StashRecord) -> tuple[Any, ...]:
 
 async def replay(cupboard: Cupboard, imports: list[HistoryImport], pace: Callable[[], None]) -> int | None:
     """Write all versions but the last; return the last commit made, if any."""
-    seq = await _commit(cupboard, _clear, [each for each in imports if each.anew])
+    seq = await _commit(cupboard, _clear, [each for each in imports if each.restart])
     rounds = max((len(each.history.versions) - 1 - each.start for each in imports), default=0)
     for number in range(rounds):
         some = [each for each in imports if each.start + number < len(each.history.versions) - 1]
