@@ -340,7 +340,7 @@ TABLES: dict[str, type] = {
     "links": link.Links,
     "stashes": stash.Stashes,
     "metadata": metadata.Metadatas,
-    "schemas": metadata.Schemas,
+    "schemas": metadata.MetadataSchemas,
 }
 
 

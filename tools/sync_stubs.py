@@ -36,8 +36,8 @@ STUBS = {
         "cupboard/tables/property.py": ("Properties", "Categories"),
         "cupboard/tables/link.py": ("Links",),
         "cupboard/tables/stash.py": ("Stashes",),
-        "cupboard/tables/metadata.py": ("Metadatas", "Schemas"),
-        "cupboard/attach.py": ("Attaching",),
+        "cupboard/tables/metadata.py": ("Metadatas", "MetadataSchemas"),
+        "cupboard/attach.py": ("AttachMethod",),
         "cupboard/cupboard.py": ("Cupboard",),
     },
     ROOT / "sync" / "blocks.pyi": {

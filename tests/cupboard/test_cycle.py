@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.cupboard import Crumb, Cupboard, Link, errors
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.record import LinkRecord
 from dgent.cupboard.tables.link import add_link
 from tests.soak import times
@@ -121,10 +121,10 @@ async def test_a_long_chain_grows_at_both_ends(cupboard: Cupboard) -> None:
     low = await cupboard.add("low", parents=[crumbs[-1]])
     high = await cupboard.add("high")
 
-    async def on_top(draft: Draft) -> None:
-        await add_link(draft, "on-top", LinkRecord("child_of", crumbs[0].id, high.id))
+    async def on_top(changeset: Changeset) -> None:
+        await add_link(changeset, "on-top", LinkRecord("child_of", crumbs[0].id, high.id))
 
-    _, draft = await cupboard._change(on_top, None)
-    assert len(draft.tx._ids) < 10
+    _, changeset = await cupboard._change(on_top, None)
+    assert len(changeset.tx._ids) < 10
     with pytest.raises(errors.Cycle, match="…"):
         await cupboard.links.set(None, Link("child_of", high.id, low.id))

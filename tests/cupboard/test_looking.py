@@ -56,7 +56,7 @@ async def test_definitions_are_those_of_now(cupboard: Cupboard) -> None:
     assert (await cupboard.definitions()).find("crumb", "owner").value_type == "text"
     await cupboard.properties.define("risk", "categorical", scope="trail", categories=("low", "high"))
     risk = (await cupboard.definitions()).find("trail", "risk")
-    assert [(each.name, each.ordinal) for each in risk.choices] == [("low", 0), ("high", 1)]
+    assert [(each.name, each.ordinal) for each in risk.options] == [("low", 0), ("high", 1)]
 
 
 async def test_a_property_and_its_categories_are_one_commit(cupboard: Cupboard) -> None:

@@ -351,7 +351,7 @@ class Machine(RuleBasedStateMachine):
         try:
             self.runner.run(self.cupboard.table(table).set(entity.id, entity))
         except Conflict as error:
-            assert gone == ("is gone" in error.message), error
+            assert gone == ("was deleted since" in error.message), error
             return
         assert not gone
         if table == "stashes":

@@ -86,7 +86,7 @@ async def test_target_must_be_new(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     for name in ("full", "file"):
-        with pytest.raises(Conflict, match="exists already"):
+        with pytest.raises(Conflict, match="already exists"):
             await back_up(folder, tmp_path / name)
     with pytest.raises(InputError, match="inside the constellation"):
         await back_up(folder, folder / "backups" / "b")
@@ -429,10 +429,10 @@ async def test_a_file_on_the_way(folder: Path, tmp_path: Path) -> None:
 
 
 async def test_what_is_translated(tmp_path: Path) -> None:
-    with pytest.raises(BrokenPipeError), folders.translated(tmp_path):
+    with pytest.raises(BrokenPipeError), folders.translate_errors(tmp_path):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-    with pytest.raises(StorageFull, match=str(tmp_path)), folders.translated(tmp_path):
+    with pytest.raises(StorageFull, match=str(tmp_path)), folders.translate_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(Conflict), folders.translated(tmp_path):
+    with pytest.raises(Conflict), folders.translate_errors(tmp_path):
         raise Conflict("ours")
-    assert folders.usable(tmp_path / "ö", "to") == tmp_path / "ö"
+    assert folders.check_path(tmp_path / "ö", "to") == tmp_path / "ö"

@@ -132,7 +132,7 @@ async def test_cut_off_before_it_forgets(
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "forget_gone", cut_off)
+        patch.setattr(copying, "sync_forgotten", cut_off)
         for _ in range(2):
             with pytest.raises(InterruptedError):
                 await copy(source, target)
@@ -147,7 +147,7 @@ async def test_a_copy_from_before_forgets_were_followed(
     await copy(source, target)
     await redact(library)
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "forget_gone", _nothing)
+        patch.setattr(copying, "sync_forgotten", _nothing)
         await copy(source, target)
     (mark,) = await target.query(schema=MARK.name, raw=True)
     older = {name: each for name, each in mark.data.items() if name in ("source", "seq", "step")}

@@ -117,13 +117,13 @@ async def test_what_cannot_be_read_is_not_taken_for_deleted(
 ) -> None:
     async with opened(tmp_path) as pair:
         await forked(pair)
-        records = baseline.records
+        records = baseline.iterate_records
 
         async def damaged(u: dgent.Universe, seq: int) -> AsyncIterator[dgent.Datum]:
             async for each in records(u, seq):
                 yield each.replace(problem="it is damaged") if each.id == "a" else each
 
-        monkeypatch.setattr(baseline, "records", damaged)
+        monkeypatch.setattr(baseline, "iterate_records", damaged)
         for _ in range(2):
             done = await merge(pair.target, pair.source)
             assert done.empty and [(each.records, each.why) for each in done.not_merged] == [
@@ -407,7 +407,7 @@ async def test_what_was_redacted_in_the_fork_is_told_of(tmp_path: Path) -> None:
         done = await merge(pair.target, pair.source)
         assert [each.versions for each in done.blocks] == [2]
         assert [each.why for each in done.not_merged] == [
-            "what was redacted in the fork is still said here: redact it here, too"
+            "what was redacted in the fork is still here: redact it here, too"
         ]
         text = await ours.text()
         assert "hunter2" in text and "4711" not in text and "in the fork" in text
@@ -455,7 +455,11 @@ async def test_a_merge_that_was_stopped_is_gone_on_with(
         async def stop(*_: object) -> None:
             raise asyncio.CancelledError
 
-        for place, name in ((merging.Blocks, "merge"), (merging, "numbered"), (baseline, "save")):
+        for place, name in (
+            (merging.BlockMerge, "merge"),
+            (merging, "renumber_checkpoints"),
+            (baseline, "save"),
+        ):
             with monkeypatch.context() as cut, pytest.raises(asyncio.CancelledError):
                 cut.setattr(place, name, stop)
                 await merge(pair.target, pair.source)

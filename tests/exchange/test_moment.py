@@ -16,7 +16,7 @@ import pytest
 
 import dgent
 from dgent.exchange.export import Exported, export, import_
-from dgent.exchange.snapshot import Moment
+from dgent.exchange.snapshot import Snapshot
 from dgent.store.backend import Commit, Declaration, Delete, Op, Put
 from tests.contract.columns import BARE, Column
 
@@ -126,7 +126,7 @@ async def test_what_is_gone_comes_last_and_counts_for_a_limit(tmp_path: Path) ->
         oldest = dgent.Query(limit=None, descending=False)
 
         async def ids(query: dgent.Query) -> list[str]:
-            moment, found = Moment(u, seq), []
+            moment, found = Snapshot(u, seq), []
             async for datum in moment.records(query):
                 if not found:
                     await u.backend.commit(Commit([Delete("t900"), Put(tick(0, 1, 5000))]), u.contracts)

@@ -18,7 +18,7 @@ import pytest
 import dgent
 from dgent.errors import Busy, Conflict, Corrupt, InputError
 from dgent.exchange import folders
-from dgent.exchange.backup import backup, inspect_backup, refuse_live, restore
+from dgent.exchange.backup import backup, check_not_in_use, inspect_backup, restore
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
@@ -39,7 +39,7 @@ async def test_what_was_there_is_kept(folder: Path, tmp_path: Path) -> None:
         await u.put(dgent.Datum(id="later"))
         await u.delete("n1")
     after = await everything(folder)
-    with pytest.raises(Conflict, match="exists already") as caught:
+    with pytest.raises(Conflict, match="already exists") as caught:
         await restore(tmp_path / "b", folder)
     assert "replace" in caught.value.hint
     assert await everything(folder) == after
@@ -89,10 +89,10 @@ async def test_this_process_has_it_open(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(Busy, match="this process"):
             await restore(tmp_path / "b", folder, replace=True)
         with pytest.raises(Busy):
-            refuse_live(folder)
+            check_not_in_use(folder)
         # The looks at it took nothing away from this handle.
         await u.put(dgent.Datum(id="later"))
-    refuse_live(folder)
+    check_not_in_use(folder)
     assert "later" in (await everything(folder))["records"]
     assert sorted(os.listdir(tmp_path)) == ["b", "home"]
 
@@ -117,14 +117,14 @@ async def test_telemetry_in_use(folder: Path, tmp_path: Path) -> None:
 
 async def test_others_wait_while_it_trades_places(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Whoever opens the store in that moment gets the old one or the new one, never parts of both."""
-    real, held = folders.put_instead, threading.Event()
+    real, held = folders.replace_folder, threading.Event()
 
     def slowly(new: Path, old: Path) -> Path:
         held.set()
         time.sleep(0.3)
         return real(new, old)
 
-    monkeypatch.setattr(folders, "put_instead", slowly)
+    monkeypatch.setattr(folders, "replace_folder", slowly)
     async with dgent.open(url(folder)) as u:
         await u.put(dgent.Datum(id="later"))
 

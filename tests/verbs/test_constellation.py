@@ -110,13 +110,13 @@ def test_all_at_once(folder: Path) -> None:
 
 
 async def test_someone_came_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = folders.put
+    put = folders.publish_folder
 
     def late(new: Path, target: Path) -> None:
         shutil.copytree(folder / "first", target)
         put(new, target)
 
-    monkeypatch.setattr(folders, "put", late)
+    monkeypatch.setattr(folders, "publish_folder", late)
     with pytest.raises(Conflict):
         await verbs.create(context(), verbs.OneConstellation(name="a"))
     with pytest.raises(Conflict):
@@ -171,46 +171,46 @@ async def test_a_store_that_cannot_be_made(folder: Path, monkeypatch: pytest.Mon
 
 async def test_killed(folder: Path) -> None:
     """The next run of the same clears up, and so does whoever looks for leftovers."""
-    killed("dgent.exchange.folders.put", "constellation", "create", "a")
-    assert folders.leftovers(folder / "first") == [folder / ".a.making"]
-    killed("dgent.exchange.folders.put", "constellation", "copy", "first", "a")
-    assert folders.leftovers(folder / "first") == [folder / ".a.making"]
+    killed("dgent.exchange.folders.publish_folder", "constellation", "create", "a")
+    assert folders.find_leftovers(folder / "first") == [folder / ".a.making"]
+    killed("dgent.exchange.folders.publish_folder", "constellation", "copy", "first", "a")
+    assert folders.find_leftovers(folder / "first") == [folder / ".a.making"]
     await verbs.create(context(), verbs.OneConstellation(name="a"))
-    assert folders.leftovers(folder / "first") == []
+    assert folders.find_leftovers(folder / "first") == []
     killed("shutil.rmtree", "constellation", "delete", "a", "-y")
-    assert folders.leftovers(folder / "first") == [folder / ".a.deleting"]
+    assert folders.find_leftovers(folder / "first") == [folder / ".a.deleting"]
     assert [each.name for each in (await verbs.list_(context(), verbs.NoInput())).items] == ["first"]
     await verbs.create(context(), verbs.OneConstellation(name="a"))
     await verbs.delete(context(), verbs.DeleteConstellation(name="a"))
     assert os.listdir(folder) == ["first"]
 
-    killed("dgent.exchange.folders.put", "constellation", "copy", "first", "a")
-    killed("dgent.exchange.folders.put", "-C", "first", "backup")
-    found = folders.leftovers(folder / "first")
+    killed("dgent.exchange.folders.publish_folder", "constellation", "copy", "first", "a")
+    killed("dgent.exchange.folders.publish_folder", "-C", "first", "backup")
+    found = folders.find_leftovers(folder / "first")
     assert found[0] == folder / ".a.making" and found[1].parent == folder.parent / "backups"
     assert folders.clear_leftovers(found) == found
-    assert folders.leftovers(folder / "first") == [] and os.listdir(folder.parent / "backups") == []
+    assert folders.find_leftovers(folder / "first") == [] and os.listdir(folder.parent / "backups") == []
 
 
 async def test_killed_just_before_it_gets_its_name(folder: Path) -> None:
     killed("pathlib.Path.rename", "constellation", "copy", "first", "a")
     assert (folder / ".a.making" / folders.FINISHED).exists()
-    assert folders.leftovers(folder / "first") == [folder / ".a.making"]
+    assert folders.find_leftovers(folder / "first") == [folder / ".a.making"]
     await verbs.copy(context(), verbs.CopyConstellation(name="first", to="a"))
     assert sorted(os.listdir(folder)) == ["a", "first"]
 
 
 async def test_what_someone_makes_now_is_no_leftover(folder: Path) -> None:
-    with folders.unfinished(folder / ".a.making") as new:
+    with folders.build_folder(folder / ".a.making") as new:
         (new / "membrane.db").touch()
-        assert folders.leftovers(folder / "first") == []
+        assert folders.find_leftovers(folder / "first") == []
         assert folders.clear_leftovers([new]) == [] and new.exists()
         with pytest.raises(Conflict):
             await verbs.create(context(), verbs.OneConstellation(name="a"))
     for name in (".mine.making", "b.partial", "c.restoring", ".d.deleting"):
         (folder / name).mkdir()
         (folder / name / "mine").touch()
-    assert folders.leftovers(folder / "first") == [], "only what carries the marker"
+    assert folders.find_leftovers(folder / "first") == [], "only what carries the marker"
     assert folders.clear_leftovers([folder / "first", folder / "missing"]) == []
     check_store(str(folder / "first" / "membrane.db"))
 
@@ -245,6 +245,6 @@ async def test_the_source_goes_meanwhile(folder: Path, monkeypatch: pytest.Monke
 
 
 def test_backup_is_one_place(folder: Path) -> None:
-    with backup.alone(folder / "first"):
+    with backup.lock_folder(folder / "first"):
         (folder / "first").rename(folder / "other")
     check_store(str(folder / "other" / "membrane.db"))

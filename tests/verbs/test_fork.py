@@ -94,11 +94,13 @@ def test_thrown_away_it_leaves_nothing(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--scope", "core")])
 def test_killed_while_it_is_made(terminal: Terminal, words: tuple[str, ...]) -> None:
-    for at in ("dgent.exchange.fork.baseline.save", "dgent.exchange.folders.put"):
+    for at in ("dgent.exchange.fork.baseline.save", "dgent.exchange.folders.publish_folder"):
         killed(at, "constellation", "fork", "sandbox", *words)
         assert inside(terminal) == [".sandbox.making", "default"]
         assert told(terminal, "fork", "list")["items"] == []
-        assert folders.leftovers(terminal.store.parent) == [terminal.store.parents[1] / ".sandbox.making"]
+        assert folders.find_leftovers(terminal.store.parent) == [
+            terminal.store.parents[1] / ".sandbox.making"
+        ]
     assert terminal("constellation", "fork", "sandbox", *words).code == 0
     assert inside(terminal) == ["default", "sandbox"]
 

@@ -1,4 +1,4 @@
-"""Attaching a cupboard to a store of its own, and telling the store what to index."""
+"""Attach a cupboard to a store that it opens itself, and declare its indexes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dgent.cupboard.builtin import DESCRIPTION
 from dgent.cupboard.config import Config
-from dgent.cupboard.definition import Defined, Definitions
+from dgent.cupboard.definition import Definition, Definitions
 from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, ROOM, CrumbRecord
 from dgent.errors import InputError, StorageError
 from dgent.model import path
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
 
 MAX_INDEXED = 16
-"""So many properties are found by their values; each costs every crumb an entry. The rest is looked at."""
+"""The most properties that are indexed: each costs every crumb an index entry. Others are scanned."""
 
 
-class Attaching:
+class AttachMethod:
     """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
 
     def __get__(
         self, cupboard: Cupboard | None, kind: type[Cupboard]
     ) -> Callable[[Config], Awaitable[Cupboard]]:
         async def attach(config: Config) -> Cupboard:
-            """Open a store by a configuration and keep the cupboard there."""
+            """Open the store of a configuration and attach the cupboard to it."""
             if not isinstance(config, Config):
-                raise InputError(f"attach takes a Config, not {type(config).__name__}")
+                raise InputError(f"expected a Config to attach, got {type(config).__name__}")
             return await (kind() if cupboard is None else cupboard)._attach(config)
 
         return attach
 
 
-async def opened(config: Config) -> Universe:
-    """The universe of a configuration, open."""
+async def open_universe(config: Config) -> Universe:
+    """Open the universe of a configuration."""
     place = config.place
     if config.backend != "memory":
         try:
@@ -52,9 +52,9 @@ async def opened(config: Config) -> Universe:
     return universe
 
 
-def declare(universe: Universe, definitions: Definitions, known: frozenset[str]) -> frozenset[str]:
-    """Have crumbs found by the values of their properties, and by each one of a list; not by long texts."""
-    wanted = [_index_on(defined) for defined in definitions.of("crumb") if defined.id != DESCRIPTION]
+def declare_indexes(universe: Universe, definitions: Definitions, known: frozenset[str]) -> frozenset[str]:
+    """Index crumbs by the values of their properties and by each item of a list, but not by descriptions."""
+    wanted = [_index_on(definition) for definition in definitions.of("crumb") if definition.id != DESCRIPTION]
     wanted = wanted[:MAX_INDEXED]
     if not known.issuperset(wanted):
         indexes = (*CRUMB_INDEXES, *wanted)
@@ -62,6 +62,6 @@ def declare(universe: Universe, definitions: Definitions, known: frozenset[str])
     return known.union(wanted)
 
 
-def _index_on(defined: Defined) -> str:
-    found = path.text(("properties", defined.id))
-    return f"{found}.*" if defined.value_type == "list" else found
+def _index_on(definition: Definition) -> str:
+    found = path.text(("properties", definition.id))
+    return f"{found}.*" if definition.value_type == "list" else found

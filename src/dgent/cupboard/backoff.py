@@ -1,9 +1,9 @@
-"""Turns: whoever was beaten to it again and again asks the others to stand back for a moment.
+"""Backoff for changes that conflict: one that keeps losing reserves the store, and the others wait.
 
-A change is worked out without a lock, and again when somebody else was faster. Where a large change meets
-many small ones, such as the end of a trail that several programs add to, it would be beaten forever. So after
-some attempts it writes a mark that every change reads, and the others wait until the mark is gone. The mark
-has no history, and an end in time: who dies with it holds nobody up for long.
+A change runs without a lock and is repeated after a conflict. A large change that meets many small ones, such
+as the end of a trail that several programs add to, could lose forever. So after some attempts it writes a
+reservation that every change reads, and the others wait until it is gone. The reservation keeps no history
+and expires, so a process that dies with it blocks nobody for long.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from dgent.universe.universe import Universe
 
 R = TypeVar("R")
 
-TURN_ID = "cupboard/turn"
-PATIENCE = 6  # so many attempts before asking for a turn
-ATTEMPTS = 32  # and so many during it
-TURN_S = 10.0
+RESERVATION_ID = "cupboard/turn"
+PATIENCE = 6  # attempts before reserving
+ATTEMPTS = 32  # attempts while reserved
+RESERVATION_S = 10.0
 WAIT_S = 60.0
 PAUSE_S = 0.02
 
 
-def remark(text: str) -> str:
-    """A commit's note with names that callers gave, of which not all can stand in one."""
+def clean_note(text: str) -> str:
+    """Return a note of at most 200 characters without NUL and lone surrogates, which a commit cannot hold."""
     return text.replace("\0", "").encode(errors="replace").decode()[:200]
 
 
-class _StandBack(Exception):
-    """It is somebody else's turn."""
+class _MustWait(Exception):
+    """Another change has reserved the store."""
 
 
-class Turn:
-    """One change on its way to being committed."""
+class Backoff:
+    """Run one change until it is committed, and reserve the store if it keeps losing to others."""
 
     def __init__(self, universe: Universe, note: str | None) -> None:
-        self._universe, self._note = universe, None if note is None else remark(note)
+        self._universe, self._note = universe, None if note is None else clean_note(note)
         self._ticket = ids.new_id()
         self._mine = False
 
-    def check(self, mark: Any) -> None:
-        """Begin anew later if it is somebody else's turn; `mark` is what the transaction has read of it."""
-        if _alive(mark) and mark.value.holder != self._ticket:
-            raise _StandBack
+    def check_reservation(self, reservation: Any) -> None:
+        """Make this attempt end and be repeated later when another change holds the reservation."""
+        if _is_active(reservation) and reservation.value.holder != self._ticket:
+            raise _MustWait
 
-    async def take(self, work: Callable[[Transaction], Awaitable[R]]) -> R:
-        """Run a transaction until it is committed."""
+    async def run(self, work: Callable[[Transaction], Awaitable[R]]) -> R:
+        """Run a transaction until it is committed; TransactionConflict after a minute of waiting."""
         loop = asyncio.get_running_loop()
         last = loop.time() + WAIT_S
         attempts = PATIENCE
@@ -63,42 +63,44 @@ class Turn:
             while True:
                 try:
                     return await self._universe.transact(work, attempts=attempts, note=self._note)
-                except _StandBack:
+                except _MustWait:
                     if loop.time() > last:
                         raise TransactionConflict("others were faster for a minute") from None
                     await asyncio.sleep(random.uniform(0, PAUSE_S))
                 except TransactionConflict:
                     if self._mine:
                         raise
-                    self._mine = await self._claim()
+                    self._mine = await self._reserve()
                     attempts = ATTEMPTS if self._mine else PATIENCE
         finally:
             if self._mine:
-                await self._give_back()
+                await self._release()
 
-    async def _claim(self) -> bool:
-        """Write the mark; False when somebody else has."""
-        found = await self._universe.get(TURN_ID)
-        if _alive(found):
+    async def _reserve(self) -> bool:
+        """Write the reservation; False when another change holds it."""
+        found = await self._universe.get(RESERVATION_ID)
+        if _is_active(found):
             return False
-        mark = LeaseRecord(TURN_ID, self._ticket, 0, clock.now() + timedelta(seconds=TURN_S))
+        reservation = LeaseRecord(
+            RESERVATION_ID, self._ticket, 0, clock.now() + timedelta(seconds=RESERVATION_S)
+        )
         try:
             if isinstance(found, Crystal):
-                await self._universe.store(found.replace(value=mark), expect=found.rev)
+                await self._universe.store(found.replace(value=reservation), expect=found.rev)
             else:
-                await self._universe.remember(mark, id=TURN_ID)
+                await self._universe.remember(reservation, id=RESERVATION_ID)
         except Conflict:
             return False
         return True
 
-    async def _give_back(self) -> None:
-        with suppress(DgentError):  # if it cannot be taken away, its time ends
-            found = await self._universe.get(TURN_ID)
+    async def _release(self) -> None:
+        with suppress(DgentError):  # if it cannot be deleted, it expires
+            found = await self._universe.get(RESERVATION_ID)
             if isinstance(found, Crystal) and found.value.holder == self._ticket:
-                await self._universe.delete(TURN_ID, expect=found.rev)
+                await self._universe.delete(RESERVATION_ID, expect=found.rev)
 
 
-def _alive(mark: Any) -> bool:
-    # A clock that was set back must not make a mark count for longer than a turn.
-    left = mark.value.until - clock.now() if isinstance(mark, Crystal) else timedelta(0)
-    return timedelta(0) < left <= timedelta(seconds=TURN_S)
+def _is_active(reservation: Any) -> bool:
+    # A clock that was set back must not extend a reservation.
+    left = reservation.value.until - clock.now() if isinstance(reservation, Crystal) else timedelta(0)
+    return timedelta(0) < left <= timedelta(seconds=RESERVATION_S)

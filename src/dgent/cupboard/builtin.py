@@ -1,4 +1,4 @@
-"""What every cupboard starts with. The ids are fixed, so that two stores that merge agree on them."""
+"""Built-in properties, categories and metadata schemas. Their ids are fixed, so that stores can merge."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CATEGORIES = {
 
 
 def schema_id(name: str) -> str:
-    """The id of a metadata schema: two stores that register the same one agree on it."""
+    """Return the id of a metadata schema, which follows from its name, so that stores can merge."""
     return ids.compose("cupboard", "schema", name)
 
 

@@ -1,8 +1,8 @@
-"""One change of the cupboard while it is worked out: what was read, and what shall be written.
+"""The changeset: one change of the cupboard before its commit, with the records it read and will write.
 
-Rules are judged on this, not on the store: what a change has decided so far counts for its next step, and
-what it has not read is read once. All of it is one transaction, so a commit of somebody else that touches
-anything read here makes it start again.
+Rules are checked on the changeset, not on the store, so that each step sees the steps before it. Each record
+is read once. All of it is one transaction: a concurrent commit that touches anything read here makes the
+change start again.
 """
 
 from __future__ import annotations
@@ -39,25 +39,29 @@ CHUNK = 64  # ids in one query: as many as an index looks up by their values
 NOUNS = {CRUMB.name: "crumb", TRAIL.name: "trail", STASH.name: "stash", METADATA.name: "metadata entry"}
 
 
-class Draft:
-    """A change under way."""
+class Changeset:
+    """A pending change: the records as stored, and as they will be written."""
 
     def __init__(self, tx: Transaction, definitions: Definitions) -> None:
         self.tx, self.definitions = tx, definitions
         self.now = clock.now()
         self._found: dict[str, Crystal[Any] | None] = {}  # as stored
-        self._records: dict[str, Any] = {}  # as they shall be; None is deleted
-        self._made: dict[str, datetime] = {}  # new ones, and when they were made
-        self._links: dict[tuple[str, str], dict[str, LinkRecord]] = {}  # all at one end, by (field, id)
-        self._loose: dict[tuple[str, str], dict[str, LinkRecord]] = {}  # written, at ends not looked at yet
+        self._records: dict[str, Any] = {}  # as they will be; None is deleted
+        self._made: dict[str, datetime] = {}  # new ones, and their creation times
+        self._links: dict[
+            tuple[str, str], dict[str, LinkRecord]
+        ] = {}  # loaded: all links at one end, by (field, id)
+        self._loose: dict[
+            tuple[str, str], dict[str, LinkRecord]
+        ] = {}  # written at ends that are not loaded yet
         self._redefined = False
-        self.foreign: set[str] = set()  # ids that were asked for, and that something else has
-        self.freed: list[str] = []  # crumbs that no longer wait, because what they waited for was removed
+        self.foreign: set[str] = set()  # loaded ids that belong to records of other rooms or none
+        self.freed: list[str] = []  # crumbs that no longer wait for a removed crumb
 
     # -- records --------------------------------------------------------------------------
 
     async def find(self, kind: type[R], id: str) -> R | None:
-        """A record as this change sees it; None when there is none, or it is of another kind."""
+        """Return a record as this change sees it; None when it does not exist or is of another kind."""
         try:
             ids.check_id(id)
         except InputError:
@@ -68,14 +72,14 @@ class Draft:
         return found if isinstance(found, kind) else None
 
     async def get(self, kind: type[R], id: str, noun: str) -> R:
-        """A record that must be there."""
+        """Return a record as this change sees it; raises EntityNotFound."""
         found = await self.find(kind, id)
         if found is None:
             raise errors.EntityNotFound(f"there is no {noun} {id!r}", id=id)
         return found
 
     async def load(self, wanted: Iterable[str]) -> None:
-        """Read records together that will be needed."""
+        """Read records in one call, unless they are loaded."""
         missing = [id for id in dict.fromkeys(wanted) if id not in self._records]
         if not missing:
             return
@@ -84,46 +88,46 @@ class Draft:
                 raise Unreadable(f"{id!r} cannot be read: {found.problem}", id=id)
             if isinstance(found, Datum):
                 self.foreign.add(id)
-            self._note(id, found if isinstance(found, Crystal) else None)
+            self._add(id, found if isinstance(found, Crystal) else None)
 
-    def hold(self, crystal: Crystal[Any]) -> None:
-        """Take note of a record that a query has found."""
+    def add_loaded(self, crystal: Crystal[Any]) -> None:
+        """Add a record that a query found, unless it is loaded."""
         if crystal.id not in self._records:
-            self._note(crystal.id, crystal)
+            self._add(crystal.id, crystal)
 
     def is_new(self, id: str) -> bool:
-        """Whether a record is made by this change."""
+        """Check whether this change creates a record."""
         return id in self._made
 
     async def exists(self, id: str) -> bool:
-        """Whether anything has this id, of whatever kind."""
+        """Check whether any record has this id, of whatever kind."""
         await self.load([id])
         if self._records.get(id) is not None:
             return True
         return id not in self._records or (self._found.get(id) is None and await self.tx.exists(id))
 
-    def stored(self, id: str) -> Crystal[Any] | None:
-        """A record as it is in the store."""
+    def get_stored(self, id: str) -> Crystal[Any] | None:
+        """Return a loaded record as it is in the store."""
         return self._found.get(id)
 
     def record(self, id: str) -> Any:
-        """A record as this change leaves it."""
+        """Return a loaded record as this change leaves it."""
         return self._records[id]
 
     def seq(self, id: str) -> int | None:
-        """The commit that wrote a record as it is now: this one, unless it left it alone."""
+        """Return the seq of the commit that wrote a record: this one, unless the record is unchanged."""
         stored = self._found.get(id)
-        if stored is not None and alike(stored.value, self._records[id]):
+        if stored is not None and is_same_record(stored.value, self._records[id]):
             return stored.seq
         return None if self.tx.committed is None else self.tx.committed.seq
 
     def created_at(self, id: str) -> datetime:
-        """When a record was made."""
+        """Return the creation time of a record."""
         stored = self._found.get(id)
         return self._made.get(id, self.now) if stored is None else stored.created_at
 
     def put(self, id: str, record: Any, *, created_at: datetime | None = None) -> None:
-        """Write a record; of one that this change has not read, the caller knows that it is new."""
+        """Write a record; one that is not loaded must be new."""
         old = self._records.get(id)
         if self._found.get(id) is None:
             self._made.setdefault(id, created_at or self.now)
@@ -134,7 +138,7 @@ class Draft:
             self._link(id, record)
 
     def drop(self, id: str) -> None:
-        """Delete a record that was read before."""
+        """Delete a loaded record."""
         old = self._records.get(id)
         if isinstance(old, LinkRecord):
             self._unlink(id, old)
@@ -142,18 +146,18 @@ class Draft:
         self._made.pop(id, None)
 
     def changes(self) -> Iterator[tuple[str, Any, Any]]:
-        """What this change writes so far: ids, what they shall be (None is deleted), what they are."""
+        """Yield id, new record (None is deleted) and stored record of everything changed so far."""
         for id, record in self._records.items():
             stored = self._found.get(id)
             old = None if stored is None else stored.value
             if record is not old and record != old:
                 yield id, record, old
 
-    def redefine(self) -> None:
-        """The definitions are changed by this: whoever relies on them must read them again."""
+    def mark_redefined(self) -> None:
+        """Record that this change alters definitions, so that other readers load them again."""
         self._redefined = True
 
-    def _note(self, id: str, crystal: Crystal[Any] | None) -> None:
+    def _add(self, id: str, crystal: Crystal[Any] | None) -> None:
         self._found[id] = crystal
         if id not in self._records:
             self._records[id] = None if crystal is None else crystal.value
@@ -161,19 +165,19 @@ class Draft:
     # -- links ----------------------------------------------------------------------------
 
     async def links(self, end: str, id: str, link_type: str | None = None) -> dict[str, LinkRecord]:
-        """The links that start (`from_id`) or end (`to_id`) at something, by their ids."""
+        """Return the links that start (`from_id`) or end (`to_id`) at an id, by their ids."""
         await self.load_links(end, [id])
         found = self._links.get((end, id), {})
         return {
             each: link for each, link in found.items() if link_type is None or link.link_type == link_type
         }
 
-    def touching(self, id: str) -> dict[str, LinkRecord]:
-        """All links of something whose links at both ends were loaded before."""
+    def get_loaded_links(self, id: str) -> dict[str, LinkRecord]:
+        """Return all links of an id whose links at both ends are loaded."""
         return {**self._links["from_id", id], **self._links["to_id", id]}
 
     async def load_links(self, end: str, wanted: Iterable[str]) -> None:
-        """Read the links at one end of several things together; what is new has none in the store."""
+        """Read the links at one end of several ids together; new records have none in the store."""
         missing = set()
         for id in wanted:
             if (end, id) not in self._links:
@@ -183,13 +187,13 @@ class Draft:
         if not missing:
             return
         for crystal in await self.select(LINK.name, end, missing):
-            self.hold(crystal)
+            self.add_loaded(crystal)
             link = self._records[crystal.id]
             if isinstance(link, LinkRecord) and getattr(link, end) in missing:
                 self._links[end, getattr(link, end)][crystal.id] = link
 
     async def select(self, schema: str, field: str, values: Collection[str]) -> list[Crystal[Any]]:
-        """The stored records of a schema whose field has one of the values."""
+        """Return the stored records of a schema whose field has one of the values."""
         found: list[Crystal[Any]] = []
         some = list(values)
         for start in range(0, len(some), CHUNK):
@@ -197,14 +201,14 @@ class Draft:
             found += await self.tx.recall(Query(schema=schema, where=where, limit=None))
         return found
 
-    async def named(self, schema: str, kind: type[Any], name: str) -> list[str]:
-        """The ids of the records of a kind that have a name, as this change sees them."""
+    async def find_named(self, schema: str, kind: type[Any], name: str) -> list[str]:
+        """Return the ids of the records of a kind that have a name, as this change sees them."""
         for crystal in await self.select(schema, "name", [name]):
-            self.hold(crystal)
+            self.add_loaded(crystal)
         return [id for id, record in self.each(kind) if record.name == name]
 
     def each(self, kind: type[R]) -> list[tuple[str, R]]:
-        """The records of a kind that this change has read or made, by their ids."""
+        """Return id and record of all loaded or new records of a kind."""
         return [(id, record) for id, record in self._records.items() if isinstance(record, kind)]
 
     def _link(self, id: str, link: LinkRecord) -> None:
@@ -219,28 +223,28 @@ class Draft:
             self._links.get(key, {}).pop(id, None)
             self._loose.get(key, {}).pop(id, None)
 
-    # -- what follows from states and links -------------------------------------------------
+    # -- derived from states and links ------------------------------------------------------
 
-    def place(self, id: str, crumb: CrumbRecord) -> None:
-        """Write a crumb with its place in the queue: only what is ready and waits for nobody has one."""
+    def put_crumb(self, id: str, crumb: CrumbRecord) -> None:
+        """Write a crumb with its place in the queue; only a ready crumb without open parents has one."""
         free = crumb.state == "ready" and crumb.open_parents <= 0
         queue = self.definitions.rank(crumb.properties) if free else None
         self.put(id, crumb if crumb.queue == queue else replace(crumb, queue=queue))
 
-    async def shift(self, id: str, by: int) -> None:
-        """A crumb waits for more or fewer others."""
+    async def adjust_waiting(self, id: str, by: int) -> None:
+        """Change the number of crumbs that a crumb waits for."""
         crumb = await self.find(CrumbRecord, id)
         if crumb is not None and by:
-            self.place(id, replace(crumb, open_parents=max(0, crumb.open_parents + by)))
+            self.put_crumb(id, replace(crumb, open_parents=max(0, crumb.open_parents + by)))
 
     async def children(self, id: str) -> list[str]:
-        """The crumbs that wait for this one."""
+        """Return the ids of the crumbs that wait for this one."""
         return [link.from_id for link in (await self.links("to_id", id, "child_of")).values()]
 
-    # -- the end --------------------------------------------------------------------------
+    # -- writing ----------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Hand everything to the transaction."""
+        """Write every change to the transaction."""
         if self._redefined:
             catalog = await self.tx.get(CATALOG_ID)
             if isinstance(catalog, Crystal):
@@ -256,15 +260,15 @@ class Draft:
             elif stored is None:
                 tags = (record.link_type,) if isinstance(record, LinkRecord) else ()
                 await self.tx.remember(record, id=id, tags=tags, created_at=self._made[id])
-            elif not alike(record, stored.value):
+            elif not is_same_record(record, stored.value):
                 changed = stored.replace(value=record)
                 if isinstance(record, LinkRecord):
                     changed = changed.replace(tags=(record.link_type,))
                 await self.tx.store(changed)
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Whether two records of a kind say the same; true is not 1 here."""
+def is_same_record(one: Any, other: Any) -> bool:
+    """Check whether two records of a kind have equal fields; true is not 1 here."""
     return one is other or same(vars(one), vars(other))
 
 
@@ -273,9 +277,9 @@ def _ends(link: LinkRecord) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def check_entity_id(id: object) -> str:
-    """An id that a caller gave for an entity that shall be there."""
+    """Return the id of an entity as the caller gave it; raises InvalidID."""
     if not isinstance(id, str) or not id:
-        raise errors.InvalidID("an id is needed here, and it is empty" if id == "" else f"{id!r} is no id")
+        raise errors.InvalidID("the id is empty" if id == "" else f"expected an id as text, got {id!r}")
     try:
         return ids.check_id(id)
     except InputError as error:

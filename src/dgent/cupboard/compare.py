@@ -1,4 +1,4 @@
-"""Two trails side by side."""
+"""Compare two trails: crumbs by state, properties, stashes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Side:
     """A trail as it is, or as it was when it ended.
 
-    `known` is False when the history of an abandoned trail was removed by a retention rule, so that what it
-    had can no longer be told.
+    `known` is False when retention removed the history of an abandoned trail, so that its crumbs and stashes
+    are no longer known.
     """
 
     trail: Trail
@@ -43,7 +43,7 @@ class Side:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many crumbs it has in each state."""
+        """The number of its crumbs in each state."""
         return {state: len(crumbs) for state, crumbs in self.by_state.items()}
 
 
@@ -73,24 +73,24 @@ class Comparison:
         return {name: (left.get(name), right.get(name)) for name in {**left, **right}}
 
 
-async def side(cupboard: Cupboard, trail: Trail) -> Side:
-    """What a trail has, or had."""
+async def load_side(cupboard: Cupboard, trail: Trail) -> Side:
+    """Load the crumbs and stashes of a trail; of an ended trail, those it had when it ended."""
     await cupboard._ready()
     if trail.state == "abandoned":
         try:
-            return await _linked(cupboard, trail, await _before_the_end(cupboard, trail))
+            return await _load_linked(cupboard, trail, await _find_seq_before_end(cupboard, trail))
         except HistoryGone:
             return Side(trail, (), (), known=False)
-    now = await _linked(cupboard, trail, None)
+    now = await _load_linked(cupboard, trail, None)
     if trail.state != "completed":
         return now
     kept = await cupboard._universe.get_many(list(trail.crumbs))
-    crumbs = {each.id: each for each in (*now.crumbs, *_entities(cupboard.crumbs, CRUMB.name, kept))}
+    crumbs = {each.id: each for each in (*now.crumbs, *_build_entities(cupboard.crumbs, CRUMB.name, kept))}
     return Side(trail, tuple(crumbs.values()), now.stashes, now.branches_from)
 
 
-async def _before_the_end(cupboard: Cupboard, trail: Trail) -> int:
-    """The last commit before the one that abandoned a trail."""
+async def _find_seq_before_end(cupboard: Cupboard, trail: Trail) -> int:
+    """Return the last commit before the one that abandoned a trail; raises HistoryGone."""
     ended: int | None = None
     for version in await cupboard._universe.history(trail.id):  # newest first
         state = None if version.datum is None else version.datum.data.get("state")
@@ -98,12 +98,12 @@ async def _before_the_end(cupboard: Cupboard, trail: Trail) -> int:
             break
         ended = version.seq
     if ended is None:
-        raise HistoryGone(f"the end of {trail.id!r} is no longer kept")
+        raise HistoryGone(f"the history of {trail.id!r} no longer holds its end")
     return ended - 1
 
 
-async def _linked(cupboard: Cupboard, trail: Trail, as_of: int | None) -> Side:
-    """What links lead to, as of a commit."""
+async def _load_linked(cupboard: Cupboard, trail: Trail, as_of: int | None) -> Side:
+    """Load a trail with the crumbs and stashes linked to it, as of a commit."""
     universe = cupboard._universe
     ends: dict[str, list[str]] = {"belongs_to": [], "scoped_to": []}
     query = Query(schema=LINK.name, where={"to_id": trail.id}, descending=False, limit=None)
@@ -116,12 +116,12 @@ async def _linked(cupboard: Cupboard, trail: Trail, as_of: int | None) -> Side:
     stashes = await universe.get_many(ends["scoped_to"], as_of=as_of)
     return Side(
         trail,
-        _entities(cupboard.crumbs, CRUMB.name, crumbs),
-        _entities(cupboard.stashes, STASH.name, stashes),
+        _build_entities(cupboard.crumbs, CRUMB.name, crumbs),
+        _build_entities(cupboard.stashes, STASH.name, stashes),
         branches[0].value.to_id if branches else None,
     )
 
 
-def _entities(table: Any, schema: str, found: Sequence[Any]) -> tuple[Any, ...]:
-    made = [table._made(each) for each in found if isinstance(each, Crystal) and each.schema_name == schema]
+def _build_entities(table: Any, schema: str, found: Sequence[Any]) -> tuple[Any, ...]:
+    made = [table._build(each) for each in found if isinstance(each, Crystal) and each.schema_name == schema]
     return tuple(sorted(made, key=lambda each: (each.created_at, each.id)))

@@ -1,4 +1,4 @@
-"""Where a cupboard that is attached by itself keeps its data."""
+"""Configuration of a cupboard that opens its own store."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BATCH_INTERVAL_S = 5.0
 class Config:
     """A backend (`sqlite`, `jsonl` or `memory`), a folder, and when writes reach the disk.
 
-    `immediate` before each call returns, `batch` after so many writes or seconds, `on_close` at the end. Of
-    `batch_size` and `batch_interval`, None is the default and 0 turns that trigger off.
+    `immediate`: before each call returns; `batch`: after `batch_size` writes or `batch_interval` seconds;
+    `on_close`: at the end. For these two, None is the default and 0 turns that trigger off.
     """
 
     backend: str = ""
@@ -31,18 +31,20 @@ class Config:
     batch_interval: float | None = None
 
     def validate(self) -> None:
-        """Raise what is wrong with it; nothing is touched."""
+        """Raise a ConfigError if a setting is invalid; nothing is written."""
         if not self.backend:
             raise errors.BackendEmpty("the backend must not be empty", field="backend")
         if self.backend not in BACKENDS:
             raise errors.BackendUnknown(
-                f"{self.backend!r} is no backend", hint=f"use one of {', '.join(BACKENDS)}", field="backend"
+                f"{self.backend!r} is not a valid backend",
+                hint=f"use one of {', '.join(BACKENDS)}",
+                field="backend",
             )
         if not str(self.data_dir) and self.backend != "memory":
             raise errors.DataDirEmpty("the data folder must not be empty", field="data_dir")
         if self.sync_strategy and self.sync_strategy not in STRATEGIES:
             raise errors.SyncStrategyUnknown(
-                f"{self.sync_strategy!r} is no sync strategy",
+                f"{self.sync_strategy!r} is not a valid sync strategy",
                 hint=f"use one of {', '.join(STRATEGIES)}",
                 field="sync_strategy",
             )
@@ -52,17 +54,19 @@ class Config:
     def _check_batch(self) -> None:
         size, interval = self.batch_size, self.batch_interval
         if size is not None and (type(size) is not int or size < 0):
-            raise errors.BatchSizeInvalid(f"a batch size is a whole number from 0, not {size!r}")
+            raise errors.BatchSizeInvalid(f"expected a whole number from 0 as batch size, got {size!r}")
         if interval is not None and (
             isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 <= interval < 3600
         ):
-            raise errors.BatchIntervalInvalid(f"a batch interval is 0 to 3600 seconds, not {interval!r}")
+            raise errors.BatchIntervalInvalid(
+                f"expected 0 to 3600 seconds as batch interval, got {interval!r}"
+            )
         if size == 0 and interval == 0:
             raise errors.BatchSizeInvalid("with size and interval 0 a batch would never end")
 
     @property
     def place(self) -> dict[str, Any]:
-        """What to open: the arguments of `dgent.open`."""
+        """The arguments of `dgent.open` for this configuration."""
         self.validate()
         strategy = self.sync_strategy or "immediate"
         if self.backend == "memory":

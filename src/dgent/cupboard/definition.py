@@ -1,4 +1,4 @@
-"""The defined properties and their categories, and what they say about values."""
+"""Definitions of properties and their categories: check, encode and decode values by them."""
 
 from __future__ import annotations
 
@@ -13,198 +13,200 @@ from dgent.cupboard.record import CategoryRecord, PropertyRecord
 from dgent.errors import InputError
 
 UNRANKED = 2**31
-"""Where a crumb without a priority stands: behind all that have one."""
+"""The rank of a crumb without a priority: behind all that have one."""
 
 _INT64 = 2**63
 
 
-class Choice(NamedTuple):
-    """A category of a property."""
+class Option(NamedTuple):
+    """One category of a categorical property."""
 
     id: str
     name: str
     ordinal: int
 
 
-class Defined(NamedTuple):
-    """A property with its categories, lowest ordinal first."""
+class Definition(NamedTuple):
+    """A defined property with its categories, lowest ordinal first."""
 
     id: str
     name: str
     value_type: str
     scope: str
-    choices: tuple[Choice, ...] = ()
+    options: tuple[Option, ...] = ()
 
     def default(self) -> Any:
-        """The value of whoever was given none."""
+        """Return the default of this property."""
         return _DEFAULTS[self.value_type]()
 
-    def choice(self, name_or_id: str) -> Choice | None:
-        """The category of an id, or else of a name."""
-        for choice in self.choices:
-            if choice.id == name_or_id:
-                return choice
-        return next((choice for choice in self.choices if choice.name == name_or_id), None)
+    def find_option(self, name_or_id: str) -> Option | None:
+        """Find a category by its id, or else by its name."""
+        for option in self.options:
+            if option.id == name_or_id:
+                return option
+        return next((option for option in self.options if option.name == name_or_id), None)
 
-    def stored(self, value: Any) -> Any:
-        """A value as it is stored, or what is wrong with it."""
+    def encode(self, value: Any) -> Any:
+        """Return a value as it is stored; raises TypeMismatch or InvalidCategory."""
         return _CHECKS[self.value_type](self, value)
 
-    def native(self, value: Any) -> Any:
-        """A stored value as a program uses it."""
+    def decode(self, value: Any) -> Any:
+        """Return a stored value as a program uses it: a timestamp is a datetime."""
         if self.value_type == "timestamp" and isinstance(value, str):
             return clock.from_us(clock.to_us(datetime.fromisoformat(value)))
         return list(value) if isinstance(value, list | tuple) else value
 
-    def shown(self, value: Any) -> Any:
-        """A stored value as a person reads it: categories by name."""
+    def display(self, value: Any) -> Any:
+        """Return a stored value as a person reads it: a category by its name."""
         if self.value_type == "categorical" and isinstance(value, str):
-            choice = self.choice(value)
-            return value if choice is None else choice.name
+            option = self.find_option(value)
+            return value if option is None else option.name
         return value
 
     def mismatch(self, value: Any) -> errors.TypeMismatch:
-        """The error for a value of another type."""
+        """Return the error for a value of another type."""
         return errors.TypeMismatch(
             f"{self.name} takes {_WANTED[self.value_type]}, not {value!r:.80}", property=self.name
         )
 
 
 class Definitions:
-    """All properties as of one moment."""
+    """All defined properties as of one moment."""
 
     def __init__(
         self, properties: Mapping[str, PropertyRecord], categories: Mapping[str, CategoryRecord]
     ) -> None:
         self._properties, self._categories = properties, categories
-        choices: dict[str, list[Choice]] = {}
+        options: dict[str, list[Option]] = {}
         for id, category in categories.items():
-            choices.setdefault(category.property_id, []).append(Choice(id, category.name, category.ordinal))
-        self.by_id: dict[str, Defined] = {}
+            options.setdefault(category.property_id, []).append(Option(id, category.name, category.ordinal))
+        self.by_id: dict[str, Definition] = {}
         for id, found in properties.items():
-            mine = sorted(choices.get(id, ()), key=lambda choice: (choice.ordinal, choice.name))
-            self.by_id[id] = Defined(id, found.name, found.value_type, found.scope, tuple(mine))
-        self._by_name = {defined.name: defined for defined in self.by_id.values()}
-        self._of: dict[str, list[Defined]] = {}
-        for defined in self.by_id.values():
-            self._of.setdefault(defined.scope, []).append(defined)
+            mine = sorted(options.get(id, ()), key=lambda option: (option.ordinal, option.name))
+            self.by_id[id] = Definition(id, found.name, found.value_type, found.scope, tuple(mine))
+        self._by_name = {definition.name: definition for definition in self.by_id.values()}
+        self._of: dict[str, list[Definition]] = {}
+        for definition in self.by_id.values():
+            self._of.setdefault(definition.scope, []).append(definition)
         self._names = {
-            scope: {defined.name: defined.id for defined in some} for scope, some in self._of.items()
+            scope: {definition.name: definition.id for definition in some} for scope, some in self._of.items()
         }
 
-    def extended(self, categories: Mapping[str, CategoryRecord]) -> Definitions:
-        """The same with more categories."""
+    def with_categories(self, categories: Mapping[str, CategoryRecord]) -> Definitions:
+        """Return these definitions with more categories."""
         return Definitions(self._properties, {**self._categories, **categories})
 
-    def of(self, scope: str) -> Sequence[Defined]:
-        """The properties of crumbs, of trails or of stashes."""
+    def of(self, scope: str) -> Sequence[Definition]:
+        """Return the properties of a scope: `crumb`, `trail` or `stash`."""
         return self._of.get(scope, ())
 
     def names(self, scope: str) -> Mapping[str, str]:
-        """The ids of those properties, by their names."""
+        """Return the ids of the properties of a scope by their names."""
         return self._names.get(scope, {})
 
-    def find(self, scope: str, name_or_id: str) -> Defined:
-        """The property of an id, or else of a name."""
-        defined = self.by_id.get(name_or_id) or self._by_name.get(name_or_id)
-        if defined is None or defined.scope != scope:
+    def find(self, scope: str, name_or_id: str) -> Definition:
+        """Find a property of a scope by its id, or else by its name; raises PropertyNotFound."""
+        definition = self.by_id.get(name_or_id) or self._by_name.get(name_or_id)
+        if definition is None or definition.scope != scope:
             known = ", ".join(sorted(each.name for each in self.of(scope)))
             raise errors.PropertyNotFound(
                 f"no property {name_or_id!r} is defined for a {scope}", hint=f"there are {known or 'none'}"
             )
-        return defined
+        return definition
 
-    def any(self, name_or_id: str) -> Defined:
-        """The property of an id, or else of a name, whatever has it."""
+    def find_any(self, name_or_id: str) -> Definition:
+        """Find a property of any scope by its id, or else by its name; raises PropertyNotFound."""
         if not isinstance(name_or_id, str):
-            raise errors.PropertyNotFound(f"a property has a name, not {name_or_id!r:.80}")
-        defined = self.by_id.get(name_or_id) or self._by_name.get(name_or_id)
-        if defined is None:
-            raise errors.PropertyNotFound(f"there is no property {name_or_id!r}")
-        return defined
+            raise errors.PropertyNotFound(f"expected the name or id of a property, got {name_or_id!r:.80}")
+        definition = self.by_id.get(name_or_id) or self._by_name.get(name_or_id)
+        if definition is None:
+            raise errors.PropertyNotFound(f"no property {name_or_id!r} is defined")
+        return definition
 
-    def filled(self, scope: str, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """A value for every property, as programs use them: what is stored, or the default."""
+    def decode_values(self, scope: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a decoded value for every property of a scope: the stored one, or the default."""
         return {
-            defined.id: defined.native(stored[defined.id]) if defined.id in stored else defined.default()
-            for defined in self.of(scope)
+            definition.id: definition.decode(stored[definition.id])
+            if definition.id in stored
+            else definition.default()
+            for definition in self.of(scope)
         }
 
-    def stored(self, scope: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values given by name or id, checked, as they are stored; those not given get the default."""
+    def encode_values(self, scope: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Check values given by name or id and return them as stored, with defaults for the others."""
         given = {}
         for name_or_id, value in values.items():
-            defined = self.find(scope, name_or_id)
-            given[defined.id] = defined.stored(value)
+            definition = self.find(scope, name_or_id)
+            given[definition.id] = definition.encode(value)
         return {
-            defined.id: given[defined.id] if defined.id in given else defined.default()
-            for defined in self.of(scope)
+            definition.id: given[definition.id] if definition.id in given else definition.default()
+            for definition in self.of(scope)
         }
 
-    def shown(self, scope: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by the names of their properties, categories by theirs."""
+    def display_values(self, scope: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values by the names of their properties, with categories by their names."""
         return {
-            defined.name: defined.shown(values[defined.id])
-            for defined in self.of(scope)
-            if defined.id in values
+            definition.name: definition.display(values[definition.id])
+            for definition in self.of(scope)
+            if definition.id in values
         }
 
     def rank(self, values: Mapping[str, Any]) -> int:
-        """Where a crumb's priority puts it: lower comes first."""
+        """Return the rank that a crumb's priority gives it in the queue; lower comes first."""
         priority = self.by_id.get(PRIORITY)
         chosen = values.get(PRIORITY)
-        choice = priority.choice(chosen) if priority is not None and isinstance(chosen, str) else None
-        return UNRANKED if choice is None else choice.ordinal
+        option = priority.find_option(chosen) if priority is not None and isinstance(chosen, str) else None
+        return UNRANKED if option is None else option.ordinal
 
 
 # -- the six types ----------------------------------------------------------------------------
 
 
-def _categorical(defined: Defined, value: Any) -> Any:
+def _categorical(definition: Definition, value: Any) -> Any:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise defined.mismatch(value)
-    choice = defined.choice(value)
-    if choice is None:
-        names = ", ".join(each.name for each in defined.choices)
+        raise definition.mismatch(value)
+    option = definition.find_option(value)
+    if option is None:
+        names = ", ".join(each.name for each in definition.options)
         raise errors.InvalidCategory(
-            f"{value!r} is no category of {defined.name}", hint=f"use one of {names}" if names else None
+            f"{value!r} is not a category of {definition.name}", hint=f"use one of {names}" if names else None
         )
-    return choice.id
+    return option.id
 
 
-def _text(defined: Defined, value: Any) -> Any:
+def _text(definition: Definition, value: Any) -> Any:
     if not isinstance(value, str):
-        raise defined.mismatch(value)
+        raise definition.mismatch(value)
     return value
 
 
-def _integer(defined: Defined, value: Any) -> Any:
+def _integer(definition: Definition, value: Any) -> Any:
     if type(value) is not int or not -_INT64 <= value < _INT64:
-        raise defined.mismatch(value)
+        raise definition.mismatch(value)
     return value
 
 
-def _boolean(defined: Defined, value: Any) -> Any:
+def _boolean(definition: Definition, value: Any) -> Any:
     if type(value) is not bool:
-        raise defined.mismatch(value)
+        raise definition.mismatch(value)
     return value
 
 
-def _timestamp(defined: Defined, value: Any) -> Any:
+def _timestamp(definition: Definition, value: Any) -> Any:
     if value is None:
         return None
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         return clock.text(clock.from_us(clock.to_us(moment)))
     except (InputError, ValueError, TypeError, AttributeError):
-        raise defined.mismatch(value) from None
+        raise definition.mismatch(value) from None
 
 
-def _list(defined: Defined, value: Any) -> Any:
+def _list(definition: Definition, value: Any) -> Any:
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-        raise defined.mismatch(value)
+        raise definition.mismatch(value)
     return list(value)
 
 

@@ -1,4 +1,4 @@
-"""The errors of the cupboard, each of them also a DgentError of the kind it is.
+"""The errors of the cupboard; each derives from a general DgentError.
 
 DgentError
 ├── InputError          InvalidID, InvalidData, InvalidState, InvalidTransition, InvalidName,
@@ -18,51 +18,51 @@ from dgent.errors import Closed, ConfigError, Conflict, InputError, NotFound
 
 
 class Detached(Closed):
-    """The cupboard is not attached, or no longer."""
+    """The cupboard is not attached."""
 
     code = "detached"
     hint = "attach it, or make a Cupboard on an open universe"
 
 
 class AlreadyAttached(Conflict):
-    """The cupboard is attached already."""
+    """The cupboard is already attached."""
 
     code = "already_attached"
     hint = "detach it first"
 
 
 class TableNotFound(NotFound):
-    """There is no table of this name."""
+    """No table has this name."""
 
     code = "table_not_found"
 
 
 class EntityNotFound(NotFound):
-    """There is no such entity in this table."""
+    """No entity of this table has the id."""
 
     code = "entity_not_found"
 
 
 class InvalidID(InputError):
-    """An id is empty, or belongs to something else."""
+    """An id is empty or malformed, or belongs to another kind of record."""
 
     code = "invalid_id"
 
 
 class InvalidData(InputError):
-    """What was given is not an entity of this table, or lacks a part."""
+    """The value is not an entity of this table, or a field is missing or invalid."""
 
     code = "invalid_data"
 
 
 class InvalidState(InputError):
-    """A state that does not exist, or that cannot follow the present one."""
+    """A state that does not exist, or that cannot follow the current one."""
 
     code = "invalid_state"
 
 
 class InvalidTransition(InputError):
-    """A crumb cannot get to this state from where it is."""
+    """A crumb cannot change to this state from its current one."""
 
     code = "invalid_transition"
 
@@ -134,17 +134,17 @@ class NotInTrail(NotFound):
 
 
 class DuplicateName(Conflict):
-    """The name is taken."""
+    """The name is already in use."""
 
     code = "duplicate_name"
     hint = "choose another name"
 
 
 class DuplicateLink(DuplicateName):
-    """The same link is there already."""
+    """The same link already exists."""
 
     code = "duplicate_link"
-    hint = "it is there already: nothing needs to be done"
+    hint = "it already exists: nothing needs to be done"
 
 
 class Cardinality(Conflict):
@@ -164,19 +164,19 @@ class Cycle(Conflict):
     """The link would make a crumb wait for itself."""
 
     code = "cycle"
-    hint = "delete one of the links on the way round"
+    hint = "delete one of the links of the cycle"
 
 
 class LockHeld(Conflict):
-    """Somebody else holds the lock."""
+    """Another holder has the lock."""
 
     code = "lock_held"
-    hint = "try again when it is released, or its lease is over"
+    hint = "try again when it is released, or its lease has expired"
     retryable = True
 
 
 class NotLockHolder(Conflict):
-    """The caller does not hold the lock, or no longer."""
+    """The caller does not hold the lock, or lost it."""
 
     code = "not_lock_holder"
     hint = "acquire it again before relying on it"

@@ -1,4 +1,4 @@
-"""The graph of crumbs and trails, and its drawings."""
+"""The graph of crumbs, trails and stashes, as Mermaid and Graphviz text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DOT_SHAPES = {"crumb": "box", "trail": "ellipse", "stash": "cylinder"}
 
 @dataclass(frozen=True)
 class Node:
-    """A crumb, a trail or a stash; a stash has its type for a state."""
+    """A crumb, a trail or a stash; the state of a stash is its type."""
 
     id: str
     kind: str
@@ -45,13 +45,13 @@ class Graph:
     edges: tuple[Edge, ...]
 
     def mermaid(self) -> str:
-        """As a Mermaid flowchart; what comes first stands above what waits for it."""
+        """Return a Mermaid flowchart; a crumb stands above those that wait for it."""
         names = {node.id: f"n{place}" for place, node in enumerate(self.nodes)}
         lines = ["flowchart TD"]
         for node in self.nodes:
             opening, closing = _SHAPES[node.kind]
-            lines.append(f"    {names[node.id]}{opening}{_mermaid(_label(node))}{closing}")
-        for edge in self._drawn():
+            lines.append(f"    {names[node.id]}{opening}{_escape_mermaid(_label(node))}{closing}")
+        for edge in self._visible_edges():
             if edge.link_type == "child_of":
                 lines.append(f"    {names[edge.to_id]} --> {names[edge.from_id]}")
             else:
@@ -59,26 +59,26 @@ class Graph:
         return "\n".join(lines) + "\n"
 
     def dot(self) -> str:
-        """As a graph for Graphviz."""
+        """Return a graph in the DOT language of Graphviz."""
         lines = ["digraph cupboard {"]
         for node in self.nodes:
             shape = _DOT_SHAPES[node.kind]
-            lines.append(f"  {_dot(node.id)} [label={_dot(_label(node))}, shape={shape}];")
-        for edge in self._drawn():
+            lines.append(f"  {_quote_dot(node.id)} [label={_quote_dot(_label(node))}, shape={shape}];")
+        for edge in self._visible_edges():
             if edge.link_type == "child_of":
-                lines.append(f"  {_dot(edge.to_id)} -> {_dot(edge.from_id)};")
+                lines.append(f"  {_quote_dot(edge.to_id)} -> {_quote_dot(edge.from_id)};")
             else:
-                label = f"style=dashed, label={_dot(edge.link_type)}"
-                lines.append(f"  {_dot(edge.from_id)} -> {_dot(edge.to_id)} [{label}];")
+                label = f"style=dashed, label={_quote_dot(edge.link_type)}"
+                lines.append(f"  {_quote_dot(edge.from_id)} -> {_quote_dot(edge.to_id)} [{label}];")
         return "\n".join([*lines, "}"]) + "\n"
 
-    def _drawn(self) -> Iterable[Edge]:
+    def _visible_edges(self) -> Iterable[Edge]:
         known = {node.id for node in self.nodes}
         return [edge for edge in self.edges if edge.from_id in known and edge.to_id in known]
 
 
-async def graph(cupboard: Cupboard, trail: str | None) -> Graph:
-    """Everything, or one trail with its crumbs and all that they are linked to."""
+async def load_graph(cupboard: Cupboard, trail: str | None) -> Graph:
+    """Load the whole graph, or one trail with its crumbs and everything linked to them."""
     universe = await cupboard._ready()
     seq = await universe.seq()
     links = [
@@ -96,12 +96,12 @@ async def graph(cupboard: Cupboard, trail: str | None) -> Graph:
         for name in _NOUNS:
             query = Query(schema=name, descending=False, limit=None)
             found += [each async for each in universe.iterate(query, as_of=seq)]
-    nodes = [_node(each) for each in found if isinstance(each, Crystal) and each.schema_name in _NOUNS]
+    nodes = [_build_node(each) for each in found if isinstance(each, Crystal) and each.schema_name in _NOUNS]
     edges = tuple(Edge(link.link_type, link.from_id, link.to_id) for link in links)
     return Graph(tuple(nodes), edges)
 
 
-def _node(found: Crystal[Any]) -> Node:
+def _build_node(found: Crystal[Any]) -> Node:
     record = found.value
     state = record.stash_type if found.schema_name == STASH.name else record.state
     return Node(found.id, _NOUNS[found.schema_name], record.name, state)
@@ -111,13 +111,13 @@ def _label(node: Node) -> str:
     return f"{node.name or node.id} ({node.state})"
 
 
-def _mermaid(text: str) -> str:
-    """A label that Mermaid takes for nothing but a label: what could be syntax is written as its number."""
+def _escape_mermaid(text: str) -> str:
+    """Return a label for Mermaid, with every character that could be syntax written as its number."""
     return "".join(
         letter if letter.isalnum() or letter in " ._-/:(),+" else f"#{ord(letter)};" for letter in text[:200]
     )
 
 
-def _dot(text: str) -> str:
+def _quote_dot(text: str) -> str:
     plain = "".join(letter if letter.isprintable() else " " for letter in text[:200])
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'

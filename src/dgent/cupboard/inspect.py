@@ -1,4 +1,4 @@
-"""Whether the cupboard is as its rules say: what `doctor` asks this room."""
+"""Check the rules of the cupboard for `doctor`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dgent.cupboard.cupboard import Cupboard
 from dgent.store.upkeep import Finding
 from dgent.universe.universe import Universe
 
-NAMED = 5  # so many findings are named
+NAMED = 5  # findings listed in the text
 HINT = "see `dgent cupboard audit`; with --repair it puts right what can be"
 
 
 async def inspect(universe: Universe, *, deep: bool = False) -> list[Finding]:
-    """Audit the cupboard; there is nothing more to look at with `deep`."""
+    """Audit the cupboard; `deep` adds nothing here."""
     found = (await Cupboard(universe).audit()).findings
     if not found:
         return [Finding("ok", "cupboard", "everything is as its rules say")]
     more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    told = "; ".join(each.text for each in found[:NAMED])
+    texts = "; ".join(each.text for each in found[:NAMED])
     return [
-        Finding("problem", "cupboard", f"{len(found)} things are not as its rules say: {told}{more}", HINT)
+        Finding("problem", "cupboard", f"{len(found)} things are not as its rules say: {texts}{more}", HINT)
     ]

@@ -1,4 +1,4 @@
-"""The words of the cupboard: states, types of links, values and stashes."""
+"""Enumerations of the cupboard: states, and types of links, values, stashes and content."""
 
 from __future__ import annotations
 

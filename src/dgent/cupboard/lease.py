@@ -1,13 +1,12 @@
-"""Leases: how long the holder of something may keep it without a sign of life.
+"""Leases: how long a holder keeps a crumb or a lock without a heartbeat.
 
-A lease is written with what was taken, and as a record of its own that has no history: heartbeats write that
-one again, so that they neither fill the history nor the feed. It counts for one token, and so never for a
-later holder.
+A lease is stored with the crumb or lock, and in a separate record without history. Heartbeats replace that
+record, so they fill neither history nor feed. A lease is valid for one token, and never for a later holder.
 
 Programs of one boot of one machine measure a lease by the time since the boot, which nobody can set. Others
-have only the wall clocks, of the holder's machine and their own, and cannot know how far those are apart: for
-them a lease is over when their own clock has passed its end, and at the latest when they have seen it for its
-whole length without another sign of life.
+have only the wall clocks, of the holder's machine and their own, which may differ: for them a lease has
+expired when their own clock has passed its end, and at the latest when they have seen it for its whole length
+without a heartbeat.
 """
 
 from __future__ import annotations
@@ -20,43 +19,45 @@ from typing import Any
 
 from dgent import clock
 from dgent.cupboard import errors
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.record import LeaseRecord
 
 LEASE_S = 300.0
-"""How long a lease lasts unless the caller says otherwise."""
+"""The default length of a lease in seconds."""
 
 SHORTEST = timedelta(microseconds=1)
-MAX_SEEN = 10_000  # leases of other boots that a process remembers to have seen
+MAX_SEEN = 10_000  # leases of other boots that a process remembers
 
 _seen: dict[tuple[str, int, datetime], int] = {}  # when each was first seen, in time since the boot
 
 
 def lease_id(target: str) -> str:
-    """The id of the signs of life of the holder of something."""
+    """Return the id of the lease record of a crumb or lock."""
     return f"cupboard/lease/{target}"
 
 
 def check_lease(lease_s: object) -> timedelta:
-    """The length of a lease; InvalidData when it is not a number of seconds."""
+    """Return the length of a lease given in seconds; raises InvalidData."""
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not 0 < lease_s <= 10**8:
-        raise errors.InvalidData(f"a lease is a number of seconds above 0, not {lease_s!r}", field="lease_s")
+        raise errors.InvalidData(
+            f"expected a number of seconds above 0 as lease, got {lease_s!r}", field="lease_s"
+        )
     return timedelta(seconds=lease_s)
 
 
-def moved(first: datetime | None, lease: LeaseRecord | None, token: int) -> datetime | None:
-    """When a lease ends by the wall clock: its first end, or a later one by a sign of life of its holder."""
+def effective_end(first: datetime | None, lease: LeaseRecord | None, token: int) -> datetime | None:
+    """Return the end of a lease by the wall clock: its first end, or a later one by a heartbeat."""
     if lease is None or lease.token != token or first is None:
         return first
     return max(first, lease.until)
 
 
-def is_over(target: str, first: datetime | None, lease: LeaseRecord | None, token: int) -> bool:
-    """Whether a lease has ended; `first` is its end as it was taken, None for a claim without one."""
+def is_expired(target: str, first: datetime | None, lease: LeaseRecord | None, token: int) -> bool:
+    """Check whether a lease has expired; `first` is its end when taken, None for a claim without a lease."""
     if first is None:
         return False
     if lease is None or lease.token != token or not lease.boot:
-        until = moved(first, lease, token)
+        until = effective_end(first, lease, token)
         return until is not None and until <= clock.now()
     if lease.boot == clock.boot():
         return lease.ends_us <= clock.since_boot_us()
@@ -66,52 +67,53 @@ def is_over(target: str, first: datetime | None, lease: LeaseRecord | None, toke
 
 
 def _seen_for(target: str, lease: LeaseRecord) -> timedelta:
-    """For how long this process has seen a lease without another sign of life."""
+    """Return for how long this process has seen a lease without a new heartbeat."""
     if len(_seen) >= MAX_SEEN:
         _seen.clear()
     now = clock.since_boot_us()
     return timedelta(microseconds=now - _seen.setdefault((target, lease.token, lease.until), now))
 
 
-async def has_ended(draft: Draft, target: str, token: int, first: datetime | None) -> bool:
-    """Whether the lease on something has ended, as a change sees it."""
+async def has_expired(changeset: Changeset, target: str, token: int, first: datetime | None) -> bool:
+    """Check whether the lease on a crumb or lock has expired, as a change sees it."""
     if first is None:
         return False
-    return is_over(target, first, await draft.find(LeaseRecord, lease_id(target)), token)
+    return is_expired(target, first, await changeset.find(LeaseRecord, lease_id(target)), token)
 
 
-def sign_of_life(target: str, holder: str, token: int, length: timedelta) -> LeaseRecord:
-    """A lease that begins now."""
+def make_lease(target: str, holder: str, token: int, length: timedelta) -> LeaseRecord:
+    """Return a lease that begins now."""
     ends = clock.since_boot_us() + length // timedelta(microseconds=1)
     return LeaseRecord(
         target, holder, token, clock.now() + length, clock.boot(), ends, length.total_seconds()
     )
 
 
-async def extend(draft: Draft, target: str, holder: str, token: int, length: timedelta) -> datetime:
-    """Write a sign of life, and return until when it counts."""
-    made = sign_of_life(target, holder, token, length)
-    old = await draft.find(LeaseRecord, lease_id(target))
+async def extend_lease(
+    changeset: Changeset, target: str, holder: str, token: int, length: timedelta
+) -> datetime:
+    """Write a heartbeat and return the new end of the lease; a longer lease is not shortened."""
+    made = make_lease(target, holder, token, length)
+    old = await changeset.find(LeaseRecord, lease_id(target))
     if old is not None and old.token == token and old.boot == made.boot and old.ends_us > made.ends_us:
-        return old.until  # a longer lease is not cut short
-    draft.put(lease_id(target), made)
+        return old.until
+    changeset.put(lease_id(target), made)
     return made.until
 
 
-async def forget(draft: Draft, targets: Iterable[str]) -> None:
-    """Signs of life end with what they are about: who comes later under the same id starts anew."""
+async def drop_leases(changeset: Changeset, targets: Iterable[str]) -> None:
+    """Delete the leases on deleted crumbs or locks, so that a later one with the same id starts without."""
     wanted = [lease_id(target) for target in targets]
-    await draft.load(wanted)
+    await changeset.load(wanted)
     for id in wanted:
-        draft.drop(id)
+        changeset.drop(id)
 
 
 @asynccontextmanager
-async def beating(beat: Callable[[], Awaitable[Any]], lease_s: float) -> AsyncIterator[None]:
-    """Send signs of life while a block of code runs, three in each lease.
+async def send_heartbeats(beat: Callable[[], Awaitable[Any]], lease_s: float) -> AsyncIterator[None]:
+    """Send heartbeats while a block of code runs, three per lease.
 
-    When one says that the lease was lost, the block is cancelled and the reason raised: it must not go on
-    as if it still had what it took.
+    When a heartbeat fails because the lease was lost, the block is cancelled and the reason raised.
     """
     task = asyncio.current_task()
     lost: list[BaseException] = []

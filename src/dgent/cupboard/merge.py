@@ -1,7 +1,7 @@
-"""Rules for merging records of the cupboard that two copies of a store changed apart.
+"""Merge rules for records of the cupboard that two copies of a store changed independently.
 
-A finished crumb stays finished whatever else was changed of it, a counter has the increments of both
-sides, and what is kept about readiness is worked out anew from states and links.
+A finished crumb stays finished, a counter has the increments of both sides, and the readiness of crumbs is
+recomputed from states and links.
 """
 
 from __future__ import annotations
@@ -52,37 +52,46 @@ def _merge_trail(base: Datum | None, left: Datum | None, right: Datum | None) ->
 def _merge_staged(
     base: Datum | None, left: Datum | None, right: Datum | None, group: Sequence[str], final: Sequence[str]
 ) -> MergedRecord:
-    """Merge what has a state: the fields of `group` come from one side, and a final state is not undone."""
+    """Merge a record with a state: the fields of `group` come from one side, and a final state stays."""
     merged = merge_records(base, left, right, _resolve_common, _DERIVED)
     if left is None or right is None or merged.version is None:
         return merged
-    one, other, was = (_part(each, group) for each in (left, right, base))
+    one, other, was = (_pick_fields(each, group) for each in (left, right, base))
     disputed = [field for field in merged.disputed if field not in group]
-    chosen = other
     if base is not None and same(other, was):
         chosen = one
-    elif not same(one, other) and not (base is not None and same(one, was)):
-        ended = [each.get("state") in final for each in (one, other)]
-        chosen = one if ended == [True, False] else other
-        unsettled = ended == [True, True] or ended == [False, False]
-        if unsettled and one.get("state") != other.get("state"):
-            disputed.append("state")
-        elif ended == [False, False] and one.get("holder") != other.get("holder"):
-            disputed.append("holder")
+    elif same(one, other) or (base is not None and same(one, was)):
+        chosen = other
+    else:
+        chosen, dispute = _choose_state(one, other, final)
+        disputed += dispute
     data = {name: value for name, value in merged.version.data.items() if name not in group} | chosen
     return MergedRecord(merged.version.replace(data=data), tuple(disputed))
 
 
-def _part(datum: Datum | None, names: Sequence[str]) -> dict[str, Any]:
+def _choose_state(
+    one: dict[str, Any], other: dict[str, Any], final: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Choose between states that both sides changed; return the fields of one side and what is disputed."""
+    ended = [each.get("state") in final for each in (one, other)]
+    chosen = one if ended == [True, False] else other
+    if ended[0] == ended[1] and one.get("state") != other.get("state"):
+        return chosen, ["state"]
+    if ended == [False, False] and one.get("holder") != other.get("holder"):
+        return chosen, ["holder"]
+    return chosen, []
+
+
+def _pick_fields(datum: Datum | None, names: Sequence[str]) -> dict[str, Any]:
     return {} if datum is None else {name: datum.data[name] for name in names if name in datum.data}
 
 
 def _resolve_common(path: str, base: Any, left: Any, right: Any) -> Any:
-    """Decide what every entity has: times and tokens only grow, lists of values merge as sets."""
+    """Resolve fields that all entities have: times and tokens only grow, lists of values merge as sets."""
     if path in ("updated_at", "token") and type(left) is type(right):
         return max(left, right)
     if path in ("open_parents", "queue"):
-        return right  # worked out anew at the end
+        return right  # recomputed at the end
     lists = isinstance(left, list) and isinstance(right, list)
     if lists and (path == "crumbs" or path.startswith("properties.")):
         return merge_lists(base, left, right)
@@ -91,11 +100,11 @@ def _resolve_common(path: str, base: Any, left: Any, right: Any) -> Any:
 
 # -- stashes ------------------------------------------------------------------------------------
 
-_TOLD = ("operation", "changed_by", "history_id")  # about the last change, of whichever side was later
+_LAST_CHANGE = ("operation", "changed_by", "history_id")  # about the last change: the later side wins
 
 
 def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
-    """Merge a stash: its version is above both, and a counter has what both sides added."""
+    """Merge a stash: its version is above both, and a counter has the increments of both sides."""
     kinds = {each.data.get("stash_type") for each in (base, left, right) if each is not None}
     is_counter = kinds == {"counter"}
     resolve: Resolve = _resolve_counter if is_counter else _resolve_stash
@@ -110,14 +119,14 @@ def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) ->
     versions = [each.data.get("version") for each in (left, right)]
     numbers = [number for number in versions if type(number) is int]
     data = {**merged.version.data, "version": max(numbers, default=0) + 1}
-    if is_counter:  # counted also where both sides hold the same number: each of them added something
-        counts = [0 if each is None else _count(each.data.get("value")) for each in (base, left, right)]
-        data["value"] = {"value": _within(counts[1] + counts[2] - counts[0])}
+    if is_counter:  # also where both hold the same number: each side added something
+        counts = [0 if each is None else _read_count(each.data.get("value")) for each in (base, left, right)]
+        data["value"] = {"value": _clamp(counts[1] + counts[2] - counts[0])}
     return MergedRecord(merged.version.replace(data=data), merged.disputed)
 
 
 def _resolve_stash(path: str, base: Any, left: Any, right: Any) -> Any:
-    if path in _TOLD or path == "version":
+    if path in _LAST_CHANGE or path == "version":
         return right
     return _resolve_common(path, base, left, right)
 
@@ -126,29 +135,29 @@ def _resolve_counter(path: str, base: Any, left: Any, right: Any) -> Any:
     return right if path == "value" else _resolve_stash(path, base, left, right)  # counted afterwards
 
 
-def _count(value: Any) -> int:
-    """What a counter stands at; a value that is missing or odd counts as 0."""
+def _read_count(value: Any) -> int:
+    """Return the number of a counter; a missing or invalid value counts as 0."""
     found = value.get("value") if isinstance(value, dict) else value
     return found if type(found) is int else 0
 
 
-def _within(total: int) -> int:
+def _clamp(total: int) -> int:
     return max(-(2**63), min(2**63 - 1, total))
 
 
-# -- what is not a user's ----------------------------------------------------------------------
+# -- internal records ---------------------------------------------------------------------------
 
 
 def _merge_catalog(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
-    """Merge the count of changed definitions: it only must be another one than on either side."""
+    """Merge the version of the definitions: it must differ from that of either side."""
     if left is None or right is None:
         return MergedRecord(left or right)
-    counts = [_count({"value": each.data.get("changes")}) for each in (left, right)]
+    counts = [_read_count({"value": each.data.get("changes")}) for each in (left, right)]
     return MergedRecord(right.replace(data={**right.data, "changes": sum(counts)}))
 
 
 def _merge_lease(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
-    """Merge signs of life: that of the newest holder counts, and of one holder the longest."""
+    """Merge leases: that of the newest holder wins, and of one holder the longest."""
     if left is None or right is None:
         return MergedRecord(None)
     return MergedRecord(
@@ -156,34 +165,34 @@ def _merge_lease(base: Datum | None, left: Datum | None, right: Datum | None) ->
     )
 
 
-# -- what depends on other records ---------------------------------------------------------------
+# -- fields derived from other records -----------------------------------------------------------
 
 
 def _settle(settlement: Settlement) -> None:
-    """Drop links that two copies made useless, and work out anew which crumbs wait and which are ready."""
+    """Drop links that are void after the merge, and recompute the readiness of the crumbs concerned."""
     touched = settlement.touched_ids
     crumbs, links = touched.get(CRUMB.name, set()), touched.get(LINK.name, set())
     ranked = touched.get(CATEGORY.name) or touched.get(PROPERTY.name)
     if not crumbs and not links and not ranked and TRAIL.name not in touched:
         return
-    kept = [link for link in settlement.records(LINK.name) if not _is_useless(settlement, link)]
+    kept = [link for link in settlement.records(LINK.name) if not _drop_if_trail_ended(settlement, link)]
     waits: dict[str, list[str]] = {}
     wanted = set(crumbs)
-    for link in _without_doubles(settlement, kept):
+    for link in _drop_duplicates(settlement, kept):
         if link.data.get("link_type") == "child_of":
             child, parent = str(link.data.get("from_id")), str(link.data.get("to_id"))
             waits.setdefault(child, []).append(parent)
             if link.id in links or parent in crumbs:
                 wanted.add(child)
-    definitions = _definitions(settlement)
+    definitions = _load_definitions(settlement)
     if ranked:
         wanted.update(each.id for each in settlement.records(CRUMB.name) if each.data.get("state") == "ready")
     for id in sorted(wanted):
         _recount(settlement, id, waits.get(id, ()), definitions)
 
 
-def _is_useless(settlement: Settlement, link: Datum) -> bool:
-    """Take a crumb off a trail that ended in the other copy; it stays as a crumb of no trail."""
+def _drop_if_trail_ended(settlement: Settlement, link: Datum) -> bool:
+    """Drop a link to a trail that ended in the other copy; its crumb then has no trail. True if dropped."""
     if link.data.get("link_type") != "belongs_to":
         return False
     trail = settlement.get(str(link.data.get("to_id")))
@@ -193,8 +202,8 @@ def _is_useless(settlement: Settlement, link: Datum) -> bool:
     return ended
 
 
-def _without_doubles(settlement: Settlement, links: Iterable[Datum]) -> list[Datum]:
-    """Keep of links that say the same the first one: both copies may have made it."""
+def _drop_duplicates(settlement: Settlement, links: Iterable[Datum]) -> list[Datum]:
+    """Drop all but the first of equal links, which both copies may have made, and return the rest."""
     first: dict[tuple[str, ...], Datum] = {}
     for link in sorted(links, key=lambda each: (each.created_at, each.id)):
         key = tuple(str(link.data.get(name)) for name in ("link_type", "from_id", "to_id"))
@@ -220,17 +229,19 @@ def _is_open(parent: Datum | None) -> bool:
     return parent is not None and parent.schema == CRUMB.name and parent.data.get("state") != "pebble"
 
 
-def _definitions(settlement: Settlement) -> Definitions:
-    """The definitions as they are merged; what is built in is there before anything was written."""
+def _load_definitions(settlement: Settlement) -> Definitions:
+    """Return the merged definitions, or the built-in ones if none are stored."""
     properties = {each.id: each.data for each in settlement.records(PROPERTY.name)}
     categories = {each.id: each.data for each in settlement.records(CATEGORY.name)}
     return Definitions(
-        {id: PropertyRecord(**_known(data, PropertyRecord)) for id, data in properties.items()} or PROPERTIES,
-        {id: CategoryRecord(**_known(data, CategoryRecord)) for id, data in categories.items()} or CATEGORIES,
+        {id: PropertyRecord(**_filter_fields(data, PropertyRecord)) for id, data in properties.items()}
+        or PROPERTIES,
+        {id: CategoryRecord(**_filter_fields(data, CategoryRecord)) for id, data in categories.items()}
+        or CATEGORIES,
     )
 
 
-def _known(data: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+def _filter_fields(data: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name in kind.__dataclass_fields__}
 
 

@@ -1,4 +1,4 @@
-"""What can be worked on now: the queue, why something is in it or not, and taking the next."""
+"""The work queue: find ready crumbs, explain why a crumb is ready or not, claim the next one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from dgent import clock
 from dgent.cupboard import errors
-from dgent.cupboard import lease as leasing
-from dgent.cupboard.backoff import remark
-from dgent.cupboard.change import CHUNK, Draft, check_entity_id
+from dgent.cupboard.backoff import clean_note
+from dgent.cupboard.change import CHUNK, Changeset, check_entity_id
 from dgent.cupboard.definition import UNRANKED
-from dgent.cupboard.lease import is_over, lease_id, moved
+from dgent.cupboard.lease import (
+    check_lease,
+    effective_end,
+    extend_lease,
+    has_expired,
+    is_expired,
+    lease_id,
+    make_lease,
+)
 from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
-from dgent.cupboard.tables.crumb import Crumb, loaded
-from dgent.cupboard.tables.filter import page as page_of
-from dgent.cupboard.tables.filter import read
+from dgent.cupboard.tables.crumb import Crumb, load_crumbs
+from dgent.cupboard.tables.filter import read_filter, take_page
 from dgent.errors import TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -26,14 +32,14 @@ from dgent.model.query import Query
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
 
-FIRST, WIDEST = 4, 64  # among how many of the first ready crumbs a taker looks, and at most when takers meet
+FIRST, WIDEST = 4, 64  # ready crumbs that a claim chooses from at first, and at most after conflicts
 PAGE = 500
 _LOWEST = -(2**62)
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether a crumb can be taken now, and why, in words and as data."""
+    """The readiness of a crumb: whether it can be taken now, and why, in words and as data."""
 
     crumb: Crumb
     ready: bool
@@ -44,30 +50,30 @@ class Readiness:
     lease_until: datetime | None = None
 
 
-async def ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[Crystal[CrumbRecord]]:
-    """The crumbs that can be taken now, by priority and then by age."""
+async def find_ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[Crystal[CrumbRecord]]:
+    """Return the crumbs that can be taken now, by priority and then by age."""
     universe = await cupboard._ready()
-    part = read({"limit": limit}, filters, {})
+    part = read_filter({"limit": limit}, filters, {})
     test = await cupboard.crumbs._condition(universe, filters)
     now = clock.now()
-    found = [each for each in await expired(cupboard) if test(each)]
+    found = [each for each in await find_expired(cupboard) if test(each)]
     enough = None if part.limit is None else part.offset + part.limit + len(found)
-    query = _queue(PAGE if enough is None else max(1, min(enough, PAGE)))
+    query = _make_queue_query(PAGE if enough is None else max(1, min(enough, PAGE)))
     while enough is None or len(found) < enough:
         page = await universe.page(query)
         found += [
             each
             for each in page.items
-            if isinstance(each, Crystal) and not _deferred(each.value, now) and test(each)
+            if isinstance(each, Crystal) and not _is_deferred(each.value, now) and test(each)
         ]
         if page.cursor is None:
             break
-        query = query.replace(cursor=page.cursor, limit=PAGE)  # few of the first ones were wanted
+        query = query.replace(cursor=page.cursor, limit=PAGE)  # the filter left too few
     ranked = sorted(found, key=lambda each: (_rank(cupboard, each.value), each.created_at, each.id))
-    return page_of(ranked, part)
+    return take_page(ranked, part)
 
 
-def _queue(limit: int) -> Query:
+def _make_queue_query(limit: int) -> Query:
     where = {"queue": {"$gte": _LOWEST}}
     return Query(schema=CRUMB.name, where=where, order_by="queue", descending=False, limit=limit)
 
@@ -76,14 +82,14 @@ def _rank(cupboard: Cupboard, crumb: CrumbRecord) -> int:
     return cupboard._definitions.rank(crumb.properties) if crumb.queue is None else crumb.queue
 
 
-def _deferred(crumb: CrumbRecord, now: datetime) -> bool:
+def _is_deferred(crumb: CrumbRecord, now: datetime) -> bool:
     return crumb.defer_until is not None and crumb.defer_until > now
 
 
-async def expired(cupboard: Cupboard) -> list[Crystal[CrumbRecord]]:
-    """The crumbs that can be taken from their holders, whose leases ended."""
+async def find_expired(cupboard: Cupboard) -> list[Crystal[CrumbRecord]]:
+    """Return the taken crumbs whose leases have expired, so that they can be taken again."""
     universe = await cupboard._ready()
-    # All that are leased, whatever their ends: those are by a clock that may have been set since.
+    # All leased crumbs, whatever their ends, since the clock that set those may have been changed.
     where = {"lease_until": {"$gte": clock.text(clock.EPOCH)}}
     query = Query(schema=CRUMB.name, where=where, order_by="lease_until", descending=False, limit=None)
     leased = [each for each in await universe.recall(query) if each.value.state == "taken"]
@@ -94,30 +100,30 @@ async def expired(cupboard: Cupboard) -> list[Crystal[CrumbRecord]]:
     return [
         each
         for each, lease in zip(leased, leases, strict=True)
-        if _is_expired(each, lease) and not each.value.open_parents and not _deferred(each.value, now)
+        if _is_expired(each, lease) and not each.value.open_parents and not _is_deferred(each.value, now)
     ]
 
 
 def _is_expired(found: Crystal[CrumbRecord], lease: Any) -> bool:
     crumb = found.value
-    return is_over(found.id, crumb.lease_until, getattr(lease, "value", None), crumb.token)
+    return is_expired(found.id, crumb.lease_until, getattr(lease, "value", None), crumb.token)
 
 
 async def take(
     cupboard: Cupboard, agent: str, lease_s: float | None, filters: dict[str, Any]
 ) -> Crumb | None:
-    """Claim the next ready crumb; None when there is none."""
+    """Claim the next ready crumb; return None when there is none."""
     if not isinstance(agent, str) or not agent:
-        raise errors.InvalidHolder("a crumb is taken in a name, and this one is empty", field="agent")
-    length = None if lease_s is None else leasing.check_lease(lease_s)
+        raise errors.InvalidHolder(f"expected the name of an agent, got {agent!r}", field="agent")
+    length = None if lease_s is None else check_lease(lease_s)
     among = FIRST
     while True:
-        # The first one; whoever is beaten to it spreads out over the next ones instead of queueing.
-        some = await ready(cupboard, among, **filters)
+        # The first one; after a conflict a random one of equal rank, so that agents spread out.
+        some = await find_ready(cupboard, among, **filters)
         among = min(among * 4, WIDEST)
         if not some:
             if cupboard._universe.degraded is not None:
-                await cupboard._universe.seq()  # refused: nobody can say now that there is nothing
+                await cupboard._universe.seq()  # raises: an unavailable store may have more
             return None
         first = _rank(cupboard, some[0].value)
         alike = [each for each in some if _rank(cupboard, each.value) == first]
@@ -131,7 +137,7 @@ async def take(
 async def _claim(
     cupboard: Cupboard, found: Crystal[CrumbRecord], agent: str, length: timedelta | None
 ) -> Crumb:
-    """Take a crumb that is still as it was found; VersionConflict when somebody was faster."""
+    """Take a crumb if it is unchanged since it was found; otherwise raises VersionConflict."""
     crumb, now = found.value, clock.now()
     claimed = replace(
         crumb,
@@ -142,65 +148,65 @@ async def _claim(
         queue=None,
         updated_at=max(now, crumb.updated_at),
     )
-    changed, note = found.replace(value=claimed), remark(f"{agent} takes {crumb.name}")
+    changed, note = found.replace(value=claimed), clean_note(f"{agent} takes {crumb.name}")
     if crumb.state != "taken" and length is None:
-        made = cupboard.crumbs._made(await cupboard._universe.store(changed, expect=found.rev, note=note))
+        made = cupboard.crumbs._build(await cupboard._universe.store(changed, expect=found.rev, note=note))
         made._taken_by = agent
         return made
-    # The last holder may give a sign of life at this very moment, which does not touch the crumb.
+    # The last holder may renew its lease at this moment, which does not touch the crumb.
     try:
         async with cupboard._universe.transaction(note=note) as tx:
             lease = await tx.get(lease_id(found.id))
             if crumb.state == "taken" and not _is_expired(found, lease):
-                raise VersionConflict(f"the lease of {crumb.holder!r} has not ended", id=found.id)
+                raise VersionConflict(f"the lease of {crumb.holder!r} has not expired", id=found.id)
             stored = await tx.store(changed, expect=found.rev)
             if length is not None:
-                sign = leasing.sign_of_life(found.id, agent, claimed.token, length)
+                sign = make_lease(found.id, agent, claimed.token, length)
                 if lease is None:
                     await tx.remember(sign, id=lease_id(found.id))
                 else:
                     await tx.store(lease.replace(value=sign))
     except TransactionConflict as error:
         raise VersionConflict(error.message, id=found.id) from None
-    made = cupboard.crumbs._made(stored)
+    made = cupboard.crumbs._build(stored)
     made._taken_by = agent
     made.seq = None if tx.committed is None else tx.committed.seq
     return made
 
 
 async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> datetime | None:
-    """Keep a crumb for another lease from now on."""
-    wanted, length = check_entity_id(id), leasing.check_lease(lease_s)
+    """Renew the lease on a crumb from now on; return its new end, None for a claim without a lease."""
+    wanted, length = check_entity_id(id), check_lease(lease_s)
 
-    async def work(draft: Draft) -> datetime | None:
-        crumb = await draft.get(CrumbRecord, wanted, "crumb")
+    async def work(changeset: Changeset) -> datetime | None:
+        crumb = await changeset.get(CrumbRecord, wanted, "crumb")
         if crumb.state != "taken" or crumb.holder != agent:
             who = f"{crumb.state}" + (f" by {crumb.holder!r}" if crumb.holder else "")
             raise errors.NotLockHolder(f"{agent!r} does not hold {wanted!r}, which is {who}")
         if crumb.lease_until is None:
             return None
-        if await leasing.has_ended(draft, wanted, crumb.token, crumb.lease_until):
-            raise errors.NotLockHolder(f"the lease of {agent!r} on {wanted!r} has ended")
-        return await leasing.extend(draft, wanted, agent, crumb.token, length)
+        if await has_expired(changeset, wanted, crumb.token, crumb.lease_until):
+            raise errors.NotLockHolder(f"the lease of {agent!r} on {wanted!r} has expired")
+        return await extend_lease(changeset, wanted, agent, crumb.token, length)
 
     until, _ = await cupboard._change(work, None)
     return until
 
 
 async def explain(cupboard: Cupboard, found: Iterable[Crystal[CrumbRecord]]) -> list[Readiness]:
-    """Why crumbs can be taken now, or cannot."""
+    """Explain why each crumb can or cannot be taken now."""
     universe = await cupboard._ready()
     crystals = list(found)
-    parents = await open_parents(cupboard, [each.id for each in crystals])
+    parents = await find_open_parents(cupboard, [each.id for each in crystals])
     leases = await universe.get_many([lease_id(each.id) for each in crystals])
     now = clock.now()
     return [
-        _explained(cupboard, each, parents.get(each.id, []), getattr(lease, "value", None), now)
+        _explain_one(cupboard, each, parents.get(each.id, []), getattr(lease, "value", None), now)
         for each, lease in zip(crystals, leases, strict=True)
     ]
 
 
-def _explained(
+def _explain_one(
     cupboard: Cupboard,
     found: Crystal[CrumbRecord],
     parents: list[Crystal[CrumbRecord]],
@@ -209,8 +215,8 @@ def _explained(
 ) -> Readiness:
     crumb = found.value
     against, reasons = [], []
-    until = moved(crumb.lease_until, lease, crumb.token) if crumb.state == "taken" else None
-    given_up = crumb.state == "taken" and is_over(found.id, crumb.lease_until, lease, crumb.token)
+    until = effective_end(crumb.lease_until, lease, crumb.token) if crumb.state == "taken" else None
+    given_up = crumb.state == "taken" and is_expired(found.id, crumb.lease_until, lease, crumb.token)
     if given_up:
         reasons.append(f"the lease of {crumb.holder} ended at {clock.text(until)}")  # type: ignore[arg-type]
     elif crumb.state != "ready":
@@ -218,14 +224,14 @@ def _explained(
         against.append(f"its state is {crumb.state}{who}")
     for parent in parents:
         against.append(f"it waits for {parent.value.name!r} ({parent.id}), which is {parent.value.state}")
-    if _deferred(crumb, now):
+    if _is_deferred(crumb, now):
         against.append(f"it is put off until {clock.text(crumb.defer_until)}")  # type: ignore[arg-type]
     rank = _rank(cupboard, crumb)
     if not against:
         reasons.append("it waits for nothing")
         reasons.append("it has no priority" if rank == UNRANKED else f"its priority has the rank {rank}")
     return Readiness(
-        cupboard.crumbs._made(found),
+        cupboard.crumbs._build(found),
         not against,
         tuple(against or reasons),
         None if against else rank,
@@ -235,15 +241,15 @@ def _explained(
     )
 
 
-async def open_parents(cupboard: Cupboard, wanted: list[str]) -> dict[str, list[Crystal[CrumbRecord]]]:
-    """The crumbs that each of some crumbs still waits for."""
+async def find_open_parents(cupboard: Cupboard, wanted: list[str]) -> dict[str, list[Crystal[CrumbRecord]]]:
+    """Return, by id, the unfinished crumbs that each of some crumbs waits for."""
     universe = await cupboard._ready()
     edges: list[tuple[str, str]] = []
     for start in range(0, len(wanted), CHUNK):
         where = {"from_id": {"$in": wanted[start : start + CHUNK]}}
         query = Query(schema=LINK.name, tags={"child_of"}, where=where, limit=None)
         edges += [(each.value.from_id, each.value.to_id) for each in await universe.recall(query)]
-    parents = {each.id: each for each in await loaded(universe, {to_id for _, to_id in edges})}
+    parents = {each.id: each for each in await load_crumbs(universe, {to_id for _, to_id in edges})}
     out: dict[str, list[Crystal[CrumbRecord]]] = {}
     for child, parent in edges:
         if parent in parents and parents[parent].value.state != "pebble":
@@ -251,8 +257,8 @@ async def open_parents(cupboard: Cupboard, wanted: list[str]) -> dict[str, list[
     return out
 
 
-async def blocked(cupboard: Cupboard, limit: int | None) -> list[Readiness]:
-    """The unfinished crumbs that wait for others, oldest first, with what they wait for."""
+async def find_blocked(cupboard: Cupboard, limit: int | None) -> list[Readiness]:
+    """Return the unfinished crumbs that wait for others, oldest first, with what they wait for."""
     universe = await cupboard._ready()
     where = {"open_parents": {"$gte": 1}, "state": {"$nin": ["pebble", "dust"]}}
     query = Query(schema=CRUMB.name, where=where, descending=False, limit=limit)

@@ -1,6 +1,6 @@
-"""What the store holds: the frozen twins of the entities, and their schemas.
+"""Stored records of the cupboard and their schemas; each entity of `tables` has a frozen record here.
 
-`extra` keeps what a file of another program says beyond this, so that it can be written out again.
+`extra` holds the fields of an imported file that have no place in the record, for a later export.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CATALOG_ID = "cupboard/catalog"
 class CrumbRecord:
     """A work item.
 
-    `open_parents` counts the crumbs it waits for, and `queue` is its place among those that can be taken,
-    by priority; None when it cannot. Both follow from states and links, and are written with them: so
-    whoever looks for work reads a few index entries, and a claim need only compare one rev.
+    `open_parents` counts the crumbs it waits for. `queue` is its rank among those that can be taken, by
+    priority; None when it cannot be taken. Both are derived from states and links and written with them, so
+    finding work reads a few index entries, and a claim compares one rev.
     """
 
     name: str
@@ -40,7 +40,7 @@ class CrumbRecord:
 
 @dataclass(frozen=True)
 class TrailRecord:
-    """An exploration. `crumbs` are those it had when it ended: kept ones lead back here."""
+    """An exploration. `crumbs` are those it had when it ended, so a permanent crumb leads back here."""
 
     name: str
     state: str
@@ -77,7 +77,7 @@ class CategoryRecord:
 
 @dataclass(frozen=True)
 class LinkRecord:
-    """An edge of the graph; its type is also the datum's tag, so that both ends are found by type."""
+    """An edge of the graph; its type is also the tag of the datum, so either end can be queried by type."""
 
     link_type: str
     from_id: str
@@ -87,7 +87,7 @@ class LinkRecord:
 
 @dataclass(frozen=True)
 class StashRecord:
-    """Shared state. Its history is the history of the datum: each version tells what made it."""
+    """Shared state. Its history is that of the datum; each version names the operation that made it."""
 
     name: str
     stash_type: str
@@ -103,7 +103,7 @@ class StashRecord:
 
 @dataclass(frozen=True)
 class MetadataRecord:
-    """An entry beside a crumb: a comment, an attachment, or of a schema of the user's."""
+    """A metadata entry of a crumb: a comment, an attachment, or one of a custom schema."""
 
     crumb_id: str
     table_name: str
@@ -124,10 +124,10 @@ class SchemaRecord:
 
 @dataclass(frozen=True)
 class LineRecord:
-    """A line of a file that was imported and that no record can hold; it is written out again as it is.
+    """A line of an imported file that no other record can hold; an export writes it unchanged.
 
-    `text` is the line, or base64 where `binary` says that it is no text. `place` is its number in a file
-    whose lines keep their order.
+    `text` is the line, in base64 if it is `binary`. `place` is its number in a file whose lines keep their
+    order.
     """
 
     file: str
@@ -139,10 +139,10 @@ class LineRecord:
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """A sign of life: how long the holder of a crumb or a lock still wants it. It has no history.
+    """The current lease of the holder of a crumb or a lock, renewed by heartbeats. It keeps no history.
 
-    `until` is by the wall clock of the holder's machine. For programs of the same `boot` it ends when the
-    time since the boot is `ends_us`. `lease_s` is its whole length.
+    `until` is by the wall clock of the holder's machine. For programs of the same `boot` the lease ends when
+    the time since the boot is `ends_us`. `lease_s` is its length in seconds.
     """
 
     target_id: str
@@ -156,10 +156,10 @@ class LeaseRecord:
 
 @dataclass(frozen=True)
 class CatalogRecord:
-    """Changes with every definition of a property, a category or a metadata schema.
+    """The version of all definitions of properties, categories and metadata schemas.
 
-    Whoever relies on the definitions reads this one record: what was read of them before is still right
-    if it has not changed, and a commit fails if it changes meanwhile.
+    A reader of definitions reads this one record: cached definitions are valid while it is unchanged, and a
+    commit that relies on them fails if it changes meanwhile.
     """
 
     changes: int = 0
@@ -183,7 +183,7 @@ LEASE = Schema(
     "cupboard.lease",
     2,
     LeaseRecord,
-    migrations={1: dict},  # version 2 adds the time since the boot, which older ones do not know
+    migrations={1: dict},  # version 2 adds the time since the boot
     downgrades={2: lambda data: {name: data[name] for name in _LEASE_V1}},
     indexes=("target_id",),
     owner=ROOM,

@@ -1,1 +1,1 @@
-"""Whole stores in and out: backups of a constellation, and records as lines of JSON."""
+"""Whole stores in and out: backup, restore, copy, fork, and import and export of files."""

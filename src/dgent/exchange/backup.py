@@ -1,4 +1,4 @@
-"""Backups of a constellation: a folder with a copy of every file, and a manifest that proves them.
+"""Backup and restore of a constellation: a folder with a copy of every file, and a manifest of their hashes.
 
 A constellation is a folder with `membrane.db`, and maybe `blobs/` and `telemetry.db`.
 """
@@ -44,7 +44,6 @@ from dgent.errors import (
 )
 from dgent.exchange import folders
 from dgent.store.sqlite import replace
-from dgent.store.sqlite import replace as retire
 from dgent.store.sqlite import upkeep as sqlite
 from dgent.store.sqlite.replace import Forgotten, Held
 from dgent.store.upkeep import Contents, upkeep_of
@@ -60,8 +59,8 @@ REPLACED = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name))
 """Schemas whose records a redaction erases and replaces by others."""
 
 
-def redactions_in(connection: Held) -> Redactions:
-    """Read what was redacted in a store that one has alone."""
+def read_redactions(connection: Held) -> Redactions:
+    """Read the redacted versions of each block from a store that is locked."""
     try:
         found: dict[str, tuple[RedactedVersion, ...]] = {}
         for _, data, _ in replace.live_records(connection, REDACTION.name):
@@ -70,14 +69,14 @@ def redactions_in(connection: Held) -> Redactions:
         for id, data, _ in replace.live_records(connection, SNAPSHOT.name):
             block = id.split("/", 1)[0]
             if msgspec.json.decode(data, type=SnapshotRecord).redactions and block not in found:
-                found[block] = _from_pages(connection, block)
+                found[block] = _read_packed_redactions(connection, block)
     except msgspec.MsgspecError as error:
-        raise Corrupt(f"what was redacted cannot be read: {error}") from error
+        raise Corrupt(f"the redactions cannot be read: {error}") from error
     return {block: redacted for block, redacted in found.items() if redacted}
 
 
-def _from_pages(connection: Held, block: str) -> tuple[RedactedVersion, ...]:
-    """Read it from the pages, for a block that was redacted before there was a record of it."""
+def _read_packed_redactions(connection: Held, block: str) -> tuple[RedactedVersion, ...]:
+    """Read them from the pack records, for a block redacted before redactions had a record."""
     found: list[RedactedVersion] = []
     for _, data, content in replace.live_records(connection, PAGE.name, f"{block}/p/"):
         record = msgspec.json.decode(data, type=PageRecord)
@@ -86,7 +85,7 @@ def _from_pages(connection: Held, block: str) -> tuple[RedactedVersion, ...]:
 
 
 async def apply_redactions(path: Path, redactions: Redactions) -> int:
-    """Redact in a restored store what the one it replaces has redacted; returns how many versions."""
+    """Redact in a restored store what the replaced one has redacted; return the number of versions."""
     if not redactions:
         return 0
     async with open(f"sqlite:///{path}") as universe:
@@ -100,8 +99,8 @@ TELEMETRY, BLOBS, MANIFEST = "telemetry.db", "blobs", "manifest.json"
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
 
-class File(msgspec.Struct, frozen=True):
-    """A file as it was written."""
+class BackupFile(msgspec.Struct, frozen=True):
+    """A file of a backup with its size and hash."""
 
     name: str
     size: int
@@ -109,7 +108,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What `manifest.json` says; `sum` is the SHA-256 of all of it with an empty `sum`."""
+    """The content of `manifest.json`; `sum` is the SHA-256 of all of it with an empty `sum`."""
 
     dgent: str
     format: int
@@ -118,26 +117,26 @@ class Manifest(msgspec.Struct, frozen=True):
     seq: int
     records: int
     created_at: datetime
-    files: tuple[File, ...]
+    files: tuple[BackupFile, ...]
     sum: str = ""
-    # Left out where there are none, as in every backup before this was written down.
+    # Left out when empty, as in every backup made before this field existed.
     damaged: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
-def manifest_of(contents: Contents, files: tuple[File, ...], damaged: tuple[str, ...]) -> Manifest:
-    """What is to be written down of a backup."""
+def make_manifest(contents: Contents, files: tuple[BackupFile, ...], damaged: tuple[str, ...]) -> Manifest:
+    """Return the manifest of a backup."""
     seq, records = contents.seq, contents.records
     made = Manifest("backup", FORMAT, _version(), contents.universe_id, seq, records, clock.now(), files)
     return msgspec.structs.replace(made, damaged=damaged) if damaged else made
 
 
-def write(path: Path, made: Manifest) -> None:
-    """Write it down, sealed with its own sum, and wait until it is on the disk."""
+def write_manifest(path: Path, made: Manifest) -> None:
+    """Write a manifest with its own sum, and wait until it is on the disk."""
     whole = msgspec.structs.replace(made, sum=_sum(made))
-    with folders.translated(path):
+    with folders.translate_errors(path):
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
-            folders.write(handle, msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
+            folders.write_all(handle, msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -154,23 +153,23 @@ def _version() -> str:
         return "unknown"
 
 
-def checked(source: Path, pace: ProgressReporter, stopped: Stopped, passes: int = 1) -> Manifest:
-    """The manifest of a backup whose every byte is what was written."""
-    with folders.translated(source):
+def check_backup(source: Path, pace: ProgressReporter, stopped: Stopped, passes: int = 1) -> Manifest:
+    """Return the manifest of a backup after checking every byte; raises Corrupt."""
+    with folders.translate_errors(source):
         made = _read_manifest(source)
         pace.total = passes * sum(file.size for file in made.files)
         for file in made.files:
-            path = source / safe(file.name)
+            path = source / check_name(file.name)
             if not path.is_file():
                 raise Corrupt(f"{file.name} is missing from the backup {source}", hint="take another backup")
-            if path.stat().st_size != file.size or folders.digest(path, pace, stopped)[1] != file.sha256:
-                raise damaged(source, file.name)
+            if path.stat().st_size != file.size or folders.hash_file(path, pace, stopped)[1] != file.sha256:
+                raise make_damage_error(source, file.name)
     return made
 
 
-def damaged(source: Path, name: str) -> Corrupt:
-    """The error for a file that is not what was written."""
-    return Corrupt(f"{name} in the backup {source} is not what was written", hint="take another backup")
+def make_damage_error(source: Path, name: str) -> Corrupt:
+    """Return the error for a file that is not as it was written."""
+    return Corrupt(f"{name} in the backup {source} is not as it was written", hint="take another backup")
 
 
 def _read_manifest(source: Path) -> Manifest:
@@ -178,7 +177,7 @@ def _read_manifest(source: Path) -> Manifest:
     if not path.is_file():
         raise NotFound(f"{source} is not a backup: it has no {MANIFEST}", hint="give the folder of a backup")
     if path.stat().st_size > MAX_MANIFEST_BYTES:
-        raise damaged(source, MANIFEST)
+        raise make_damage_error(source, MANIFEST)
     raw = path.read_bytes()
     try:
         rough: Any = msgspec.json.decode(raw)
@@ -186,30 +185,32 @@ def _read_manifest(source: Path) -> Manifest:
             raise FormatTooNew(f"{source} has backup format {rough['format']}; this dgent reads {FORMAT}")
         made = msgspec.json.decode(raw, type=Manifest)
     except (msgspec.MsgspecError, LookupError, TypeError, ValueError, RecursionError):
-        raise damaged(source, MANIFEST) from None
+        raise make_damage_error(source, MANIFEST) from None
     for file in made.files:
-        safe(file.name)
+        check_name(file.name)
     names = [file.name for file in made.files]
     if made.dgent != "backup" or made.sum != _sum(made) or DATABASE not in names:
-        raise damaged(source, MANIFEST)
+        raise make_damage_error(source, MANIFEST)
     return made
 
 
-def safe(name: str) -> PurePosixPath:
-    """A name from a manifest as a path that cannot leave the folder."""
+def check_name(name: str) -> PurePosixPath:
+    """Return a name from a manifest as a path inside the folder; raises Corrupt for any other name."""
     parts = name.split("/")
     odd = any(part in ("", ".", "..") or "\\" in part or "\0" in part or ":" in part for part in parts)
     if odd or not (name in (DATABASE, TELEMETRY) or (parts[0] == BLOBS and len(parts) > 1)):
-        raise Corrupt(f"the manifest names {name!r}, which no backup holds", hint="do not restore it")
+        raise Corrupt(
+            f"the manifest names {name!r}, which is not a file of a backup", hint="do not restore it"
+        )
     return PurePosixPath(*parts)
 
 
-DAMAGED = 20  # so many damaged records are named
-MOVED_S = 0.1  # many times what a process that waits for a store pauses between two tries
+DAMAGED = 20  # damaged records listed
+MOVED_S = 0.1  # several times the pause between two tries of a process that waits for a store
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """A backup: of what, as of when, and what it holds."""
+    """A backup: its source, its commit, and its content."""
 
     path: str
     seq: int
@@ -219,14 +220,14 @@ class Backup(msgspec.Struct, frozen=True):
     universe_id: str
     files: tuple[str, ...]
     damaged: tuple[str, ...] = ()
-    """The first ids of records that could not be read when it was made; it holds them as they are."""
+    """The first ids of records that could not be read; the backup holds them unchanged."""
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a restore came to; `kept` is where the replaced constellation is now.
+    """The result of a restore; `kept` is the path of the replaced constellation.
 
-    So many records that the replaced store has forgotten since the backup were `forgotten` again, and so
-    many versions of blocks `redacted` again.
+    `forgotten` and `redacted` count the records and block versions that were removed again, because the
+    replaced store had forgotten or redacted them since the backup.
     """
 
     path: str
@@ -245,35 +246,35 @@ async def backup(
 ) -> Backup:
     """Copy a constellation as of one moment, while others use it, into a new folder.
 
-    `folder` is the constellation's, for what lies beside the database. The copy is checked before it
+    `folder` is that of the constellation, for the files beside the database. The copy is checked before it
     gets its name; a backup that fails or is killed leaves nothing under that name.
     """
-    await universe.seq()  # a closed handle says so
-    target = Path(os.path.abspath(folders.usable(target, "to")))
-    with folders.translated(target):
+    await universe.seq()  # raises if the handle is closed
+    target = Path(os.path.abspath(folders.check_path(target, "to")))
+    with folders.translate_errors(target):
         _check_target(target, folder)
         folders.make_folders(target.parent)
-        with folders.unfinished(target.with_name(target.name + folders.PARTIAL)) as new:
-            made = await _make(universe, folder, new, progress)
-            folders.put(new, target)
-    return _described(made, target)
+        with folders.build_folder(target.with_name(target.name + folders.PARTIAL)) as new:
+            made = await _build(universe, folder, new, progress)
+            folders.publish_folder(new, target)
+    return _describe(made, target)
 
 
 async def copy_into(
     universe: Universe, folder: Path | None, new: Path, *, progress: Progress | None = None
 ) -> None:
-    """Copy a constellation as a backup does, into an empty folder that shall be one itself."""
-    await _make(universe, folder, new, progress)
+    """Copy a constellation as a backup does, into an empty folder that becomes a constellation."""
+    await _build(universe, folder, new, progress)
     (new / MANIFEST).unlink()
 
 
-async def make_its_own(folder: Path) -> None:
-    """Make a copied constellation a store of its own: cursors of the one it was copied from do not fit it."""
-    await _in_thread(lambda _: retire.settle_restored(str(folder / DATABASE), None, {}))
+async def make_independent(folder: Path) -> None:
+    """Make a copied constellation independent: cursors of its source become invalid for it."""
+    await _in_thread(lambda _: replace.settle_restored(str(folder / DATABASE), None, {}))
 
 
-async def _make(universe: Universe, folder: Path | None, new: Path, progress: Progress | None) -> Manifest:
-    """Fill the new folder of a backup."""
+async def _build(universe: Universe, folder: Path | None, new: Path, progress: Progress | None) -> Manifest:
+    """Write all files of a backup into its new folder."""
     upkeep = upkeep_of(universe.backend)
     # The database is read twice: to copy it, and to hash the copy.
     pace = ProgressReporter(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(folder))
@@ -287,7 +288,7 @@ async def _make(universe: Universe, folder: Path | None, new: Path, progress: Pr
 
 def _check_target(target: Path, folder: Path | None) -> None:
     if os.path.lexists(target) and (not target.is_dir() or target.is_symlink() or os.listdir(target)):
-        raise Conflict(f"{target} exists already", hint="give a path where nothing is yet")
+        raise Conflict(f"{target} already exists", hint="give a path that does not exist yet")
     if folder is not None and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
         raise InputError(
             f"{target} is inside the constellation", hint="keep backups elsewhere, best on another disk"
@@ -297,62 +298,62 @@ def _check_target(target: Path, folder: Path | None) -> None:
 def _blob_bytes(folder: Path | None) -> int:
     if folder is None or not (folder / BLOBS).is_dir():
         return 0
-    return sum(path.stat().st_size for path in folders.plain_files(folder / BLOBS) if path.exists())
+    return sum(path.stat().st_size for path in folders.walk_files(folder / BLOBS) if path.exists())
 
 
 def _copy_blobs(
-    folder: Path | None, new: Path, known: dict[str, File], pace: ProgressReporter, stopped: Stopped
-) -> dict[str, File]:
-    """The blobs that are not copied yet."""
+    folder: Path | None, new: Path, known: dict[str, BackupFile], pace: ProgressReporter, stopped: Stopped
+) -> dict[str, BackupFile]:
+    """Copy the blobs that are not in `known`; return all of them."""
     found = dict(known)
     if folder is not None and (folder / BLOBS).is_dir():
-        for path in folders.plain_files(folder / BLOBS):
+        for path in folders.walk_files(folder / BLOBS):
             name = path.relative_to(folder).as_posix()
             if name not in found:
                 try:
-                    found[name] = File(name, *folders.copy(path, new / name, pace, stopped))
+                    found[name] = BackupFile(name, *folders.copy_file(path, new / name, pace, stopped))
                 except NoBackendAvailable:
                     if path.exists():
                         raise
-                    # Removed meanwhile, so nothing refers to it any more.
+                    # Deleted meanwhile, so nothing refers to it any more.
     return found
 
 
 def _complete(
-    folder: Path | None, new: Path, early: dict[str, File], pace: ProgressReporter, stopped: Stopped
+    folder: Path | None, new: Path, early: dict[str, BackupFile], pace: ProgressReporter, stopped: Stopped
 ) -> Manifest:
-    """Copy the rest, and write down what the backup holds."""
-    # Blobs came before the database, so that none it names can have been removed since, and come
-    # once more after it, so that none it names can be missing.
+    """Copy the remaining files and write the manifest."""
+    # Blobs are copied before the database, so that none it refers to is deleted first, and once more after
+    # it, so that none it refers to is missing.
     files = _copy_blobs(folder, new, early, pace, stopped)
     if folder is not None and (folder / TELEMETRY).is_file():
         sqlite.copy_database(str(folder / TELEMETRY), str(new / TELEMETRY), ProgressReporter(None), stopped)
         sync(str(new / TELEMETRY))
     for name in (TELEMETRY, DATABASE):
         if (new / name).exists():
-            files = {name: File(name, *folders.digest(new / name, pace, stopped)), **files}
+            files = {name: BackupFile(name, *folders.hash_file(new / name, pace, stopped)), **files}
     # The copy was checked when it was made; what is left is to read its records.
     contents, damaged = sqlite.read_copy(str(new / DATABASE), DAMAGED, stopped)
-    made = manifest_of(contents, tuple(files.values()), damaged)
-    write(new / MANIFEST, made)
+    made = make_manifest(contents, tuple(files.values()), damaged)
+    write_manifest(new / MANIFEST, made)
     folders.sync_folders(new)
     return made
 
 
-def _described(made: Manifest, path: Path) -> Backup:
+def _describe(made: Manifest, path: Path) -> Backup:
     size = sum(file.size for file in made.files)
     names = tuple(file.name for file in made.files)
     damaged = () if made.damaged is msgspec.UNSET else made.damaged
     return Backup(str(path), made.seq, made.records, size, made.created_at, made.universe, names, damaged)
 
 
-# -- looking at a backup ------------------------------------------------------------------
+# -- inspection ---------------------------------------------------------------------------
 
 
 def inspect_backup(source: Path) -> Backup:
-    """What a backup holds, after every byte of it was checked; Corrupt when anything is not as it was."""
-    made = checked(folders.usable(Path(source), "source"), ProgressReporter(None), Stopped())
-    return _described(made, Path(os.path.abspath(source)))
+    """Describe a backup after checking every byte of it; raises Corrupt."""
+    made = check_backup(folders.check_path(Path(source), "source"), ProgressReporter(None), Stopped())
+    return _describe(made, Path(os.path.abspath(source)))
 
 
 # -- restore ------------------------------------------------------------------------------
@@ -363,22 +364,22 @@ async def restore(
 ) -> Restored:
     """Put a backup in the place of a constellation, after checking all of it.
 
-    It is built beside the place and opened once; only then the two trade places, in one step. What
-    was there is kept under another name. Never over a store that anyone has open: Busy names who.
-    What the replaced store has forgotten or redacted since the backup goes from the restored one too.
+    It is unpacked beside the current store and opened once; only then the two are swapped, in one step. The
+    old one is kept under another name. Raises Busy, naming the process, while anyone has the store open. What
+    the replaced store has forgotten or redacted since the backup is removed from the restored one as well.
     """
-    source = Path(os.path.abspath(folders.usable(source, "source")))
-    folder = Path(os.path.realpath(folders.usable(folder, "to")))
-    with folders.translated(folder):
+    source = Path(os.path.abspath(folders.check_path(source, "source")))
+    folder = Path(os.path.realpath(folders.check_path(folder, "to")))
+    with folders.translate_errors(folder):
         await _in_thread(lambda _: _check_place(folder, replace))
         pace = ProgressReporter(progress)
-        made = await _in_thread(lambda stopped: checked(source, pace, stopped, passes=2))
+        made = await _in_thread(lambda stopped: check_backup(source, pace, stopped, passes=2))
         folders.make_folders(folder.parent)
-        with folders.unfinished(folder.with_name(folder.name + folders.RESTORING)) as new:
+        with folders.build_folder(folder.with_name(folder.name + folders.RESTORING)) as new:
             await _in_thread(lambda stopped: _copy_back(source, new, made, pace, stopped))
-            await _prove(new, made)
-            # Once before the old store is held, because it may take long; and once more for good.
-            gone = await _in_thread(lambda _: _gone_from(folder, made))
+            await _verify(new, made)
+            # Once before the old store is locked, because it may take long; and once more while it is.
+            gone = await _in_thread(lambda _: _read_gone_of_folder(folder, made))
             first = await _remove_again(new, gone)
             kept, more, found = await _take_place(new, folder, made, gone, replace)
     pace.end()
@@ -386,65 +387,65 @@ async def restore(
     return Restored(str(folder), found.seq, found.records, kept, forgotten, redacted)
 
 
-def refuse_live(folder: Path) -> None:
-    """Raise Busy, naming the process, when anyone has the constellation in a folder open."""
+def check_not_in_use(folder: Path) -> None:
+    """Raise Busy, naming the process, if anyone has the constellation in a folder open."""
     for name in (DATABASE, TELEMETRY):
         path = Path(folder) / name
-        if not _holds_something(path):
+        if not _has_content(path):
             continue
         try:
-            with retire.alone(str(path)):
+            with replace.alone(str(path)):
                 pass
         except Corrupt:
-            # Nobody can open it any more, but somebody may have had it open when it was damaged.
-            if (pid := retire.holder(str(path))) is not None:
+            # Nobody can open it any more, but a process may have had it open when it was damaged.
+            if (pid := replace.holder(str(path))) is not None:
                 raise Busy(f"{path} is in use by process {pid}", pid=pid) from None
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Keep everybody out of the constellation in a folder, to take it away; Busy when anyone has it open."""
-    refuse_live(folder)
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the constellation in a folder in order to move or delete it; raises Busy if anyone has it open."""
+    check_not_in_use(folder)
     with ExitStack() as held:
-        if _holds_something(folder / DATABASE):
+        if _has_content(folder / DATABASE):
             with suppress(Corrupt):  # nobody can open it
-                retire.retire(held.enter_context(retire.alone(str(folder / DATABASE))))
+                replace.retire(held.enter_context(replace.alone(str(folder / DATABASE))))
         yield
 
 
-def _check_place(folder: Path, replace: bool) -> None:
+def _check_place(folder: Path, overwrite: bool) -> None:
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder", hint="give the folder of a constellation")
-    if os.listdir(folder) and not replace:
+    if os.listdir(folder) and not overwrite:
         raise Conflict(
-            f"{folder} exists already", hint="restore elsewhere, or say replace; the old one is then kept"
+            f"{folder} already exists", hint="restore elsewhere, or say replace; the old one is then kept"
         )
-    refuse_live(folder)
+    check_not_in_use(folder)
 
 
 def _copy_back(source: Path, new: Path, made: Manifest, pace: ProgressReporter, stopped: Stopped) -> None:
     for file in made.files:
-        name = safe(file.name)
-        if folders.copy(source / name, new / name, pace, stopped) != (file.size, file.sha256):
-            raise damaged(source, file.name)
+        name = check_name(file.name)
+        if folders.copy_file(source / name, new / name, pace, stopped) != (file.size, file.sha256):
+            raise make_damage_error(source, file.name)
     folders.sync_folders(new)
 
 
-async def _prove(new: Path, made: Manifest) -> None:
-    """Open what was copied, as its user will."""
+async def _verify(new: Path, made: Manifest) -> None:
+    """Open the copied store and compare it with the manifest; raises Corrupt."""
     wanted = Contents(made.universe, 0, made.seq, made.records)
     found = await _in_thread(lambda _: sqlite.check_copy(str(new / DATABASE)))
     async with open(f"sqlite:///{new / DATABASE}") as universe:
         seq = await universe.seq()
-    # Rows are what counts: the indexes of a store that was damaged may tell of more or fewer.
+    # Rows are counted: the indexes of a damaged store may have more or fewer entries.
     if msgspec.structs.replace(found, format=0) != wanted or seq != made.seq:
-        raise Corrupt(f"{DATABASE} holds {found}, and the manifest says {wanted}")
+        raise Corrupt(f"{DATABASE} holds {found}, but the manifest says {wanted}")
 
 
 class _Gone(NamedTuple):
-    """What a store has forgotten, by salted hashes of ids, and what was redacted in it."""
+    """The forgotten records of a store, by salted hashes of their ids, and its redactions."""
 
     salt: bytes | None
     forgotten: Forgotten
@@ -454,37 +455,37 @@ class _Gone(NamedTuple):
 _NOTHING_GONE = _Gone(None, {}, {})
 
 
-def _gone_from(folder: Path, made: Manifest) -> _Gone:
-    """Read what must not come back from the store that is there, if it is of the same universe."""
+def _read_gone_of_folder(folder: Path, made: Manifest) -> _Gone:
+    """Read what a restore must not bring back from the current store, if it is of the same universe."""
     path = folder / DATABASE
-    if not _holds_something(path):
+    if not _has_content(path):
         return _NOTHING_GONE
     try:
-        with retire.alone(str(path)) as connection:
-            return _gone_in(connection, made)
+        with replace.alone(str(path)) as connection:
+            return _read_gone(connection, made)
     except Corrupt as error:
         raise Corrupt(
-            f"what {path} has forgotten since the backup cannot be read: {error.message}",
-            hint="rename its folder and restore again; what was forgotten since the backup comes back then",
+            f"the records that {path} has forgotten since the backup cannot be read: {error.message}",
+            hint="rename its folder and restore again; records forgotten since the backup then come back",
         ) from error
 
 
-def _gone_in(connection: Held, made: Manifest) -> _Gone:
-    salt, forgotten = retire.forgotten_in(connection, made.universe)
-    return _NOTHING_GONE if salt is None else _Gone(salt, forgotten, redactions_in(connection))
+def _read_gone(connection: Held, made: Manifest) -> _Gone:
+    salt, forgotten = replace.forgotten_in(connection, made.universe)
+    return _NOTHING_GONE if salt is None else _Gone(salt, forgotten, read_redactions(connection))
 
 
-def _holds_something(path: Path) -> bool:
+def _has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
 async def _remove_again(new: Path, gone: _Gone) -> tuple[int, int]:
-    """Remove from a restored store what is gone from the one it replaces: records, and redacted versions."""
+    """Forget and redact in a restored store what the replaced one has; return both counts."""
     path = new / DATABASE
     found: list[tuple[str, str]] = []
     if gone.salt is not None:
         salt = gone.salt
-        found = await _in_thread(lambda _: retire.forgotten_since(str(path), salt, gone.forgotten))
+        found = await _in_thread(lambda _: replace.forgotten_since(str(path), salt, gone.forgotten))
     found = [(id, schema) for id, schema in found if schema not in REPLACED]
     if found:
         async with open(f"sqlite:///{path}") as universe:
@@ -495,42 +496,42 @@ async def _remove_again(new: Path, gone: _Gone) -> tuple[int, int]:
             for room, ids in rooms.items():
                 await (universe if room is None else universe.for_room(room)).forget(*ids)
     redacted = await apply_redactions(path, gone.redactions)
-    await _in_thread(lambda _: retire.settle_restored(str(path), gone.salt, gone.forgotten))
+    await _in_thread(lambda _: replace.settle_restored(str(path), gone.salt, gone.forgotten))
     return len(found), redacted
 
 
 async def _take_place(
-    new: Path, folder: Path, made: Manifest, known: _Gone, replace: bool
+    new: Path, folder: Path, made: Manifest, known: _Gone, overwrite: bool
 ) -> tuple[str | None, tuple[int, int], Contents]:
-    """Let the restored folder and what is at its place trade places, while nobody can open either."""
+    """Swap the restored folder and the current one while nobody can open either."""
     old, path, more = folder / DATABASE, new / DATABASE, (0, 0)
     with ExitStack() as ahead:
         with ExitStack() as held:
-            if _holds_something(old):
-                connection = await _in_thread(lambda _: held.enter_context(retire.alone(str(old))))
-                gone = await _in_thread(lambda _: _gone_in(connection, made))
+            if _has_content(old):
+                connection = await _in_thread(lambda _: held.enter_context(replace.alone(str(old))))
+                gone = await _in_thread(lambda _: _read_gone(connection, made))
                 more = (0, 0) if gone == known else await _remove_again(new, gone)
-                await _in_thread(lambda _: retire.retire(connection))
+                await _in_thread(lambda _: replace.retire(connection))
             holds = await _in_thread(lambda _: sqlite.check_copy(str(path)))
-            if _holds_something(old):
-                fresh = await _in_thread(lambda _: ahead.enter_context(retire.alone(str(path))))
-                await _in_thread(lambda _: retire.retire(fresh))
-            kept = await _in_thread(lambda _: _swap(new, folder, replace))
+            if _has_content(old):
+                fresh = await _in_thread(lambda _: ahead.enter_context(replace.alone(str(path))))
+                await _in_thread(lambda _: replace.retire(fresh))
+            kept = await _in_thread(lambda _: _swap(new, folder, overwrite))
         if kept is not None:
-            # Whoever waited for the old store finds out now that it moved. Were the new one opened
-            # before that, he would take its log for that of the file he has.
+            # A process that waited for the old store notices now that it moved. If the new one were
+            # opened before that, the process would take its log for that of the file it has open.
             await asyncio.sleep(MOVED_S)
     return kept, more, holds
 
 
-def _swap(new: Path, folder: Path, replace: bool) -> str | None:
+def _swap(new: Path, folder: Path, overwrite: bool) -> str | None:
     folders.sync_folders(new)
     if not os.path.lexists(folder) or not os.listdir(folder):
-        folders.put(new, folder)
+        folders.publish_folder(new, folder)
         return None
-    if not replace:
-        raise Conflict(f"{folder} came to be meanwhile", hint="restore elsewhere, or say replace")
-    return str(folders.put_instead(new, folder))
+    if not overwrite:
+        raise Conflict(f"{folder} was created meanwhile", hint="restore elsewhere, or say replace")
+    return str(folders.replace_folder(new, folder))
 
 
 async def _in_thread(work: Callable[[Stopped], Any]) -> Any:

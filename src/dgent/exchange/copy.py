@@ -1,8 +1,8 @@
-"""Everything from one universe to another, whatever their engines.
+"""Copy everything from one universe to another, whatever their engines.
 
-The source's log is replayed commit by commit, so that the copy has the history too, with authors and
-notes. Each commit also moves a mark in the target that says how far it is: a copy that was stopped
-goes on there, and none is done twice. At the end both are compared, record by record.
+The log of the source is replayed commit by commit, so that the copy has the history too, with authors and
+notes. Each commit also moves a mark in the target that records the progress, so that an interrupted copy
+resumes there and repeats nothing. At the end both are compared, record by record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from dgent import clock, codec
 from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unavailable, Unsupported
-from dgent.exchange.snapshot import Moment
+from dgent.exchange.snapshot import Snapshot
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -30,20 +30,20 @@ from dgent.universe.position import time_of
 from dgent.universe.universe import Universe
 
 
-async def forget_gone(source: Universe, target: Universe, at_us: int) -> None:
+async def sync_forgotten(source: Universe, target: Universe, at_us: int) -> None:
     """Forget in a copy, with every version, the records that its source has forgotten.
 
-    `at_us` is the time of the commit. What a redaction erased in the source goes with them.
+    `at_us` is the time of the commit. Records that a redaction erased in the source are included.
     """
     gone: list[str] = []
-    async for some in _known(target):
-        gone += await _gone(source, target, list(some))
+    async for some in _iterate_ids(target):
+        gone += await _find_forgotten(source, target, list(some))
     if gone:
         await target.backend.forget(gone, "system", EVERY_ROOM, at_us=at_us)
-    await target.forget()  # what an earlier call may have left on the disk
+    await target.forget()  # finishes an interrupted earlier call
 
 
-async def _gone(source: Universe, target: Universe, ids: Sequence[str]) -> list[str]:
+async def _find_forgotten(source: Universe, target: Universe, ids: Sequence[str]) -> list[str]:
     forgotten = [*await forgotten_among(source.backend, ids)]
     if not forgotten:
         return []
@@ -51,14 +51,14 @@ async def _gone(source: Universe, target: Universe, ids: Sequence[str]) -> list[
     live = await source.get_many(forgotten, raw=True)
     found = []
     for id, now in zip(forgotten, live, strict=True):
-        # One that was made anew has versions, and those stay; in the copy it was forgotten before.
+        # A record that was created again has versions, which stay; the copy forgot the earlier ones.
         if not (id in again if now is not None else await source.history(id, limit=1)):
             found.append(id)
     return found
 
 
-async def _known(target: Universe) -> AsyncIterator[dict[str, str | None]]:
-    """The ids that a store knows, live or in its log, and their schemas; some at a time."""
+async def _iterate_ids(target: Universe) -> AsyncIterator[dict[str, str | None]]:
+    """Yield the ids of a store, live or in its log, with their schemas; in batches."""
     some: dict[str, str | None] = {}
     async for datum in target.iterate(Query(limit=None, content=False), raw=True):
         some[datum.id] = datum.schema
@@ -84,19 +84,19 @@ async def _known(target: Universe) -> AsyncIterator[dict[str, str | None]]:
 
 
 BATCH = 500
-ATTEMPTS = 8  # at reading both whole
+ATTEMPTS = 8  # at comparing both
 OWN = "copied, beside what the log shows"  # the note of commits that the source does not have
 _EVERYTHING = Query(limit=None, descending=False)
 
 
 @dataclass(frozen=True)
-class Mark:
-    """How far a copy is: the source, and the last of its commits that the target has.
+class CopyMark:
+    """The progress of a copy: the source, and the last of its commits that the target has.
 
-    `step` counts the target's own commits, so that each of them changes the mark: what was written
-    later than the mark was written by somebody else. The stored mark also has `at`, the time of the commit
-    where it is known, by which a source that was restored is recognized; and `forgets`, unless the copy
-    was made before copies followed what their source forgets.
+    `step` counts the commits of the copy in the target, so that each of them changes the mark: a commit later
+    than the mark is by another writer. The stored mark also has `at`, its commit's time if known,
+    by which a restored source is recognized; and `forgets`, unless the copy was made before copies followed
+    what their source forgets.
     """
 
     source: str
@@ -104,11 +104,11 @@ class Mark:
     step: int = 0
 
 
-MARK = Schema("dgent.copy", contract=Mark, history="none", feed=False)
+MARK = Schema("dgent.copy", contract=CopyMark, history="none", feed=False)
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """What a copy holds: as of which commit of the source, how much of it is new, and what proves it."""
+    """The result of a copy: the commit of the source, the commits and records copied, and their digest."""
 
     seq: int
     commits: int
@@ -117,54 +117,53 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 async def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:
-    """Copy everything, or what is new since the last copy; proven by count and digest.
+    """Copy everything, or what is new since the last copy; verified by count and digest.
 
-    The target is a copy and nothing else: what the source no longer has is deleted there. So a target
-    with records of its own is refused, and one that somebody else wrote to since the last copy.
+    The target is only a copy: records that the source no longer has are deleted there. So a target with other
+    records is refused, and one that anyone else wrote to since the last copy.
     """
-    copying = await _Copying.begin(source, target)
+    run = await _CopyRun.begin(source, target)
     pace = ProgressReporter(progress)
     for attempt in range(ATTEMPTS):
-        seq = await copying.catch_up(pace)
+        seq = await run.catch_up(pace)
         try:
-            records, sha256 = await copying.reconcile(seq) or await copying.proven(seq)
+            records, sha256 = await run.reconcile(seq) or await run.verify(seq)
             break
         except HistoryGone:
-            # A record that keeps no old versions changed while it was read: as of now it is there.
+            # A record without history changed while it was read: the next attempt reads it as of then.
             if attempt == ATTEMPTS - 1:
                 raise
     pace.end()
-    return Copied(seq, copying.commits, records, sha256)
+    return Copied(seq, run.commits, records, sha256)
 
 
 async def replay(source: Universe, target: Universe, *, progress: Progress | None = None) -> int:
-    """Do the commits of a store again in another one, and no more; returns the last of them.
+    """Repeat the commits of a store in another one; return the last of them.
 
-    What the log does not show is not there yet: schemas that are kept off the feed, and versions that are
-    not kept.
+    Schemas that are kept off the feed, and versions that are not kept, are not in the log and so not copied.
     """
-    return await (await _Copying.begin(source, target)).catch_up(ProgressReporter(progress))
+    return await (await _CopyRun.begin(source, target)).catch_up(ProgressReporter(progress))
 
 
 async def mirror(source: Universe, target: Universe) -> AsyncIterator[int]:
-    """Copy, then follow the source; gives the number of each commit once the target has it.
+    """Copy, then follow the source; yield the seq of each commit once the target has it.
 
-    Schemas that are kept off the feed are brought up to date by `copy` only.
+    Schemas that are kept off the feed are updated by `copy` only.
     """
     done = await copy(source, target)
     yield done.seq
-    copying = await _Copying.begin(source, target)
-    # As they are stored: not as the values that this program, which may know some schemas, makes of them.
+    run = await _CopyRun.begin(source, target)
+    # As stored, not as values of the schemas that this program has registered.
     async with aclosing(feed.watch(source.backend, Contracts(), done.seq, None)) as changes:
         async for change in changes:
             if change.seq is None:
-                continue  # pending, or only a notice; it has a number when it is done
-            await copying.replay(change)
+                continue  # pending, or only a notice; it gets a seq when it is committed
+            await run.replay(change)
             yield change.seq
 
 
-class _Copying:
-    """One copy under way; the mark is moved with every commit, and only from where it was."""
+class _CopyRun:
+    """One run of a copy; every commit moves the mark, and only from where it was."""
 
     def __init__(self, source: Universe, target: Universe, name: str, mark: Datum | None) -> None:
         self.source, self.target = source, target
@@ -172,24 +171,24 @@ class _Copying:
         self._rev = 0 if mark is None or mark.rev is None else mark.rev
         self.seq = 0 if mark is None else int(mark.data["seq"])
         self._step = 0 if mark is None else int(mark.data["step"])
-        self._at: int | None = None  # of the source's commit that is repeated, or was repeated last
+        self._at: int | None = None  # time of the source's commit that is repeated
         self._time = "" if mark is None else str(mark.data.get("at", ""))  # of the source's commit `seq`
         self._follows_forgets = mark is None or bool(mark.data.get("forgets"))
         self._forgot = self.seq  # what the source forgot up to this commit is forgotten in the target
         self.commits = 0  # that were replayed
 
     @classmethod
-    async def begin(cls, source: Universe, target: Universe) -> _Copying:
-        """Find out how far an earlier copy came; refuse a target that is no copy of this source."""
+    async def begin(cls, source: Universe, target: Universe) -> _CopyRun:
+        """Read the progress of an earlier copy; refuse a target that is not a copy of this source."""
         for universe in (source, target):
             if universe.degraded is not None:
-                # What is at hand is not all there is, and a copy deletes what the source does not have.
+                # The local copy may lack records, and a copy deletes what the source does not have.
                 raise Unavailable(
-                    f"a copy needs both stores, and one cannot be reached: {universe.degraded.reason}"
+                    f"a copy needs both stores, but one is unavailable: {universe.degraded.reason}"
                 )
         epochs = [getattr(universe.backend, "epoch", b"") for universe in (source, target)]
         if not all(epochs):
-            raise Unsupported("one of the engines does not say which store it is")
+            raise Unsupported("one of the engines does not identify its store")
         name = epochs[0].hex()
         if epochs[0] == epochs[1]:
             raise InputError("a universe cannot be copied to itself", field="target")
@@ -198,28 +197,30 @@ class _Copying:
         mine = [mark for mark in marks if mark.data.get("source") == name]
         if not mine and await target.count(Query(limit=None)):
             raise Conflict(
-                "the target holds records of its own, or is the copy of another store",
+                "the target has other records, or is the copy of another store",
                 hint="copy to an empty place",
             )
         if mine:
-            await _refuse_strangers(target, mine[0])
-        copying = cls(source, target, name, mine[0] if mine else None)
+            await _check_unwritten(target, mine[0])
+        run = cls(source, target, name, mine[0] if mine else None)
         if not mine:
-            copying._forgot = await source.seq()  # what was forgotten before the first look never comes
-        elif not copying._follows_forgets:
-            await copying._forget()
-        return copying
+            run._forgot = await source.seq()  # earlier forgotten records are never copied
+        elif not run._follows_forgets:
+            await run._forget()
+        return run
 
     # -- replaying ------------------------------------------------------------------------
 
     async def catch_up(self, pace: ProgressReporter) -> int:
-        """Replay what is new until now; the last commit."""
+        """Replay the new commits; return the last one."""
         seq = await self.source.seq()
         if self.seq > seq:
-            raise _restored(f"the copy has commits up to {self.seq}, and the source only up to {seq}")
+            raise _make_restored_error(
+                f"the copy has commits up to {self.seq}, and the source only up to {seq}"
+            )
         now = await time_of(self.source.backend, self.seq) if self._time else ""
         if now and now != self._time:
-            raise _restored(f"commit {self.seq} is another one in the source than in the copy")
+            raise _make_restored_error(f"commit {self.seq} differs between the source and the copy")
         pace.total = self.commits + seq - self.seq
         while self.seq < seq:
             for change in await self.next_changes(seq):
@@ -229,7 +230,7 @@ class _Copying:
         return seq
 
     async def next_changes(self, until: int) -> list[Change]:
-        """The next commits of the source; where they were compacted away, its records at that point."""
+        """Return the next commits of the source; if they were compacted, copy its records at that point."""
         try:
             found = await self.source.changes(self.seq, limit=BATCH)
         except HistoryGone as gone:
@@ -237,17 +238,17 @@ class _Copying:
             return []
         wanted = [change for change in found if change.seq is not None and change.seq <= until]
         if not wanted:
-            # What is left has nothing for the feed; the comparison at the end covers it.
+            # The remaining commits are not on the feed; the comparison at the end covers them.
             await self._commit([], "system", OWN, until)
         return wanted
 
     async def _begin_at(self, floor: int) -> None:
-        """Put the records as they were at a commit; those that keep no old versions as they are now."""
+        """Write the records as of a commit; those without history as they are now."""
         await self._forget()
         first = await self.source.changes(floor, limit=1)
         self._at = clock.to_us(first[0].at) if first else None
         batch: list[Datum] = []
-        async with aclosing(Moment(self.source, floor).records(_EVERYTHING)) as found:
+        async with aclosing(Snapshot(self.source, floor).records(_EVERYTHING)) as found:
             async for datum in found:
                 if datum.schema == MARK.name:
                     continue
@@ -261,14 +262,14 @@ class _Copying:
         await self._commit([], "system", OWN, floor)
 
     async def _put_all(self, batch: Sequence[Datum]) -> None:
-        """Put records as they are."""
+        """Write records unchanged in one commit."""
         await self._commit([_put(datum) for datum in batch], "system", OWN, self.seq)
 
     async def replay(self, change: Change) -> None:
-        """Do a commit of the source again; versions that it no longer keeps are left out."""
+        """Repeat a commit of the source, without versions that it no longer keeps."""
         assert change.seq is not None, "only commits of the store itself are copied"
         if change.kind == "forget" and change.seq > self._forgot:
-            # Before the mark moves on: if it is cut off, it is done again.
+            # Before the mark moves: if it is interrupted, it is repeated.
             await self._forget(clock.to_us(change.at))
         ops: list[Op] = []
         for item in change.items:
@@ -280,9 +281,9 @@ class _Copying:
         await self._commit(ops, change.author, change.note, change.seq, clock.text(change.at))
 
     async def _forget(self, at_us: int = 0) -> None:
-        """Forget in the target what the source has forgotten until now, no earlier than its last commit."""
+        """Forget in the target what the source has forgotten until now."""
         until = await self.source.seq()
-        await forget_gone(self.source, self.target, at_us)
+        await sync_forgotten(self.source, self.target, at_us)
         self._forgot = until
 
     async def _commit(
@@ -312,46 +313,46 @@ class _Copying:
     # -- comparing ------------------------------------------------------------------------
 
     async def reconcile(self, seq: int) -> tuple[int, str] | None:
-        """Bring over what the feed does not show: quiet schemas, and versions that are not kept.
+        """Copy what the feed does not show: schemas kept off it, and versions that are not kept.
 
-        Gives what both hold when there was nothing to bring over, so that nobody needs to look again.
+        Returns the count and digest of both if nothing was to copy, so that they need not be read again.
         """
         ours, theirs = _Sum(), _Sum()
         async for batch in self._batches(self.source, seq):
             ours.add(batch)
             held = await self.target.get_many([datum.id for datum in batch], raw=True)
             pairs = zip(batch, held, strict=True)
-            different = [new for new, old in pairs if old is None or _proof(new) != _proof(old)]
+            different = [new for new, old in pairs if old is None or _hash_record(new) != _hash_record(old)]
             await self._put_all(different)
         gone: list[Datum] = []
         async for batch in self._batches(self.target, None):
             theirs.add(batch)
             held = await self.source.get_many([datum.id for datum in batch], as_of=seq, raw=True)
             gone += [datum for datum, old in zip(batch, held, strict=True) if old is None]
-        # After the reading: it is of one moment, and the mark keeps no older versions of itself.
+        # After the reading, which is as of one moment: the mark keeps no older versions of itself.
         for start in range(0, len(gone), BATCH):
             ops = [Delete(datum.id) for datum in gone[start : start + BATCH]]
             await self._commit(ops, "system", OWN, self.seq)
-        return ours.told() if ours.told() == theirs.told() else None
+        return ours.result() if ours.result() == theirs.result() else None
 
-    async def proven(self, seq: int) -> tuple[int, str]:
-        """How many records both hold, and their digest; Corrupt when they differ after all."""
-        ours, theirs = await self._summed(self.source, seq), await self._summed(self.target, None)
+    async def verify(self, seq: int) -> tuple[int, str]:
+        """Return the number of records in both and their digest; raises Corrupt if they differ."""
+        ours, theirs = await self._compute_sum(self.source, seq), await self._compute_sum(self.target, None)
         if ours != theirs:
             raise Corrupt(
                 f"the copy differs: {ours[0]} records in the source, {theirs[0]} in the target",
-                hint="somebody else writes to the target; copy again when nobody does",
+                hint="another program writes to the target; copy again when it has stopped",
             )
         return ours
 
-    async def _summed(self, universe: Universe, as_of: int | None) -> tuple[int, str]:
+    async def _compute_sum(self, universe: Universe, as_of: int | None) -> tuple[int, str]:
         held = _Sum()
         async for batch in self._batches(universe, as_of):
             held.add(batch)
-        return held.told()
+        return held.result()
 
     async def _batches(self, universe: Universe, as_of: int | None) -> AsyncIterator[list[Datum]]:
-        """Every record but the marks of copies, some at a time."""
+        """Yield every record but the marks of copies, in batches."""
         batch: list[Datum] = []
         everything = cast("AsyncGenerator[Datum]", universe.iterate(_EVERYTHING, as_of=as_of, raw=True))
         async with aclosing(everything) as records:
@@ -368,33 +369,35 @@ class _Copying:
             yield batch
 
 
-def _restored(why: str) -> Conflict:
-    """What the copy has more would be deleted, and may be nowhere else."""
-    return Conflict(f"{why}: it was restored", hint="copy to an empty place; what is newer is in this copy")
+def _make_restored_error(why: str) -> Conflict:
+    """Return the error for a restored source: newer records would be deleted from the copy."""
+    return Conflict(
+        f"{why}: it was restored", hint="copy to an empty place; newer records are only in this copy"
+    )
 
 
-async def _refuse_strangers(target: Universe, mark: Datum) -> None:
-    """A copy in which somebody wrote is somebody's store: nothing of it may be deleted."""
+async def _check_unwritten(target: Universe, mark: Datum) -> None:
+    """Refuse a copy that someone else wrote to, so that nothing of theirs is deleted; raises Conflict."""
     later = await target.changes(mark.seq or 0, limit=BATCH)
     written = [change for change in later if change.kind != "forget"]
     if written:
         raise Conflict(
             f"{written[0].author} wrote to the copy, in its commit {written[0].seq}",
-            hint="it is a store of its own now; copy to an empty place",
+            hint="it is an independent store now; copy to an empty place",
         )
 
 
 class _Sum:
-    """Records counted and summed, in any order: two engines need not share one for equal times."""
+    """The count and the sum of hashes of records, which do not depend on their order."""
 
     def __init__(self) -> None:
         self._count = self._total = 0
 
     def add(self, batch: Sequence[Datum]) -> None:
         self._count += len(batch)
-        self._total += sum(int.from_bytes(_proof(datum), "big") for datum in batch)
+        self._total += sum(int.from_bytes(_hash_record(datum), "big") for datum in batch)
 
-    def told(self) -> tuple[int, str]:
+    def result(self) -> tuple[int, str]:
         return self._count, f"{self._total % 2**256:064x}"
 
 
@@ -402,8 +405,8 @@ def _put(datum: Datum) -> Put:
     return Put(datum.replace(rev=None, seq=None))
 
 
-def _proof(datum: Datum) -> bytes:
-    """What a record is, apart from its numbers in a store."""
+def _hash_record(datum: Datum) -> bytes:
+    """Return the hash of a record without its numbers in a store (rev, seq)."""
     names = [datum.id, datum.schema, datum.schema_version, datum.author, datum.source, datum.parent_id]
     rest = [clock.text(datum.created_at), sorted(datum.tags), datum.content.hex(), datum.extra]
     return hashlib.sha256(codec.canonical([names, rest, datum.data])).digest()

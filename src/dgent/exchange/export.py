@@ -1,8 +1,7 @@
-"""Records as lines of JSON: out of any store, and into any store, all of them or none.
+"""Export and import of records as lines of JSON, for any store; an import is all or nothing.
 
-The first line says what the file is, the last one how many records there are and the SHA-256 of
-every line before it. So a file that was cut, joined or changed is found out before anything is
-stored.
+The first line identifies the file. The last line has the number of records and the SHA-256 of every line
+before it, so that a file that was cut, joined or changed is refused before anything is stored.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import msgspec
 from dgent import codec
 from dgent.errors import Conflict, Corrupt, Denied, InputError, NotFound, Unsupported
 from dgent.exchange import folders, lines
-from dgent.exchange.snapshot import Moment
+from dgent.exchange.snapshot import Snapshot
 from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -32,7 +31,7 @@ from dgent.system.threads import in_thread
 from dgent.universe.universe import Universe
 from dgent.universe.write import put_op
 
-ONE_COMMIT = 100_000  # up to so many records, in up to so many bytes, are imported in one commit
+ONE_COMMIT = 100_000  # records, and bytes, that are imported in one commit
 ONE_COMMIT_BYTES = 32 * 1024 * 1024  # a commit needs several times as much memory
 WRITE_BYTES = 1 << 18
 
@@ -40,7 +39,7 @@ Existing = Literal["refuse", "skip", "replace"]
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """What an export wrote."""
+    """The result of an export."""
 
     records: int
     seq: int
@@ -49,7 +48,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """What an import came to, or would come to; `seq` is the last commit it made."""
+    """The result of an import, or of a dry run; `seq` is the last commit it made."""
 
     added: int
     replaced: int
@@ -69,35 +68,35 @@ async def export(
     query: Query | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write every live record, or those that match, as of one moment; `write` gets whole lines.
+    """Write every live record, or those that match, as of one commit; `write` gets whole lines.
 
-    A record that changes meanwhile, and keeps no version of that moment, is written as it is now.
+    A record without history that changes meanwhile is written as it is then.
     """
-    # Content is part of a record, also where a query of other uses leaves it out.
+    # Content is part of a record, even if the query leaves it out.
     wanted = Query(limit=None, descending=False) if query is None else query.replace(content=True)
     await universe._ready()
     seq = await universe.seq()
-    moment = Moment(universe, seq)
+    moment = Snapshot(universe, seq)
     pace = ProgressReporter(progress, None if progress is None else await moment.size(wanted))
-    out = _Out(write)
-    out.add(lines.header(await _universe_id(universe), seq))
+    out = _LineWriter(write)
+    out.add(lines.encode_header(await _universe_id(universe), seq))
     records = 0
     async with aclosing(moment.records(wanted)) as found:
         async for datum in found:
             if datum.problem is not None:
                 raise Corrupt(datum.problem, hint="leave it out by a query, or restore it from a backup")
-            out.add(lines.line_of(datum))
+            out.add(lines.encode_record(datum))
             records += 1
             pace.at(records)
     sha256 = out.digest()
-    out.add(lines.footer(records, sha256))
+    out.add(lines.encode_footer(records, sha256))
     out.flush()
     pace.end()
     return Exported(records, seq, sha256, out.size)
 
 
-class _Out:
-    """Hands lines on in large pieces, and counts and hashes them."""
+class _LineWriter:
+    """A writer of lines that buffers, counts and hashes them."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self.size = 0
@@ -143,19 +142,21 @@ async def import_(
 ) -> Imported:
     """Store the records of a file; a file that is damaged anywhere stores nothing.
 
-    `existing` says what happens to records whose id is there with other content: all of it is
-    refused, they are skipped, or replaced. Ids that were forgotten here stay forgotten and count as
-    skipped. More than 100,000 records or 32 MiB go in several commits; the same import may simply be
-    repeated after a crash, since what is stored already counts as unchanged.
+    `existing` decides about records whose id exists with other content: the import is refused, or they are
+    skipped or replaced. Ids that were forgotten here stay forgotten and count as skipped. More than 100,000
+    records or 32 MiB are imported in several commits; after a crash the same import can be repeated, since
+    stored records count as unchanged.
     """
     if existing not in ("refuse", "skip", "replace"):
-        raise InputError(f"existing is {existing!r}; it is refuse, skip or replace", field="existing")
-    await universe.seq()  # a closed handle says so
-    with folders.translated(path), _opened(path) as file:
+        raise InputError(
+            f"expected refuse, skip or replace for 'existing', got {existing!r}", field="existing"
+        )
+    await universe.seq()  # raises if the handle is closed
+    with folders.translate_errors(path), _open_plain_file(path) as file:
         pace = ProgressReporter(progress, 2 * os.fstat(file.fileno()).st_size)
-        checked = await in_thread(lambda stopped: lines.check(file, pace, stopped))
-        owned = await _owned(universe)
-        _refuse_owned(owned, checked.schemas)
+        checked = await in_thread(lambda stopped: lines.check_file(file, pace, stopped))
+        owned = await _find_owned_schemas(universe)
+        _check_not_owned(owned, checked.schemas)
         plan = _Import(universe, file, checked, existing, owned, pace)
         if existing == "refuse":
             await plan.refuse_others()
@@ -164,26 +165,26 @@ async def import_(
     return done
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A plain file, open for reading; anything else is refused, and never waited for."""
-    folders.usable(path, "path")
+def _open_plain_file(path: Path) -> BinaryIO:
+    """Open a plain file for reading; anything else, such as a pipe, is refused without waiting."""
+    folders.check_path(path, "path")
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{path} is not a plain file", hint="it is read twice", field="path")
         return open(path, "rb")
     except FileNotFoundError:
-        raise NotFound(f"there is no file {path}", path=str(path)) from None
+        raise NotFound(f"the file {path} does not exist", path=str(path)) from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", field="path") from None
 
 
-async def _owned(universe: Universe) -> dict[str, str]:
-    """The schemas that only a room writes, and which."""
+async def _find_owned_schemas(universe: Universe) -> dict[str, str]:
+    """Return the schemas that only another room may write, with that room."""
     rooms = {schema.name: schema.owner for schema in await universe.schemas()}
     return {name: room for name, room in rooms.items() if room is not None and room != universe._room}
 
 
-def _refuse_owned(owned: dict[str, str], schemas: dict[str, int]) -> None:
+def _check_not_owned(owned: dict[str, str], schemas: dict[str, int]) -> None:
     named = [f"{name!r} of {owned[name]} in line {line}" for name, line in schemas.items() if name in owned]
     if named:
         raise Denied(
@@ -193,27 +194,27 @@ def _refuse_owned(owned: dict[str, str], schemas: dict[str, int]) -> None:
 
 
 class _Import:
-    """The second pass over a checked file: what to do about each record, and doing it."""
+    """The second pass over a checked file, which classifies each record and writes it."""
 
     def __init__(
         self,
         universe: Universe,
         file: BinaryIO,
-        checked: lines.Checked,
+        checked: lines.CheckedFile,
         existing: Existing,
         owned: dict[str, str],
         pace: ProgressReporter,
     ) -> None:
         self.universe, self.file, self.checked, self.existing = universe, file, checked, existing
         self.owned, self.pace = owned, pace
-        # Records of rooms go into a store that has nothing of these rooms, and no record among a room's ids.
+        # Records of rooms are imported only into a store without these rooms, and never among a room's ids.
         self._rooms = not checked.schemas.keys().isdisjoint(reserved.OWNERS)
         self._writing = universe.for_room(EVERY_ROOM) if self._rooms else universe
         self.whole = checked.records <= ONE_COMMIT and checked.size <= ONE_COMMIT_BYTES
         self.counts = {"added": 0, "replaced": 0, "unchanged": 0, "skipped": 0}
 
     async def run(self, dry_run: bool) -> Imported:
-        """Commit what is new or replaces something, in one commit if it is not too much."""
+        """Write the new and replaced records, in one commit if they fit."""
         start = await self.universe.seq()
         last: int | None = None
         number = 0
@@ -221,22 +222,22 @@ class _Import:
             ops = await self._ops(part)
             number += 1
             if ops and not dry_run:
-                # For a reply that gets lost; another run begins at another seq and makes another key.
+                # The key covers a lost reply; another run starts at another seq and makes another key.
                 key = f"import/{self.checked.sha256}/{start}/{number}"
                 note = f"import {self.checked.sha256[:12]}"
                 last = (await self._writing.commit(ops, key=key, note=note)).seq
         return Imported(**self.counts, seq=last, dry_run=dry_run)
 
     async def refuse_others(self) -> None:
-        """Raise before anything is written when an id is there with other content."""
+        """Raise Conflict before anything is written if an id exists with other content."""
         if self.whole:
-            return  # the look before the one commit is enough
+            return  # the check before the single commit is enough
         async for part in self._parts(ProgressReporter(None)):
             await self._ops(part)
         self.counts = dict.fromkeys(self.counts, 0)
 
     async def _parts(self, pace: ProgressReporter) -> AsyncIterator[list[Datum]]:
-        parts = lines.parts(self.file, self.checked, self.whole, pace)
+        parts = lines.read_parts(self.file, self.checked, self.whole, pace)
         while (part := await in_thread(lambda _: next(parts, None))) is not None:
             yield part
 
@@ -244,7 +245,7 @@ class _Import:
         ops: list[Put] = []
         others: list[str] = []
         for start in range(0, len(part), 500):
-            some = [_authored(datum, self.universe.author) for datum in part[start : start + 500]]
+            some = [_with_author(datum, self.universe.author) for datum in part[start : start + 500]]
             ids = [datum.id for datum in some]
             if self._rooms:
                 await self._refuse_among(some)
@@ -252,7 +253,7 @@ class _Import:
             absent = [id for id, there in zip(ids, stored, strict=True) if there is None]
             gone = await forgotten_among(self.universe.backend, absent) if absent else frozenset()
             for datum, there in zip(some, stored, strict=True):
-                what = self._verdict(datum, there, gone)
+                what = self._classify(datum, there, gone)
                 if what == "other":
                     others.append(datum.id)
                     continue
@@ -264,14 +265,14 @@ class _Import:
         if others:
             named = ", ".join(repr(id) for id in others[: lines.NAMED])
             raise Conflict(
-                f"{len(others)} records are there already with other content: {named}",
+                f"{len(others)} records already exist with other content: {named}",
                 hint="say what to do with existing records: skip or replace",
                 ids=others[: lines.NAMED],
             )
         return ops
 
     async def _refuse_among(self, datums: list[Datum]) -> None:
-        """Refuse what is of no room and would stand among the ids of one."""
+        """Refuse records of no room whose ids are among those of a room; raises Denied."""
         of_none = [each.id for each in datums if each.schema not in reserved.OWNERS]
         plain = [id for id in of_none if reserved.may_be_of_room(id)]
         roots = {id: id.partition("/")[0] for id in plain}
@@ -282,10 +283,10 @@ class _Import:
             if root in taken or root in reserved.ROOTS or id.startswith(reserved.BUILTIN):
                 raise Denied(f"{id!r} is among the ids of a room", hint="leave it out of the export", id=id)
 
-    def _verdict(self, datum: Datum, there: Datum | None, gone: frozenset[str]) -> str:
+    def _classify(self, datum: Datum, there: Datum | None, gone: frozenset[str]) -> str:
         if there is None:
             return "skipped" if datum.id in gone else "added"
-        if _same(datum, there):
+        if _is_same(datum, there):
             return "unchanged"
         if self.existing == "replace" and there.schema in self.owned:
             room = self.owned[there.schema]
@@ -293,16 +294,16 @@ class _Import:
         return {"refuse": "other", "skip": "skipped", "replace": "replaced"}[self.existing]
 
 
-def _authored(datum: Datum, author: str) -> Datum:
+def _with_author(datum: Datum, author: str) -> Datum:
     return datum if datum.author is not None else datum.replace(author=author)
 
 
-def _same(new: Datum, stored: Datum) -> bool:
-    """Whether a put would change nothing: the creation time belongs to the record, and stays."""
-    return stored.problem is None and _compared(new) == _compared(stored)
+def _is_same(new: Datum, stored: Datum) -> bool:
+    """Check whether a put would change nothing; the creation time of the stored record stays."""
+    return stored.problem is None and _make_comparison_key(new) == _make_comparison_key(stored)
 
 
-def _compared(datum: Datum) -> tuple[Any, ...]:
+def _make_comparison_key(datum: Datum) -> tuple[Any, ...]:
     return (
         datum.schema,
         datum.schema_version,

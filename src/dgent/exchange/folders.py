@@ -1,8 +1,8 @@
-"""Folders that appear whole or not at all: made beside their place, synced, then renamed.
+"""Atomic folders: built under a temporary name, synced, then renamed.
 
-A folder under way holds a marker that is locked as long as its maker lives. So whoever comes next
-can tell a folder that someone is making now from one that a crash left behind. The marker changes its
-name when the folder is finished, and goes when the folder has its own name.
+An unfinished folder has a marker file that is locked while its process lives, which distinguishes a folder
+that is being built from one that a crash left behind. The marker is renamed when the folder is finished, and
+deleted when the folder has its final name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from pathlib import Path
 from dgent import clock
 from dgent.errors import Busy, Conflict, Corrupt, DgentError, InputError
 from dgent.store.sqlite.upkeep import in_use_here
-from dgent.system import files as file
-from dgent.system.files import disk_errors, sync
+from dgent.system.files import disk_errors, is_at, sync, try_lock
 from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped
 
@@ -33,16 +32,16 @@ CHUNK = 1 << 20
 _AT_FDCWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
 
 
-class _Cut(Exception):
-    """The caller of work on a thread is gone; never seen outside."""
+class _Cancelled(Exception):
+    """The caller of work on a thread was cancelled; never raised to a caller."""
 
 
 # -- paths and errors ---------------------------------------------------------------------
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn errors of the file system into ours; those of a pipe or a time limit are not about a path."""
+def translate_errors(path: Path) -> Iterator[None]:
+    """Turn OSError into DgentError; errors of a pipe or a time limit are not about a path and pass."""
     try:
         yield
     except (ConnectionError, TimeoutError):
@@ -52,52 +51,51 @@ def translated(path: Path) -> Iterator[None]:
             raise error
 
 
-def usable(path: Path, field: str) -> Path:
-    """The path as it is; InputError when it is no text, so that it could be neither told nor written down."""
+def check_path(path: Path, field: str) -> Path:
+    """Return the path; raises InputError unless it can be written as UTF-8 without NUL."""
     try:
         fine = b"\0" not in str(path).encode()
     except UnicodeEncodeError:
         fine = False
     if not fine:
-        told = str(path).encode("utf-8", "backslashreplace").decode()
-        raise InputError(f"{told!r} is not a path in UTF-8", hint="give another path", field=field)
+        shown = str(path).encode("utf-8", "backslashreplace").decode()
+        raise InputError(f"{shown!r} is not a path in UTF-8", hint="give another path", field=field)
     return path
 
 
-# -- folders under way --------------------------------------------------------------------
+# -- unfinished folders -------------------------------------------------------------------
 
 
 @contextmanager
-def unfinished(place: Path, taken: type[DgentError] = Busy) -> Iterator[Path]:
-    """A new folder under a name for unfinished ones; removed again unless it was moved away.
+def build_folder(place: Path, taken: type[DgentError] = Busy) -> Iterator[Path]:
+    """Create a folder under a temporary name; it is deleted at the end unless it was renamed.
 
-    What a crash left under that name is removed if it carries the marker, and otherwise kept under
-    another name: without a marker it is a store that was complete. `taken` is raised when another
-    process is making it.
+    A folder that a crash left under that name is deleted if it has the marker, and otherwise renamed: without
+    a marker it is a complete store. Raises `taken` while another process is building it.
     """
-    with translated(place):
+    with translate_errors(place):
         handle = _begin(place, taken)
     try:
         yield place
     finally:
-        if file.is_at(handle, place / MARKER) or file.is_at(handle, place / FINISHED):
+        if is_at(handle, place / MARKER) or is_at(handle, place / FINISHED):
             _remove(place)
         os.close(handle)
 
 
 def _begin(place: Path, taken: type[DgentError]) -> int:
-    """Make the folder and its marker; the handle that keeps the marker locked."""
+    """Create the folder and its marker; return the handle that keeps the marker locked."""
     if not _clear(place):
-        raise _taken(place, taken)
+        raise _make_busy_error(place, taken)
     try:
         place.mkdir(mode=0o700)
     except FileExistsError:
-        raise _taken(place, taken) from None
+        raise _make_busy_error(place, taken) from None
     handle = -1
     try:
         handle = os.open(place / MARKER, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        # Until it is locked, it looks like one that a crash left, and may be removed as such.
-        if file.try_lock(handle) and file.is_at(handle, place / MARKER):
+        # Until it is locked, it looks like one that a crash left, and may be deleted as such.
+        if try_lock(handle) and is_at(handle, place / MARKER):
             return handle
     except (FileNotFoundError, FileExistsError):
         pass
@@ -107,61 +105,61 @@ def _begin(place: Path, taken: type[DgentError]) -> int:
         raise
     if handle >= 0:
         os.close(handle)
-    raise _taken(place, taken)
+    raise _make_busy_error(place, taken)
 
 
-def _taken(place: Path, taken: type[DgentError]) -> DgentError:
+def _make_busy_error(place: Path, taken: type[DgentError]) -> DgentError:
     return taken(f"{place} is being written by another process", hint="wait for it to end")
 
 
-def put(new: Path, target: Path) -> None:
-    """Give a finished folder its name, which nothing has yet, or an empty folder."""
+def publish_folder(new: Path, target: Path) -> None:
+    """Rename a finished folder to its final name, which must be free or an empty folder."""
     _finish(new)
-    with translated(target):
+    with translate_errors(target):
         try:
             new.rename(target)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and os.path.lexists(target):
-                raise Conflict(f"{target} came to be meanwhile", hint="give another name") from None
+                raise Conflict(f"{target} was created meanwhile", hint="give another name") from None
             raise
-    _settle(target)
+    _remove_marker(target)
 
 
-def put_instead(new: Path, folder: Path) -> Path:
-    """Put a finished folder in the place of another; where that one is now."""
+def replace_folder(new: Path, folder: Path) -> Path:
+    """Put a finished folder in the place of another; return the new path of the other."""
     kept = free_name(folder, "before")
     _finish(new)
-    swap(new, folder)
-    with translated(kept):
+    swap_folders(new, folder)
+    with translate_errors(kept):
         new.rename(kept)
-    _settle(folder)
+    _remove_marker(folder)
     return kept
 
 
 def _finish(new: Path) -> None:
-    """Change the marker: from here on a crash leaves a folder that is not taken for half of one."""
-    with translated(new):
+    """Rename the marker: from here on a crash leaves a finished folder."""
+    with translate_errors(new):
         os.rename(new / MARKER, new / FINISHED)
     sync(str(new))
 
 
-def _settle(target: Path) -> None:
-    """The folder has its name: on disk, and without a marker."""
+def _remove_marker(target: Path) -> None:
+    """Delete the marker of a folder that has its final name, and sync its parent."""
     with suppress(OSError):
         os.unlink(target / FINISHED)
     sync(str(target.parent))
 
 
 def _clear(place: Path) -> bool:
-    """Make room under a name for unfinished folders; False when somebody is making one there."""
+    """Free the temporary name of a folder; False while another process is building one there."""
     if not os.path.lexists(place):
         return True
     if place.is_symlink() or not place.is_dir():
         raise InputError(f"{place} is in the way", hint="move it elsewhere")
-    with _owned(place) as free:
+    with _lock_marker(place) as free:
         if not free:
             return False
-        if _half(place):
+        if _is_removable(place):
             _remove(place)
             return True
         try:
@@ -172,27 +170,27 @@ def _clear(place: Path) -> bool:
     return True
 
 
-def _half(place: Path) -> bool:
-    """Whether nobody can miss it: it was never finished, or nobody was told of it and it was a copy."""
+def _is_removable(place: Path) -> bool:
+    """Check whether a folder can be deleted: it is unfinished, or a finished copy without its final name."""
     return (place / MARKER).exists() or (place.name.endswith(MAKING) and (place / FINISHED).exists())
 
 
 @contextmanager
-def _owned(place: Path) -> Iterator[bool]:
-    """Hold the marker of a folder, if it has one, so that its maker is known to be gone."""
+def _lock_marker(place: Path) -> Iterator[bool]:
+    """Lock the marker of a folder, if it has one; yield False if its process is still alive."""
     with ExitStack() as held:
         for name in (MARKER, FINISHED):
             with suppress(FileNotFoundError):
                 handle = os.open(place / name, os.O_RDWR)
                 held.callback(os.close, handle)
-                if not (file.try_lock(handle) and file.is_at(handle, place / name)):
+                if not (try_lock(handle) and is_at(handle, place / name)):
                     yield False
                     return
         yield True
 
 
 def _remove(place: Path) -> None:
-    """Remove a folder as far as possible, its marker last: what is left then still is a leftover."""
+    """Delete a folder as far as possible, its marker last, so that a rest still counts as leftover."""
     with suppress(OSError):
         for entry in os.scandir(place):
             if entry.name not in (MARKER, FINISHED):
@@ -204,8 +202,8 @@ def _remove(place: Path) -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def leftovers(folder: Path) -> list[Path]:
-    """What was killed while it was being made or deleted, beside a constellation and among the backups."""
+def find_leftovers(folder: Path) -> list[Path]:
+    """Return folders left by killed processes, beside a constellation and among the backups."""
     beside = Path(os.path.abspath(folder)).parent
     found: list[Path] = []
     for place in (beside, beside.parent / BACKUPS):
@@ -218,12 +216,12 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def clear_leftovers(paths: Iterable[Path]) -> list[Path]:
-    """Remove leftovers, each looked at again; those that are gone now."""
+    """Delete leftovers, checking each again; return those that were deleted."""
     gone: list[Path] = []
     for path in paths:
         if _is_leftover(path):
-            with translated(path), _owned(path) as free:
-                if free and _half(path):
+            with translate_errors(path), _lock_marker(path) as free:
+                if free and _is_removable(path):
                     _remove(path)
             if not os.path.lexists(path):
                 gone.append(path)
@@ -234,22 +232,22 @@ def _is_leftover(path: Path) -> bool:
     if not path.name.endswith((PARTIAL, RESTORING, MAKING, DELETING)) or path.is_symlink():
         return False
     try:
-        with _owned(path) as free:
-            return free and _half(path)
+        with _lock_marker(path) as free:
+            return free and _is_removable(path)
     except OSError:
         return False
 
 
 def free_name(place: Path, why: str) -> Path:
-    """A name beside a folder that nothing has yet, with the time in it."""
+    """Return a free name beside a folder, with the time in it."""
     stem = place.name.removesuffix(RESTORING).removesuffix(PARTIAL)
     base = f"{stem}.{why}-{clock.now():%Y%m%dT%H%M%S%f}Z"
     return place.with_name(base)
 
 
-def swap(new: Path, old: Path) -> None:
-    """Let two folders trade places, in one step where the system can."""
-    with translated(old):
+def swap_folders(new: Path, old: Path) -> None:
+    """Swap two folders, atomically where the system can."""
+    with translate_errors(old):
         if _exchange(new, old):
             return
         aside = free_name(old, "before")
@@ -263,7 +261,7 @@ def swap(new: Path, old: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Whether the system has a call for it and its file system knows it."""
+    """Swap two folders atomically; False if the system or the file system cannot."""
     if sys.platform == "win32":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -285,33 +283,33 @@ def _exchange(one: Path, other: Path) -> bool:
 # -- files --------------------------------------------------------------------------------
 
 
-def digest(path: Path, pace: ProgressReporter, stopped: Stopped) -> tuple[int, str]:
-    """Size and SHA-256 of a plain file."""
-    return _pass_through(path, None, pace, stopped)
+def hash_file(path: Path, pace: ProgressReporter, stopped: Stopped) -> tuple[int, str]:
+    """Return size and SHA-256 of a plain file."""
+    return _read_and_copy(path, None, pace, stopped)
 
 
-def copy(source: Path, target: Path, pace: ProgressReporter, stopped: Stopped) -> tuple[int, str]:
-    """Copy a plain file to a new one, for its owner only, on disk when this returns; size and SHA-256."""
+def copy_file(source: Path, target: Path, pace: ProgressReporter, stopped: Stopped) -> tuple[int, str]:
+    """Copy a plain file to a new synced one, readable by its owner only; return size and SHA-256."""
     make_folders(target.parent)
-    return _pass_through(source, target, pace, stopped)
+    return _read_and_copy(source, target, pace, stopped)
 
 
 def make_folders(folder: Path) -> None:
-    """A folder and those above it, for their owner only."""
-    with translated(folder):
+    """Create a folder and its parents, accessible by their owner only."""
+    with translate_errors(folder):
         if not folder.is_dir():
             make_folders(folder.parent)
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
 
 
-def _pass_through(
+def _read_and_copy(
     source: Path, target: Path | None, pace: ProgressReporter, stopped: Stopped
 ) -> tuple[int, str]:
     if in_use_here(str(source)):
         raise Busy(f"{source} is in use by this process", hint="close it first", pid=os.getpid())
     hashed, size, out = hashlib.sha256(), 0, -1
-    with translated(target or source):
+    with translate_errors(target or source):
         here = os.open(source, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         try:
             if not stat.S_ISREG(os.fstat(here).st_mode):
@@ -321,10 +319,10 @@ def _pass_through(
             while chunk := os.read(here, CHUNK):
                 hashed.update(chunk)
                 size += len(chunk)
-                write(out, chunk)
+                write_all(out, chunk)
                 pace.add(len(chunk))
                 if stopped():
-                    raise _Cut
+                    raise _Cancelled
             if out >= 0:
                 os.fsync(out)
         finally:
@@ -334,15 +332,15 @@ def _pass_through(
     return size, hashed.hexdigest()
 
 
-def write(handle: int, chunk: bytes) -> None:
-    """Write all of a chunk; nowhere if there is no handle."""
+def write_all(handle: int, chunk: bytes) -> None:
+    """Write all of a chunk to a handle; do nothing if the handle is negative."""
     left = memoryview(chunk)
     while handle >= 0 and left:
         left = left[os.write(handle, left) :]
 
 
-def plain_files(folder: Path) -> Iterator[Path]:
-    """Every file under a folder; anything that is neither file nor folder is refused."""
+def walk_files(folder: Path) -> Iterator[Path]:
+    """Yield every file under a folder; anything that is neither file nor folder is refused."""
     for place, folders, files in os.walk(folder):
         folders.sort()
         for name in [*folders, *sorted(files)]:
@@ -350,7 +348,7 @@ def plain_files(folder: Path) -> Iterator[Path]:
             try:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
-                continue  # removed meanwhile, so nothing refers to it any more
+                continue  # deleted meanwhile, so nothing refers to it any more
             if stat.S_ISREG(mode):
                 yield path
             elif not stat.S_ISDIR(mode):

@@ -1,4 +1,4 @@
-"""The lines of an export: what each holds, and a file of them checked from end to end."""
+"""The format of an export: encode, check and decode its lines."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dgent.system.threads import Stopped
 FORMAT = 1
 # A record of the greatest size a store takes fits, its content written as base64.
 MAX_LINE_BYTES = 96 * 1024 * 1024
-PART, PART_BYTES = 10_000, 8 * 1024 * 1024  # so much of a file is taken at a time
-NAMED = 20  # so many wrong lines are named
+PART, PART_BYTES = 10_000, 8 * 1024 * 1024  # records and bytes that are read at a time
+NAMED = 20  # wrong lines listed
 NOTHING = "nothing was imported"
 
 
@@ -39,7 +39,7 @@ class _Footer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One line. `rev` and `seq` say where it came from; the store it goes to gives its own."""
+    """One record. `rev` and `seq` are those of its source; the store that imports it assigns its own."""
 
     id: str
     created_at: datetime
@@ -65,18 +65,18 @@ _DAMAGE = (msgspec.MsgspecError, ValueError, RecursionError, OverflowError)
 # -- writing ------------------------------------------------------------------------------
 
 
-def header(universe_id: str | None, seq: int) -> bytes:
-    """The first line."""
+def encode_header(universe_id: str | None, seq: int) -> bytes:
+    """Return the first line."""
     return _encode(_Header("export", FORMAT, universe_id, seq, clock.now()))
 
 
-def footer(records: int, sha256: str) -> bytes:
-    """The last line."""
+def encode_footer(records: int, sha256: str) -> bytes:
+    """Return the last line."""
     return _encode(_Footer(True, records, sha256))
 
 
-def line_of(datum: Datum) -> bytes:
-    """The line of a record."""
+def encode_record(datum: Datum) -> bytes:
+    """Return the line of a record; raises InputError if it is too long."""
     line = _encode(
         _Record(
             datum.id,
@@ -95,15 +95,15 @@ def line_of(datum: Datum) -> bytes:
         )
     )
     if len(line) > MAX_LINE_BYTES:
-        raise InputError(f"{datum.id!r} needs a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are read")
+        raise InputError(f"{datum.id!r} needs a line of {len(line)} bytes; the limit is {MAX_LINE_BYTES}")
     return line
 
 
 # -- reading ------------------------------------------------------------------------------
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """What the first pass over a file found, all of it being well."""
+class CheckedFile(msgspec.Struct, frozen=True):
+    """The result of the first pass over a valid file."""
 
     sha256: str
     records: int
@@ -112,14 +112,14 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def _read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, none longer than what is read; the last one may lack its end."""
+    """Yield the lines of a file, cut after the longest allowed length; the last may lack its newline."""
     file.seek(0)
     while line := file.readline(MAX_LINE_BYTES + 1):
         yield line
 
 
-def check(file: BinaryIO, pace: ProgressReporter, stopped: Stopped) -> Checked:
-    """Look at every line; raises, naming what is wrong, when the file cannot be imported whole."""
+def check_file(file: BinaryIO, pace: ProgressReporter, stopped: Stopped) -> CheckedFile:
+    """Check every line; raises Corrupt or InputError, naming the lines, if the file cannot be imported."""
     hashed, seen = hashlib.sha256(), set[bytes]()
     wrong: list[str] = []
     schemas: dict[str, int] = {}
@@ -131,18 +131,18 @@ def check(file: BinaryIO, pace: ProgressReporter, stopped: Stopped) -> Checked:
         size += len(line)
         pace.at(size)
         if found is not None:
-            raise Corrupt(f"line {number}: the file goes on after its end", hint=NOTHING)
+            raise Corrupt(f"line {number}: the file continues after its last line", hint=NOTHING)
         if len(line) > MAX_LINE_BYTES:
             raise InputError(f"line {number} is longer than {MAX_LINE_BYTES} bytes", hint=NOTHING)
         if not line.endswith(b"\n"):
-            raise Corrupt(f"line {number} has no end: the file was cut", hint=NOTHING)
+            raise Corrupt(f"line {number} has no newline: the file was cut", hint=NOTHING)
         if number == 1:
             _check_header(line)
         elif line.startswith(b'{"end":'):
             found = _read_footer(line, number)
             continue
         else:
-            problem = _problem(line, seen, schemas, number)
+            problem = _find_problem(line, seen, schemas, number)
             if problem is not None:
                 wrong.append(f"line {number}: {problem}")
         hashed.update(line)
@@ -150,17 +150,17 @@ def check(file: BinaryIO, pace: ProgressReporter, stopped: Stopped) -> Checked:
         raise Corrupt(f"the file ends after line {number} without its last line", hint=NOTHING)
     whole = found.sha256 == hashed.hexdigest() and found.records == number - 2
     if wrong or not whole:
-        raise _refusal(wrong, whole)
-    return Checked(found.sha256, found.records, size, schemas)
+        raise _make_refusal(wrong, whole)
+    return CheckedFile(found.sha256, found.records, size, schemas)
 
 
-def _refusal(wrong: list[str], whole: bool) -> DgentError:
+def _make_refusal(wrong: list[str], whole: bool) -> DgentError:
     named = f": {'; '.join(wrong[:NAMED])}" if wrong else ""
     more = f"; and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
     if whole:
         text = f"{len(wrong)} lines cannot be stored{named}{more}"
         return InputError(text, hint=NOTHING, lines=wrong[:NAMED])
-    text = f"the file is not what was exported, its checksum differs{named}{more}"
+    text = f"the file was changed since its export, its checksum differs{named}{more}"
     return Corrupt(text, hint=NOTHING, lines=wrong[:NAMED])
 
 
@@ -174,7 +174,9 @@ def _check_header(line: bytes) -> None:
             raise FormatTooNew(f"the export has format {number}; this dgent reads up to {FORMAT}")
         msgspec.convert(said, _Header)
     except (*_DAMAGE, LookupError, TypeError):
-        raise InputError("this is not an export of dgent", hint="its first line says what it is") from None
+        raise InputError(
+            "this is not an export of dgent", hint="an export begins with a header line"
+        ) from None
 
 
 def _read_footer(line: bytes, number: int) -> _Footer:
@@ -184,30 +186,30 @@ def _read_footer(line: bytes, number: int) -> _Footer:
         raise Corrupt(f"line {number}, the last one, is damaged", hint=NOTHING) from None
 
 
-def _problem(line: bytes, seen: set[bytes], schemas: dict[str, int], number: int) -> str | None:
-    """Why a line cannot be stored; None when it can."""
+def _find_problem(line: bytes, seen: set[bytes], schemas: dict[str, int], number: int) -> str | None:
+    """Return why a line cannot be stored; None when it can."""
     try:
-        datum = _datum(line)
+        datum = _decode_record(line)
         encode_datum(datum, "import")
     except DgentError as error:
         return error.message
     except _DAMAGE as error:
-        return f"it is no record: {error}"
-    mark = mark_of(datum.id)
+        return f"it is not a valid record: {error}"
+    mark = hash_id(datum.id)
     if mark in seen:
-        return f"the id {datum.id!r} is there twice"
+        return f"the id {datum.id!r} occurs twice"
     seen.add(mark)
     if datum.schema is not None:
         schemas.setdefault(datum.schema, number)
     return None
 
 
-def mark_of(id: str) -> bytes:
-    """What is remembered of an id to find out whether it comes twice."""
+def hash_id(id: str) -> bytes:
+    """Return a short hash of an id, to find ids that occur twice in little memory."""
     return hashlib.blake2b(id.encode(), digest_size=16).digest()
 
 
-def _datum(line: bytes) -> Datum:
+def _decode_record(line: bytes) -> Datum:
     found = _record.decode(line)
     return Datum(
         found.id,
@@ -224,8 +226,10 @@ def _datum(line: bytes) -> Datum:
     )
 
 
-def parts(file: BinaryIO, checked: Checked, whole: bool, pace: ProgressReporter) -> Iterator[list[Datum]]:
-    """The records of a checked file, so many at a time; the file must still be the one that was checked."""
+def read_parts(
+    file: BinaryIO, checked: CheckedFile, whole: bool, pace: ProgressReporter
+) -> Iterator[list[Datum]]:
+    """Yield the records of a checked file in batches; raises Corrupt if it changed since the check."""
     hashed = hashlib.sha256()
     part: list[Datum] = []
     size = inside = 0
@@ -238,18 +242,18 @@ def parts(file: BinaryIO, checked: Checked, whole: bool, pace: ProgressReporter)
         if number == 1:
             continue
         try:
-            part.append(_datum(line))
+            part.append(_decode_record(line))
         except _DAMAGE:
-            raise _changed() from None
+            raise _make_changed_error() from None
         inside += len(line)
         if not whole and (len(part) == PART or inside >= PART_BYTES):
             yield part
             part, inside = [], 0
     if size != checked.size or hashed.hexdigest() != checked.sha256:
-        raise _changed()
+        raise _make_changed_error()
     if part:
         yield part
 
 
-def _changed() -> Corrupt:
+def _make_changed_error() -> Corrupt:
     return Corrupt("the file changed while it was being imported", hint="import it again")

@@ -1,4 +1,4 @@
-"""All records as of one commit, each once, whatever is written while they are read."""
+"""Snapshot: read all records as of one commit, each once, while others write."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dgent.store.backend import PartView
 from dgent.universe.universe import PAGE, Universe
 
 
-class Moment:
+class Snapshot:
     """The records of a universe as of a commit, read once.
 
-    Where a record keeps no old versions and changes meanwhile, what it was then is gone. It is left out
-    of the pages, and given at the end as it is by then, unless it was met before it changed.
+    A record without history that changes meanwhile no longer has its version of that commit. It is left out
+    of the pages, and yielded at the end as it is then, unless it was read before it changed.
     """
 
     def __init__(self, universe: Universe, seq: int) -> None:
@@ -25,16 +25,16 @@ class Moment:
         self._met: set[bytes] = set()
 
     async def size(self, query: Query) -> int:
-        """How many records there are to read, as far as they are as they were."""
+        """Return the number of records to read, without those that changed since and keep no history."""
         count = await self._backend.count(query, PartView(self._contracts), self._seq)
         return count if query.limit is None else min(count, query.limit)
 
     async def records(self, query: Query) -> AsyncGenerator[Datum]:
-        """Every matching record in order; last, those that are no longer as they were."""
+        """Yield every matching record in order; last, those whose version of the commit is gone."""
         left = query.limit
         async with aclosing(self._as_they_were(query)) as found:
             async for datum in found:
-                self._met.add(lines.mark_of(datum.id))
+                self._met.add(lines.hash_id(datum.id))
                 yield datum
                 left = None if left is None else left - 1
         if left == 0 or await self._backend.last_seq() == self._seq:
@@ -60,20 +60,20 @@ class Moment:
             await asyncio.sleep(0)
 
     async def _as_they_are(self, query: Query) -> AsyncGenerator[Datum]:
-        """The records that are not as they were, and were not met.
+        """Yield the records whose version of the commit is gone and that were not read before.
 
-        Which these are is asked at one moment. What is gone stays gone, so each record that there was was
-        met before, or is among them, wherever in the order it is now.
+        They are found by one query. A version that is gone stays gone, so each record of the commit was read
+        before or is among them, wherever it is in the order now.
         """
         everywhere = query.replace(limit=None, offset=0, cursor=None)
         gone = PartView(self._contracts, gone=True)
         page = await self._backend.query(everywhere.replace(content=False), gone, self._seq)
-        missed = [datum.id for datum in page.items if lines.mark_of(datum.id) not in self._met]
+        missed = [datum.id for datum in page.items if lines.hash_id(datum.id) not in self._met]
         for start in range(0, len(missed), PAGE):
             for datum in await self._backend.get_many(missed[start : start + PAGE]):
                 if datum is not None and self._is_wanted(datum, everywhere):
                     yield datum
 
     def _is_wanted(self, datum: Datum, query: Query) -> bool:
-        """Whether a record matches as it is; a damaged one does, so that it is not passed over."""
+        """Check whether a record matches as it is now; a damaged one does, so that it is not skipped."""
         return datum.problem is not None or query.matches(datum, self._contracts.shape(datum))

@@ -456,16 +456,16 @@ def open(
     """
 
 def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:
-    """Copy everything, or what is new since the last copy; proven by count and digest.
+    """Copy everything, or what is new since the last copy; verified by count and digest.
 
-    The target is a copy and nothing else: what the source no longer has is deleted there. So a target
-    with records of its own is refused, and one that somebody else wrote to since the last copy.
+    The target is only a copy: records that the source no longer has are deleted there. So a target with other
+    records is refused, and one that anyone else wrote to since the last copy.
     """
 
 def mirror(source: Universe, target: Universe) -> Stream[int]:
-    """Copy, then follow the source; gives the number of each commit once the target has it.
+    """Copy, then follow the source; yield the seq of each commit once the target has it.
 
-    Schemas that are kept off the feed are brought up to date by `copy` only.
+    Schemas that are kept off the feed are updated by `copy` only.
     """
 
 class DataMixin:

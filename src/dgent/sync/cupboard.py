@@ -90,7 +90,7 @@ class Own(LoopHome):
         return errors.Detached("the cupboard is not attached")
 
 
-class BlockingAttaching:
+class AttachMethod:
     """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
 
     def __get__(self, twin: Twin | None, kind: type[Twin]) -> Any:
@@ -138,10 +138,10 @@ Categories = _twin(property.Categories)
 Links = _twin(link.Links)
 Stashes = _twin(stash.Stashes)
 Metadatas = _twin(metadata.Metadatas)
-Schemas = _twin(metadata.Schemas)
+MetadataSchemas = _twin(metadata.MetadataSchemas)
 Cupboard = make_twin(
     cupboards.Cupboard,
-    # It must know when its own store opens and closes; everything else follows from the class.
-    instead={"__init__": _init, "attach": BlockingAttaching(), "detach": _detach, "__aexit__": _exit},
+    # It must know when a store of its own opens and closes; everything else follows from the class.
+    instead={"__init__": _init, "attach": AttachMethod(), "detach": _detach, "__aexit__": _exit},
     module=__name__,
 )

@@ -32,7 +32,7 @@ from dgent.cupboard.definition import Definitions
 from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.record import StashRecord
 from dgent.cupboard.tables.entity import Entity
-from dgent.cupboard.tables.table import Edition
+from dgent.cupboard.tables.table import EntityVersion
 from dgent.model.schema import Schema
 from dgent.sync import Universe
 from dgent.sync.stream import Stream
@@ -86,31 +86,31 @@ class Table(Generic[E]):
 
     def __init__(self, cupboard: Cupboard) -> None: ...
     def get(self, id: str) -> E:
-        """The entity of an id."""
+        """Return the entity of an id; raises EntityNotFound."""
 
     def set(self, id: str | None, entity: E, *, expected_version: int | None = None) -> str:
-        """Store an entity and return its id; what was changed since it was read is what is written.
+        """Store an entity and return its id; only what was changed since it was read is written.
 
-        The entity gets its id, its times and defaults. If somebody else changed the same part of it
-        meanwhile, or deleted it, that is a Conflict and nothing is written. `expected_version` is the version
-        that the stored one must have: that of a stash, of others the rev.
+        The entity gets its id, its times and defaults. Raises Conflict, and writes nothing, if another caller
+        changed the same part or deleted it meanwhile. `expected_version` is the version that the stored one
+        must have: the version of a stash, the rev of others.
         """
 
     def delete(self, id: str, *, expected_version: int | None = None) -> None:
-        """Remove an entity, with all that goes with it."""
+        """Delete an entity with everything that depends on it."""
 
     def fetch(self, filter: Mapping[str, Any] | None = None, **filters: Any) -> list[E]:
-        """The entities that match all of a filter; all of them without one.
+        """Return the entities that match a filter; all of them without one.
 
-        `fetch({"states": ["ready"]})` or `fetch(states=["ready"])`. Unknown keys are ignored. `iterate` gives
-        the same one by one, for more than fit into memory.
+        `fetch({"states": ["ready"]})` or `fetch(states=["ready"])`. Unknown keys are ignored. For more than
+        fits into memory use `iterate`.
         """
 
     def iterate(self, filter: Mapping[str, Any] | None = None, **filters: Any) -> Stream[E]:
-        """The entities that `fetch` gives, as of one moment, a page at a time."""
+        """Yield the entities that `fetch` returns, as of one moment, reading a page at a time."""
 
-    def versions(self, id: str) -> list[Edition[E]]:
-        """Every kept version of an entity, oldest first; none when there never was such an entity."""
+    def versions(self, id: str) -> list[EntityVersion[E]]:
+        """Return every kept version of an entity, oldest first; none if it never existed."""
 
 class Crumbs(Table[Crumb]):
     """The work items, newest first."""
@@ -123,7 +123,7 @@ class Trails(Table[Trail]):
     columns: ClassVar[Mapping[str, str]]
 
 class Properties(Table[Property]):
-    """What every crumb, trail or stash has a value for, oldest first."""
+    """The properties of crumbs, trails and stashes, oldest first."""
 
     columns: ClassVar[Mapping[str, str]]
 
@@ -142,7 +142,7 @@ class Properties(Table[Property]):
         """Add a category to a property, given by its id or name."""
 
     def get_categories(self, property_id: str | Property) -> list[Category]:
-        """The categories of a property, given by its id or name; lowest ordinal first."""
+        """Return the categories of a property, given by its id or name; lowest ordinal first."""
 
 class Categories(Table[Category]):
     """The values of categorical properties, lowest ordinal first."""
@@ -168,17 +168,17 @@ class Stashes(Table[Stash]):
         trail: str | None = None,
         changed_by: str | None = None,
     ) -> Stash:
-        """Make a stash, of a trail if one is named, in one commit."""
+        """Make a stash, scoped to a trail if one is given, in one commit."""
 
     def set_value(
         self, id: str, value: Any, *, changed_by: str | None = None, expected_version: int | None = None
     ) -> Stash:
-        """Give a stash another value."""
+        """Set the value of a stash, which must not be a lock."""
 
     def increment(
         self, id: str, delta: int = 1, *, changed_by: str | None = None, expected_version: int | None = None
     ) -> int:
-        """Add to a counter and return what it is then; no two calls are lost, in however many programs."""
+        """Add to a counter atomically and return its new value."""
 
     def acquire(
         self,
@@ -189,40 +189,40 @@ class Stashes(Table[Stash]):
         changed_by: str | None = None,
         expected_version: int | None = None,
     ) -> int:
-        """Hold a lock for as long as a lease, and return the fencing token.
+        """Acquire a lock for the length of a lease, and return the fencing token.
 
-        The token grows with every new holder: whatever the lock guards can refuse a smaller one. While it
-        is held by somebody else: LockHeld. `heartbeat` makes the lease longer; None has no end.
+        The token grows with every new holder, so that the guarded resource can refuse a smaller one. Raises
+        LockHeld while another holder has it. `heartbeat` extends the lease; with None it does not expire.
         """
 
     def heartbeat(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> datetime:
-        """Hold a lock for another lease from now on; NotLockHolder when it was lost. Returns its end."""
+        """Renew the lease on a lock from now on and return its end; raises NotLockHolder when it was lost."""
 
     def release(
         self, id: str, holder: str, *, changed_by: str | None = None, expected_version: int | None = None
     ) -> None:
-        """Let go of a lock."""
+        """Release a lock; raises NotLockHolder unless the holder has it."""
 
     def held(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> AbstractContextManager[int]:
         """Hold a lock for a block of code, with heartbeats: `with stashes.held(id, "me") as token`."""
 
     def history(self, id: str) -> list[StashHistoryEntry]:
-        """The versions of a stash, oldest first; none when there is no such stash."""
+        """Return the versions of a stash, oldest first; none if the stash does not exist."""
 
     def records(self, id: str) -> list[StashRecord]:
-        """The records of a stash, one for each version, oldest first."""
+        """Return the records of a stash, one for each version, oldest first."""
 
 class Metadatas(Table[Metadata]):
-    """Comments, attachments and other entries beside crumbs, oldest first."""
+    """Comments, attachments and other entries of crumbs, oldest first."""
 
     columns: ClassVar[Mapping[str, str]]
 
-class Schemas(Table[MetadataSchema]):
+class MetadataSchemas(Table[MetadataSchema]):
     """The kinds of metadata, oldest first; they are registered and never unregistered."""
 
     columns: ClassVar[Mapping[str, str]]
 
-class Attaching:
+class AttachMethod:
     """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
 
     def __get__(self, cupboard: Cupboard | None, kind: type[Cupboard]) -> Callable[[Config], Cupboard]: ...
@@ -231,10 +231,10 @@ class Cupboard:
     """Crumbs, trails, links, properties, stashes and metadata on a universe.
 
     `Cupboard(u)` on an open universe; or `cupboard = Cupboard.attach(Config("sqlite", "folder"))`,
-    which opens a store of its own, and `cupboard.detach()`.
+    which opens its own store, and `cupboard.detach()`.
     """
 
-    attach: Attaching
+    attach: AttachMethod
 
     @property
     def crumbs(self) -> Crumbs: ...
@@ -251,12 +251,12 @@ class Cupboard:
     @property
     def metadata(self) -> Metadatas: ...
     @property
-    def schemas(self) -> Schemas: ...
+    def schemas(self) -> MetadataSchemas: ...
     def __init__(self, universe: Universe | None = None) -> None: ...
     def detach(self) -> None:
-        """Finish what is under way and let go of the store; twice is fine.
+        """Finish pending work and release the store; a second call does nothing.
 
-        The universe of `Cupboard(u)` stays open: it belongs to who opened it.
+        The universe of `Cupboard(u)` stays open: its opener closes it.
         """
 
     def __enter__(self) -> Cupboard: ...
@@ -265,16 +265,16 @@ class Cupboard:
     ) -> None: ...
     @property
     def universe(self) -> Universe:
-        """The universe it is on, for history, undo and the feed."""
+        """The universe of this cupboard, for history, undo and the feed."""
 
     def table(self, name: str) -> Table[Any]:
-        """A table by its name: crumbs, trails, properties, categories, links, stashes, metadata, schemas."""
+        """Return a table: crumbs, trails, properties, categories, links, stashes, metadata or schemas."""
 
     def definitions(self) -> Definitions:
-        """The defined properties and their categories, as they are now."""
+        """Return the current definitions of properties and their categories."""
 
     def prepare(self) -> None:
-        """Write what every cupboard starts with: a commit of its own, which no undo of work takes back."""
+        """Write the built-in records, in a separate commit, so that no undo of work reverts them."""
 
     def add(
         self,
@@ -286,7 +286,7 @@ class Cupboard:
         properties: Mapping[str, Any] | None = None,
         defer_until: datetime | None = None,
     ) -> Crumb:
-        """Make a crumb, put it on a trail and have it wait for others, all in one commit."""
+        """Make a crumb, put it on a trail and make it wait for its parents, all in one commit."""
 
     def add_many(
         self,
@@ -297,40 +297,40 @@ class Cupboard:
     ) -> list[Crumb]:
         """Make many crumbs with their links in one commit: all or none.
 
-        A link is its type and its two ends: an id, an entity, or the place of a new crumb in the list, as in
+        A link is its type and its two ends. An end is an id, an entity, or the index of a new crumb, as in
         `add_many([a, b], [("child_of", 1, 0)])`, where b waits for a.
         """
 
     def comment(self, crumb: Crumb | str, text: str) -> Metadata:
-        """Say something about a crumb."""
+        """Add a comment to a crumb."""
 
     def register_schema(self, name: str, description: str = "", content_type: str = "text") -> MetadataSchema:
-        """Make a kind of metadata known."""
+        """Register a metadata schema."""
 
     def ready(self, limit: int | None = None, **filters: Any) -> list[Crumb]:
-        """The crumbs that can be taken now: ready, waiting for nobody, not put off; by priority, then age.
+        """Return the crumbs that can be taken now: ready, not waiting, not deferred; by priority, then age.
 
-        Filters are those of `crumbs.fetch`, as in `ready(properties={"type": "task"}, trail_id=…)`.
+        The filters are those of `crumbs.fetch`, as in `ready(properties={"type": "task"}, trail_id=…)`.
         """
 
     def explain(self, crumb: Crumb | str) -> Readiness:
-        """Whether a crumb can be taken now, and why."""
+        """Explain whether a crumb can be taken now, and why."""
 
     def explain_ready(self, limit: int | None = None, **filters: Any) -> list[Readiness]:
-        """The crumbs that can be taken now, each with the reasons."""
+        """Return the crumbs that can be taken now, each with the reasons."""
 
     def blocked(self, limit: int | None = None) -> list[Readiness]:
-        """The unfinished crumbs that wait for others, with what they wait for."""
+        """Return the unfinished crumbs that wait for others, with what they wait for."""
 
     def take(self, agent: str, *, lease_s: float | None = None, **filters: Any) -> Crumb | None:
-        """Claim the next ready crumb for an agent; None when there is none. No two agents get the same.
+        """Claim the next ready crumb for an agent; None when there is none. No two agents get the same one.
 
-        The agent holds it until it is finished or released. With `lease_s`, only for so many seconds, and by
-        `heartbeat` for longer; then it can be taken again. `crumb.token` grows each time.
+        The agent holds it until it is finished or released. With `lease_s` the claim expires after so many
+        seconds, unless `heartbeat` renews it; then it can be taken again. `crumb.token` grows each time.
         """
 
     def heartbeat(self, crumb: Crumb | str, agent: str, *, lease_s: float = LEASE_S) -> datetime | None:
-        """Keep a crumb for another lease from now on; NotLockHolder when it was lost.
+        """Renew the lease on a crumb from now on; raises NotLockHolder when it was lost.
 
         Returns the end of the lease; None for a crumb that was taken without one.
         """
@@ -340,22 +340,22 @@ class Cupboard:
     ) -> Crumb:
         """Mark a crumb as done: it becomes a pebble.
 
-        NotLockHolder when another agent holds it, unless forced. The caller is the agent named, the one for
-        whom `take` gave this crumb, or else the author of the universe; a token alone says it as well.
+        Raises NotLockHolder when another agent holds it, unless forced. The caller is `agent`, the agent that
+        took this crumb, or else the author of the universe; a token alone identifies it as well.
         """
 
     def drop(
         self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
     ) -> Crumb:
-        """Give a crumb up: it becomes dust; `waiting_for` says what still waits for it. Refused as `done`."""
+        """Drop a crumb: it becomes dust. `waiting_for` returns what waits for it. Refused like `done`."""
 
     def release(
         self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
     ) -> Crumb:
-        """Give a crumb that was taken back to the queue. Refused as `done`."""
+        """Return a taken crumb to the queue. Refused like `done`."""
 
     def waiting_for(self, crumb: Crumb | str) -> list[Crumb]:
-        """The unfinished crumbs that wait for a crumb, oldest first."""
+        """Return the unfinished crumbs that wait for a crumb, oldest first."""
 
     def start(
         self,
@@ -365,36 +365,36 @@ class Cupboard:
         branches_from: Crumb | str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> Trail:
-        """Begin an active trail, perhaps where a crumb is."""
+        """Start an active trail, which may branch from a crumb."""
 
     def complete(self, trail: Trail | str) -> Ended:
-        """A trail worked: its crumbs become permanent. One commit, which `u.undo` takes back."""
+        """Complete a trail: its crumbs become permanent. One commit, which `u.undo` reverts."""
 
     def abandon(self, trail: Trail | str, *, reason: str | None = None, lesson: str | None = None) -> Ended:
-        """A trail did not work: its crumbs go, the lesson stays. One commit, which `u.undo` takes back."""
+        """Abandon a trail: its crumbs are deleted, the lesson stays. One commit, which `u.undo` reverts."""
 
     def explore(self, name: str, goal: str = "", **options: Any) -> AbstractContextManager[Trail]:
         """Try something out: `with cupboard.explore("try redis") as trail`.
 
-        The trail is completed at the end, or abandoned if the block says so by `trail.abandon(reason)`; and
-        abandoned when an exception leaves the block, which is the reason unless the block gave one. What the
-        block changed of the trail, such as `trail.lesson`, is stored with it.
+        At the end the trail is completed, or abandoned if the block called `trail.abandon(reason)`. It is
+        also abandoned when an exception leaves the block, which is then the reason unless the block gave one.
+        Changes of the trail in the block, such as `trail.lesson`, are stored with it.
         """
 
     def origin(self, crumb: Crumb | str) -> Trail | None:
-        """The completed trail that a permanent crumb came from."""
+        """Return the completed trail that a permanent crumb came from."""
 
     def lessons(self, text: str = "", *, limit: int | None = 50) -> list[Trail]:
-        """The trails given up, newest first, whose name, goal, reason or lesson has all the words."""
+        """Return the abandoned trails, newest first, whose name, goal, reason or lesson has all the words."""
 
     def compare(self, a: Trail | str, b: Trail | str) -> Comparison:
-        """Two trails side by side: crumbs by state, properties, stashes; ended ones as they were."""
+        """Compare two trails: crumbs by state, properties, stashes; ended ones as they were."""
 
     def graph(self, trail: Trail | str | None = None) -> Graph:
-        """The crumbs, trails and stashes with their links, or those of one trail; it draws itself."""
+        """Return the graph of crumbs, trails and stashes, or that of one trail."""
 
     def audit(self) -> Audit:
-        """Whether everything is as the rules say, with suggestions; and which crumbs are on no trail."""
+        """Check every rule of the cupboard; return findings with suggestions, and the crumbs on no trail."""
 
     def repair(self, findings: Iterable[Finding] | None = None) -> int | None:
-        """Do what `audit` suggests, where nobody must decide; returns the commit, which can be undone."""
+        """Apply the suggestions of `audit` that need no decision; return the commit, which can be undone."""

@@ -80,7 +80,7 @@ def test_what_is_not_there(shelf: Shelf, command: str, table: str) -> None:
 )
 def test_an_unknown_table(shelf: Shelf, words: list[str]) -> None:
     assert shelf.fails("cupboard", *words) == (4, "table_not_found")
-    assert "there are crumbs, trails" in shelf("cupboard", *words).err
+    assert "use one of crumbs, trails" in shelf("cupboard", *words).err
 
 
 @pytest.mark.parametrize(

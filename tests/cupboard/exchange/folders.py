@@ -13,7 +13,7 @@ from dgent.cupboard import Cupboard
 from dgent.cupboard.record import SCHEMAS
 from dgent.exchange.foreign.crumbs_export import export_folder
 from dgent.exchange.foreign.crumbs_import import import_folder
-from dgent.exchange.foreign.report import TakenIn
+from dgent.exchange.foreign.report import ImportResult
 
 Folder = dict[str, list[Any]]
 
@@ -158,7 +158,7 @@ async def held(cupboard: Cupboard) -> dict[str, Any]:
     return found
 
 
-async def through(source: Path, target: Path) -> tuple[dict[str, Any], TakenIn, TakenIn]:
+async def through(source: Path, target: Path) -> tuple[dict[str, Any], ImportResult, ImportResult]:
     """Take a folder into an empty cupboard, twice, and write it out; what it holds, and what was told."""
     async with dgent.open("memory:", author="ann") as u:
         cupboard = Cupboard(u)

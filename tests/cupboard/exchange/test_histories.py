@@ -13,8 +13,8 @@ import dgent
 from dgent.cupboard import Cupboard
 from dgent.exchange.foreign import stash_history
 from dgent.exchange.foreign.crumbs_export import export_folder
-from dgent.exchange.foreign.crumbs_import import _Plan, import_folder, read_folder
-from dgent.system.progress import ProgressReporter
+from dgent.exchange.foreign.crumbs_import import _FolderImport, import_folder, read_folder
+from dgent.system.progress import Pace
 from dgent.system.threads import Stopped
 from tests.cupboard.exchange.folders import Folder, write
 
@@ -101,10 +101,10 @@ async def test_an_import_that_was_cut_short_goes_on(quick: Cupboard, tmp_path: P
         if len(calls) == 2:
             raise InterruptedError("cut short")
 
-    plan = _Plan(read_folder(path, ProgressReporter(None), Stopped()), "newer")
+    plan = _FolderImport(read_folder(path, Pace(None), Stopped()), "newer")
     await plan.compare(quick)
     with pytest.raises(InterruptedError):
-        await stash_history.replay(quick, plan.lived, progress)
+        await stash_history.replay(quick, plan.history_imports, progress)
     assert len(await quick.stashes.history("s")) == 2
     await import_folder(quick, path)
     assert await told(quick) == wanted(STEPS)

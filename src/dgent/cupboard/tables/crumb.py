@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from dgent import clock
 from dgent.cupboard import errors, lease
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.record import CRUMB, LINK, METADATA, CrumbRecord
-from dgent.cupboard.tables.entity import Propertied, moment
-from dgent.cupboard.tables.filter import Filter, page, read
+from dgent.cupboard.tables.entity import Propertied, check_time
+from dgent.cupboard.tables.filter import Filter, read_filter, take_page
 from dgent.cupboard.tables.table import Table
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -23,9 +23,9 @@ from dgent.model.query import Query
 class Crumb(Propertied):
     """A work item: draft, pending, ready, taken, and in the end pebble (done) or dust (dropped).
 
-    `holder`, `lease_until` and `token` say who has taken it, until when, and for which time; they are set by
-    `cupboard.take`. Without a lease, `lease_until` is None: it is held until it is released or finished. An
-    empty state means draft when it is new.
+    `cupboard.take` sets `holder`, `lease_until` and `token`, which grows with each claim. Without a lease,
+    `lease_until` is None: it is held until it is released or finished. An empty state means draft when it is
+    new.
     """
 
     name: str = ""
@@ -42,41 +42,41 @@ class Crumb(Propertied):
 
     @property
     def crumb_id(self) -> str:
-        """Its id."""
+        """The same as `id`."""
         return self.id
 
     def set_state(self, state: str) -> None:
-        """Any state may follow any other."""
+        """Change the state in memory; any state may follow any other."""
         self.state = check_state(state)
-        self._touched()
+        self._touch()
 
     def pebble(self) -> None:
-        """It is done; only what was taken can be."""
+        """Mark it as done in memory; raises InvalidTransition unless it is taken."""
         if self.state != "taken":
             raise errors.InvalidTransition(
-                f"a crumb that is {self.state or 'new'} cannot become a pebble",
+                f"this crumb is {self.state or 'new'}, so it cannot become a pebble",
                 hint="take it first, or use set_state",
             )
         self.set_state("pebble")
 
     def dust(self) -> None:
-        """It failed, or nobody wants it any more."""
+        """Mark it as dropped in memory: it failed, or is no longer wanted."""
         self.set_state("dust")
 
     def defer(self, until: datetime | None) -> None:
-        """Keep it out of the ready work until a time; None ends that."""
+        """Keep it out of the queue until a time; None ends that."""
         self.defer_until = None if until is None else clock.from_us(clock.to_us(until))
-        self._touched()
+        self._touch()
 
-    def _touched(self) -> None:
+    def _touch(self) -> None:
         self.updated_at = clock.now()
 
 
 def check_state(state: object) -> str:
-    """The state itself, or InvalidState with the ones there are."""
+    """Return the state of a crumb; raises InvalidState unless it is one of the known states."""
     if not isinstance(state, str) or state not in CRUMB_STATES:
         raise errors.InvalidState(
-            f"{state!r} is no state of a crumb", hint=f"use one of {', '.join(CRUMB_STATES)}"
+            f"{state!r} is not a valid state of a crumb", hint=f"use one of {', '.join(CRUMB_STATES)}"
         )
     return state
 
@@ -105,34 +105,38 @@ class Crumbs(Table[Crumb]):
         "updated_at": "time",
     }
 
-    async def _write(self, draft: Draft, id: str, entity: Crumb, old: CrumbRecord | None) -> None:
-        fields = self._merged(draft, id, entity, old)
+    async def _write(self, changeset: Changeset, id: str, entity: Crumb, old: CrumbRecord | None) -> None:
+        fields = self._merge_fields(changeset, id, entity, old)
         if not isinstance(fields["name"], str) or not fields["name"]:
             raise errors.InvalidName("a crumb needs a name", field="name")
         was = "" if old is None else old.state
         if fields["defer_until"] is not None:
-            fields["defer_until"] = moment("defer_until", fields["defer_until"])
+            fields["defer_until"] = check_time("defer_until", fields["defer_until"])
         fields["state"] = check_state(fields["state"] or was or "draft")
-        fields["properties"] = draft.definitions.stored("crumb", fields["properties"])
+        fields["properties"] = changeset.definitions.encode_values("crumb", fields["properties"])
         if old is None:
-            made_at = entity._moment(draft.now)
-            touched = made_at if entity.updated_at is None else moment("updated_at", entity.updated_at)
+            made_at = entity._creation_time(changeset.now)
+            touched = made_at if entity.updated_at is None else check_time("updated_at", entity.updated_at)
             made = CrumbRecord(**fields, updated_at=max(touched, made_at))
-            draft.put(id, made, created_at=made_at)
-            draft.place(id, made)
+            changeset.put(id, made, created_at=made_at)
+            changeset.put_crumb(id, made)
             return
-        if fields["state"] != was and entity.token != old.token and self._base(draft, id, entity) is not None:
+        if (
+            fields["state"] != was
+            and entity.token != old.token
+            and self._base(changeset, id, entity) is not None
+        ):
             raise errors.NotLockHolder(
                 f"{id!r} was taken by {old.holder!r} since it was read; its token is {old.token}", id=id
             )
-        crumb = replace(old, **fields, updated_at=max(draft.now, old.updated_at))
+        crumb = replace(old, **fields, updated_at=max(changeset.now, old.updated_at))
         if fields["state"] != "taken" and was == "taken":
             crumb = replace(crumb, holder=None, lease_until=None)
-        draft.place(id, crumb)
-        await moved(draft, id, was, crumb.state)
+        changeset.put_crumb(id, crumb)
+        await update_waiting(changeset, id, was, crumb.state)
 
-    async def _remove(self, draft: Draft, id: str) -> None:
-        await remove_crumbs(draft, [id])
+    async def _remove(self, changeset: Changeset, id: str) -> None:
+        await remove_crumbs(changeset, [id])
 
     async def _where(self, wanted: Filter) -> dict[Any, Any]:
         values = dict(wanted.values)
@@ -153,20 +157,20 @@ class Crumbs(Table[Crumb]):
         if narrowed is None:
             return await super()._select(universe, wanted)
         test = await self._query(wanted)
-        found = [each for each in await loaded(universe, narrowed) if test.matches(each.datum)]
-        return page(self._sorted(found), wanted)
+        found = [each for each in await load_crumbs(universe, narrowed) if test.matches(each.datum)]
+        return take_page(self._sort(found), wanted)
 
     async def _condition(self, universe: Any, filters: dict[str, Any]) -> Callable[[Crystal[Any]], bool]:
-        """Whether a crumb passes a filter, as a function."""
+        """Return a function that checks whether a crumb passes a filter."""
         if not filters:
             return lambda _found: True
-        wanted = read(None, filters, self.columns)
+        wanted = read_filter(None, filters, self.columns)
         narrowed = await self._by_links(universe, wanted)
         query = await self._query(wanted)
         return lambda found: (narrowed is None or found.id in narrowed) and query.matches(found.datum)
 
     async def _by_links(self, universe: Any, wanted: Filter) -> set[str] | None:
-        """The ids that the filter names, directly or by a link; None when it names none."""
+        """Return the ids that the filter names, directly or by a link; None when it names none."""
         named: list[set[str]] = []
         if "id" in wanted.values:
             named.append(set(wanted.values["id"]))
@@ -193,41 +197,41 @@ def check_claim(id: str, crumb: CrumbRecord, token: int | None, agent: str) -> N
         )
 
 
-async def loaded(universe: Any, wanted: Iterable[str]) -> list[Crystal[Any]]:
-    """The crumbs among some ids."""
+async def load_crumbs(universe: Any, wanted: Iterable[str]) -> list[Crystal[Any]]:
+    """Load the crumbs among some ids."""
     found = await universe.get_many(list(wanted))
     return [each for each in found if isinstance(each, Crystal) and each.schema_name == CRUMB.name]
 
 
-async def moved(draft: Draft, id: str, was: str, now: str) -> None:
-    """A crumb has gone to another state: what waits for it waits less, or again."""
+async def update_waiting(changeset: Changeset, id: str, was: str, now: str) -> None:
+    """Adjust the crumbs that wait for a crumb after its state has changed."""
     by = (now != "pebble") - (was != "pebble")
     if by:
-        children = await draft.children(id)
-        await draft.load(children)
+        children = await changeset.children(id)
+        await changeset.load(children)
         for child in children:
-            await draft.shift(child, by)
+            await changeset.adjust_waiting(child, by)
 
 
-async def remove_crumbs(draft: Draft, wanted: list[str]) -> list[str]:
-    """Take crumbs out with their metadata and links; returns the crumbs that no longer wait for them."""
-    await draft.load(wanted)
-    await draft.load_links("from_id", wanted)
-    await draft.load_links("to_id", wanted)
-    for entry in await draft.select(METADATA.name, "crumb_id", wanted):
-        draft.hold(entry)
-        draft.drop(entry.id)
+async def remove_crumbs(changeset: Changeset, wanted: list[str]) -> list[str]:
+    """Delete crumbs with their metadata and links; return the crumbs that no longer wait for them."""
+    await changeset.load(wanted)
+    await changeset.load_links("from_id", wanted)
+    await changeset.load_links("to_id", wanted)
+    for entry in await changeset.select(METADATA.name, "crumb_id", wanted):
+        changeset.add_loaded(entry)
+        changeset.drop(entry.id)
     freed = []
     going = set(wanted)
-    await lease.forget(draft, [id for id in wanted if getattr(draft.record(id), "token", 0)])
+    await lease.drop_leases(changeset, [id for id in wanted if getattr(changeset.record(id), "token", 0)])
     for id in wanted:
-        crumb = draft.record(id)
+        crumb = changeset.record(id)
         open_until_now = crumb is not None and crumb.state != "pebble"
-        for link_id, link in draft.touching(id).items():
+        for link_id, link in changeset.get_loaded_links(id).items():
             waits = link.link_type == "child_of" and link.to_id == id and open_until_now
             if waits and link.from_id not in going:
                 freed.append(link.from_id)
-                await draft.shift(link.from_id, -1)
-            draft.drop(link_id)
-        draft.drop(id)
+                await changeset.adjust_waiting(link.from_id, -1)
+            changeset.drop(link_id)
+        changeset.drop(id)
     return list(dict.fromkeys(freed))

@@ -1,4 +1,4 @@
-"""What all entities share: an id, times, and what they were when they were read."""
+"""Base classes of entities: id, times, properties, and the record they were read from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHARED = frozenset((str, int, float, bool, type(None), datetime, Ref))
 
 
 def duplicate(value: Any) -> Any:
-    """A value that shares nothing with another that can be changed; `copy.deepcopy`, only quicker."""
+    """Return a deep copy of a value; faster than `copy.deepcopy` for JSON-like values."""
     kind = type(value)
     if kind in _SHARED:
         return value
@@ -32,14 +32,14 @@ def duplicate(value: Any) -> Any:
 
 
 class Values(dict[str, Any]):
-    """The values of an entity under the ids of their properties; they are found by name as well."""
+    """The values of an entity by property id; they can be read and set by property name as well."""
 
     def __init__(self, values: Mapping[str, Any] = {}, names: Mapping[str, str] = {}) -> None:
         super().__init__(values)
         self._ids = names
 
     def key(self, name_or_id: str) -> str:
-        """The key under which a property's value is, given its name or its id."""
+        """Return the key of a property's value, given its name or its id."""
         return name_or_id if super().__contains__(name_or_id) else self._ids.get(name_or_id, name_or_id)
 
     def __getitem__(self, name_or_id: str) -> Any:
@@ -55,55 +55,57 @@ class Values(dict[str, Any]):
         return isinstance(name_or_id, str) and super().__contains__(self.key(name_or_id))
 
     def get(self, name_or_id: str, default: Any = None) -> Any:
-        """The value of a property, or the default."""
+        """Return the value of a property, or the default."""
         return super().get(self.key(name_or_id), default)
 
     def pop(self, name_or_id: str, *default: Any) -> Any:
-        """Take a value out: when it is stored, the property has its default again."""
+        """Remove a value; when the entity is stored, the property has its default again."""
         return super().pop(self.key(name_or_id), *default)
 
     def update(self, *values: Any, **named: Any) -> None:
-        """Give several properties values."""
+        """Set the values of several properties."""
         for name_or_id, value in dict(*values, **named).items():
             self[name_or_id] = value
 
 
-def moment(field: str, given: Any) -> datetime:
-    """A time that a caller gave, in UTC, or what is wrong with it."""
+def check_time(field: str, given: Any) -> datetime:
+    """Return a time that a caller gave, in UTC; raises InvalidData unless it is an aware datetime."""
     try:
         return clock.from_us(clock.to_us(given))
     except (InputError, TypeError, AttributeError):
-        raise errors.InvalidData(f"{field} is an aware datetime, not {given!r:.80}", field=field) from None
+        raise errors.InvalidData(
+            f"expected an aware datetime for {field!r}, got {given!r:.80}", field=field
+        ) from None
 
 
 @dataclass
 class Entity:
     """Something in the cupboard. Methods change it in memory; `table.set` stores it.
 
-    `id` and the times are given by the store. `seq` is the commit that wrote what was last read or stored.
+    The store sets `id` and the times. `seq` is the commit that wrote the entity as last read or stored.
     """
 
     id: str = field(default="", kw_only=True)
     created_at: datetime | None = field(default=None, kw_only=True)
     extra: dict[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
     seq: int | None = field(default=None, init=False, repr=False, compare=False)
-    _base: Any = field(default=None, init=False, repr=False, compare=False)  # the record that it was
+    _base: Any = field(default=None, init=False, repr=False, compare=False)  # the record as it was read
     _home: str = field(default="", init=False, repr=False, compare=False)
     _born: datetime | None = field(default=None, init=False, repr=False, compare=False)
 
     OWN: ClassVar[tuple[str, ...]] = ()
     """The fields that the caller may change; the store keeps the rest."""
 
-    def _moment(self, now: datetime) -> datetime:
-        """When it was made: now, unless it comes from elsewhere with a time."""
-        return now if self.created_at is None else moment("created_at", self.created_at)
+    def _creation_time(self, now: datetime) -> datetime:
+        """Return when it was made: now, unless the caller gave a time."""
+        return now if self.created_at is None else check_time("created_at", self.created_at)
 
     def _remember(self, home: str, record: Any) -> None:
-        """Note what it is now, and through which cupboard: `table.set` can tell what was changed since."""
+        """Record its current fields and cupboard, so that `table.set` finds what was changed since."""
         self._home, self._born, self._base = home, self.created_at, record
 
-    def _was(self) -> dict[str, Any]:
-        """The fields that the caller may change, as they were read."""
+    def _original_fields(self) -> dict[str, Any]:
+        """Return the fields that the caller may change, as they were read."""
         return {name: getattr(self._base, name) for name in self.OWN}
 
 
@@ -117,48 +119,48 @@ class Propertied(Entity):
     SCOPE: ClassVar[str] = ""
 
     def set_property(self, name_or_id: str, value: Any) -> None:
-        """Give a property a value; categories by name or id. `table.set` stores it."""
+        """Set the value of a property; categories by name or id. `table.set` stores it."""
         if not isinstance(name_or_id, str):
-            raise errors.PropertyNotFound(f"a property has a name, not {name_or_id!r:.80}")
+            raise errors.PropertyNotFound(f"expected the name or id of a property, got {name_or_id!r:.80}")
         if self._definitions is None:
             self.properties[name_or_id] = value  # judged when it is stored
         else:
-            defined = self._definitions.find(self.SCOPE, name_or_id)
-            self.properties[defined.id] = defined.native(defined.stored(value))
-        self._touched()
+            definition = self._definitions.find(self.SCOPE, name_or_id)
+            self.properties[definition.id] = definition.decode(definition.encode(value))
+        self._touch()
 
     def get_property(self, name_or_id: str) -> Any:
-        """The value of a property."""
+        """Return the value of a property; raises PropertyNotFound."""
         if not isinstance(name_or_id, str) or name_or_id not in self.properties:
             raise errors.PropertyNotFound(f"this {self.SCOPE} has no property {name_or_id!r}")
         return self.properties[name_or_id]
 
     def get_properties(self) -> dict[str, Any]:
-        """The values of all properties, by the properties' ids."""
+        """Return the values of all properties by property id."""
         return dict(self.properties)
 
     def clear_property(self, name_or_id: str) -> None:
-        """Give a property the default of its type again."""
+        """Reset a property to the default of its type."""
         if not isinstance(name_or_id, str):
-            raise errors.PropertyNotFound(f"a property has a name, not {name_or_id!r:.80}")
+            raise errors.PropertyNotFound(f"expected the name or id of a property, got {name_or_id!r:.80}")
         if self._definitions is not None:
-            defined = self._definitions.find(self.SCOPE, name_or_id)
-            self.properties[defined.id] = defined.default()
+            definition = self._definitions.find(self.SCOPE, name_or_id)
+            self.properties[definition.id] = definition.default()
         elif self.properties.pop(name_or_id, self) is self:  # no value: it gets the default when stored
             raise errors.PropertyNotFound(f"this {self.SCOPE} has no property {name_or_id!r}")
-        self._touched()
+        self._touch()
 
-    def _was(self) -> dict[str, Any]:
-        was = super()._was()
+    def _original_fields(self) -> dict[str, Any]:
+        was = super()._original_fields()
         if self._definitions is not None:
-            was["properties"] = self._definitions.filled(self.SCOPE, was["properties"])
+            was["properties"] = self._definitions.decode_values(self.SCOPE, was["properties"])
         return was
 
     def readable(self) -> dict[str, Any]:
-        """The values by the names of their properties, and categories by theirs."""
+        """Return the values by property name, with categories by their names."""
         if self._definitions is None:
             return dict(self.properties)
-        return self._definitions.shown(self.SCOPE, self.properties)
+        return self._definitions.display_values(self.SCOPE, self.properties)
 
-    def _touched(self) -> None:
-        """Something was changed in memory."""
+    def _touch(self) -> None:
+        """Update the time of the last change, where the entity has one."""

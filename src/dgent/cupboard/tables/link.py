@@ -1,4 +1,4 @@
-"""The link: how crumbs, trails and stashes hang together."""
+"""The link: an edge between crumbs, trails and stashes, and the rules of the graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from dgent.cupboard import errors
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import ENDED, LINK_TYPES
 from dgent.cupboard.record import LINK, CrumbRecord, LinkRecord, StashRecord, TrailRecord
 from dgent.cupboard.tables.entity import Entity
@@ -17,31 +17,34 @@ from dgent.cupboard.tables.scope import check_stash_name
 from dgent.cupboard.tables.table import Table
 from dgent.model.query import Query
 
-FEW = 8  # so many links are each looked at from both sides; for more, all that is above them is read once
+FEW = 8  # up to so many links are checked one by one; for more, everything above them is read once
 SHOWN = 20
 
 
-async def check_acyclic(draft: Draft, links: Collection[LinkRecord]) -> None:
-    """Refuse child_of links of a draft that close a circle."""
+async def check_acyclic(changeset: Changeset, links: Collection[LinkRecord]) -> None:
+    """Refuse child_of links of a changeset that close a cycle; raises Cycle."""
     for link in links:
         if link.from_id == link.to_id:
-            raise _cycle([link.from_id, link.to_id])
-    left = await _without_new(draft, links)
+            raise _make_cycle_error([link.from_id, link.to_id])
+    left = await _without_new(changeset, links)
     if len(left) > FEW:
-        left = await _without_ends(draft, left)
+        left = await _without_ends(changeset, left)
     for link in left:
-        await _check(draft, link)
+        await _check_link(changeset, link)
 
 
-async def _without_new(draft: Draft, links: Iterable[LinkRecord]) -> list[LinkRecord]:
-    """The links without those of new crumbs that nobody waits for, nor only such: no circle has them.
+async def _without_new(changeset: Changeset, links: Iterable[LinkRecord]) -> list[LinkRecord]:
+    """Return the links without those of new crumbs that no cycle can contain.
 
-    All links of a new crumb are in the draft, so this reads nothing; most often nothing is left.
+    These are crumbs that nothing waits for, or only such crumbs. All links of a new crumb are in the
+    changeset, so this reads nothing; most often nothing is left.
     """
     starting: dict[str, list[LinkRecord]] = {}
     for link in links:
         starting.setdefault(link.from_id, []).append(link)
-    waiting = {id: len(await draft.links("to_id", id, "child_of")) for id in starting if draft.is_new(id)}
+    waiting = {
+        id: len(await changeset.links("to_id", id, "child_of")) for id in starting if changeset.is_new(id)
+    }
     free = [id for id, count in waiting.items() if not count]
     while free:
         for link in starting.pop(free.pop()):
@@ -52,14 +55,14 @@ async def _without_new(draft: Draft, links: Iterable[LinkRecord]) -> list[LinkRe
     return [link for some in starting.values() for link in some]
 
 
-async def _without_ends(draft: Draft, links: Collection[LinkRecord]) -> list[LinkRecord]:
-    """The links without those whose way up comes to an end: no circle has them."""
+async def _without_ends(changeset: Changeset, links: Collection[LinkRecord]) -> list[LinkRecord]:
+    """Return the links without those whose parents lead to no cycle."""
     above: dict[str, list[str]] = {}
     level = list({link.to_id for link in links})
     while level:
-        await draft.load_links("from_id", level)
+        await changeset.load_links("from_id", level)
         for id in level:
-            above[id] = await _parents(draft, id)
+            above[id] = await _load_parents(changeset, id)
         level = list({parent for id in level for parent in above[id] if parent not in above})
     below: dict[str, list[str]] = {}
     for id, parents in above.items():
@@ -76,32 +79,34 @@ async def _without_ends(draft: Draft, links: Collection[LinkRecord]) -> list[Lin
     return [link for link in links if link.to_id not in ended]
 
 
-async def _check(draft: Draft, link: LinkRecord) -> None:
-    """Refuse a link whose parent waits for its child.
+async def _check_link(changeset: Changeset, link: LinkRecord) -> None:
+    """Refuse a link whose parent waits for its child; raises Cycle.
 
-    From the parent upwards and from the child downwards, always where less was read so far: when either way
-    is at its end, they cannot meet. So it costs about twice what the shorter way has.
+    Searches from the parent upwards and from the child downwards, always where less was read so far. When
+    either search ends, they cannot meet, so the cost is about twice that of the smaller one.
     """
     child, parent = link.from_id, link.to_id
-    up, down = {parent: child}, {child: ""}  # whence each was reached
+    up, down = {parent: child}, {child: ""}  # the node that each was reached from
     highest, lowest = [parent], [child]
     while highest and lowest:
         if len(up) <= len(down):
-            highest = await _step(draft, "from_id", highest, up)
+            highest = await _expand_level(changeset, "from_id", highest, up)
             met = [id for id in highest if id in down]
         else:
-            lowest = await _step(draft, "to_id", lowest, down)
+            lowest = await _expand_level(changeset, "to_id", lowest, down)
             met = [id for id in lowest if id in up]
         if met:
-            raise _cycle(_way(met[0], up, down, link))
+            raise _make_cycle_error(_trace_cycle(met[0], up, down, link))
 
 
-async def _step(draft: Draft, end: str, level: list[str], reached: dict[str, str]) -> list[str]:
-    """What is one link further, and was not reached before."""
-    await draft.load_links(end, level)
+async def _expand_level(
+    changeset: Changeset, end: str, level: list[str], reached: dict[str, str]
+) -> list[str]:
+    """Return the nodes one link further that were not reached before, and add them to `reached`."""
+    await changeset.load_links(end, level)
     further = []
     for id in level:
-        links = (await draft.links(end, id, "child_of")).values()
+        links = (await changeset.links(end, id, "child_of")).values()
         for other in (link.to_id if end == "from_id" else link.from_id for link in links):
             if other not in reached:
                 reached[other] = id
@@ -109,12 +114,12 @@ async def _step(draft: Draft, end: str, level: list[str], reached: dict[str, str
     return further
 
 
-async def _parents(draft: Draft, id: str) -> list[str]:
-    return [link.to_id for link in (await draft.links("from_id", id, "child_of")).values()]
+async def _load_parents(changeset: Changeset, id: str) -> list[str]:
+    return [link.to_id for link in (await changeset.links("from_id", id, "child_of")).values()]
 
 
-def _way(met: str, up: dict[str, str], down: dict[str, str], link: LinkRecord) -> list[str]:
-    """The way round: from the child to its parent, up to where the two ways met, and to the child again."""
+def _trace_cycle(met: str, up: dict[str, str], down: dict[str, str], link: LinkRecord) -> list[str]:
+    """Return the cycle: from the child to its parent, up to where the searches met, back to the child."""
     first = [met]
     while first[-1] != link.to_id:
         first.append(up[first[-1]])
@@ -124,7 +129,7 @@ def _way(met: str, up: dict[str, str], down: dict[str, str], link: LinkRecord) -
     return way
 
 
-def _cycle(way: list[str]) -> errors.Cycle:
+def _make_cycle_error(way: list[str]) -> errors.Cycle:
     shown = way if len(way) <= SHOWN else [*way[: SHOWN - 2], "…", way[-1]]
     return errors.Cycle(f"a crumb would wait for itself: {' -> '.join(shown)}")
 
@@ -142,12 +147,12 @@ class Link(Entity):
 
     @property
     def link_id(self) -> str:
-        """Its id."""
+        """The same as `id`."""
         return self.id
 
 
 class Ends(NamedTuple):
-    """What a type of link joins, and whether its start may have only one."""
+    """The kinds of entities that a type of link joins; with `single`, its start may have only one."""
 
     start: str
     end: str
@@ -182,18 +187,18 @@ class Links(Table[Link]):
         "created_at": "time",
     }
 
-    async def _write(self, draft: Draft, id: str, entity: Link, old: LinkRecord | None) -> None:
-        link = LinkRecord(**self._merged(draft, id, entity, old))
+    async def _write(self, changeset: Changeset, id: str, entity: Link, old: LinkRecord | None) -> None:
+        link = LinkRecord(**self._merge_fields(changeset, id, entity, old))
         if old is not None:
             if link == old:
                 return
-            await remove_link(draft, id, named=False)
-        await add_link(draft, id, link, created_at=entity._moment(draft.now))
+            await remove_link(changeset, id, named=False)
+        await add_link(changeset, id, link, created_at=entity._creation_time(changeset.now))
         if old is not None and old.link_type == "scoped_to" and old.from_id != link.from_id:
-            await check_stash_name(draft, old.from_id, None)
+            await check_stash_name(changeset, old.from_id, None)
 
-    async def _remove(self, draft: Draft, id: str) -> None:
-        await remove_link(draft, id)
+    async def _remove(self, changeset: Changeset, id: str) -> None:
+        await remove_link(changeset, id)
 
     async def _query(self, wanted: Filter) -> Query:
         values = dict(wanted.values)
@@ -202,49 +207,56 @@ class Links(Table[Link]):
         return query if types is None else query.replace(any_tags=frozenset(types))
 
 
-async def add_link(draft: Draft, id: str, link: LinkRecord, *, created_at: datetime | None = None) -> None:
-    """Put a link into a draft if the rules of the graph allow it."""
-    await add_links(draft, [(id, link, created_at)])
+async def add_link(
+    changeset: Changeset, id: str, link: LinkRecord, *, created_at: datetime | None = None
+) -> None:
+    """Add a link to a changeset if the rules of the graph allow it."""
+    await add_links(changeset, [(id, link, created_at)])
 
 
-async def add_links(draft: Draft, links: Iterable[tuple[str, LinkRecord, datetime | None]]) -> None:
-    """Put links into a draft, with their ids and when they were made, if the rules of the graph allow it."""
+async def add_links(changeset: Changeset, links: Iterable[tuple[str, LinkRecord, datetime | None]]) -> None:
+    """Add links, given with ids and creation times, to a changeset if the rules of the graph allow it."""
     wanted = list(links)
     for _, link, _ in wanted:
         check_shape(link)
-    await draft.load(id for _, link, _ in wanted for id in (link.from_id, link.to_id))
-    await draft.load_links("from_id", [link.from_id for _, link, _ in wanted])
+    await changeset.load(id for _, link, _ in wanted for id in (link.from_id, link.to_id))
+    await changeset.load_links("from_id", [link.from_id for _, link, _ in wanted])
     for id, link, created_at in wanted:
-        await _check_ends(draft, link)
-        await _check_number(draft, link)
+        await _check_ends(changeset, link)
+        await _check_number(changeset, link)
         if link.link_type == "scoped_to":
-            await check_stash_name(draft, link.from_id, link.to_id)
-        draft.put(id, link, created_at=created_at)
+            await check_stash_name(changeset, link.from_id, link.to_id)
+        changeset.put(id, link, created_at=created_at)
         if link.link_type == "child_of":
-            parent = await draft.get(CrumbRecord, link.to_id, "crumb")
-            await draft.shift(link.from_id, int(parent.state != "pebble"))
-    await check_acyclic(draft, [link for _, link, _ in wanted if link.link_type == "child_of"])
+            parent = await changeset.get(CrumbRecord, link.to_id, "crumb")
+            await changeset.adjust_waiting(link.from_id, int(parent.state != "pebble"))
+    await check_acyclic(changeset, [link for _, link, _ in wanted if link.link_type == "child_of"])
 
 
-async def remove_link(draft: Draft, id: str, *, named: bool = True) -> None:
-    """Take a link out of a draft; whoever waited by it waits no longer.
+async def remove_link(changeset: Changeset, id: str, *, named: bool = True) -> None:
+    """Delete a link in a changeset; its child no longer waits for its parent.
 
-    A stash that loses its scope must have a name among those of no trail, unless the caller sees to that.
+    A stash that loses its scope must have a unique name among those of no trail; with `named=False` the
+    caller checks that.
     """
-    link = draft.record(id)
-    draft.drop(id)
+    link = changeset.record(id)
+    changeset.drop(id)
     if link.link_type == "child_of":
-        parent = await draft.find(CrumbRecord, link.to_id)
-        await draft.shift(link.from_id, -int(parent is not None and parent.state != "pebble"))
-    elif named and link.link_type == "scoped_to" and await draft.find(StashRecord, link.from_id) is not None:
-        await check_stash_name(draft, link.from_id, None)
+        parent = await changeset.find(CrumbRecord, link.to_id)
+        await changeset.adjust_waiting(link.from_id, -int(parent is not None and parent.state != "pebble"))
+    elif (
+        named
+        and link.link_type == "scoped_to"
+        and await changeset.find(StashRecord, link.from_id) is not None
+    ):
+        await check_stash_name(changeset, link.from_id, None)
 
 
 def check_shape(link: LinkRecord) -> None:
-    """Refuse a link of an unknown type, or without an end."""
+    """Refuse a link of an unknown type, or without one of its ends; raises InvalidData."""
     if link.link_type not in LINK_TYPES:
         raise errors.InvalidData(
-            f"{link.link_type!r} is no type of link",
+            f"{link.link_type!r} is not a valid type of link",
             hint=f"use one of {', '.join(LINK_TYPES)}",
             field="link_type",
         )
@@ -253,25 +265,25 @@ def check_shape(link: LinkRecord) -> None:
             raise errors.InvalidData(f"a {link.link_type} link needs a {end}", field=end)
 
 
-async def _check_ends(draft: Draft, link: LinkRecord) -> None:
-    """Both ends must be there, and of the kinds that this type joins."""
+async def _check_ends(changeset: Changeset, link: LinkRecord) -> None:
+    """Check that both ends exist and are of the kinds that this type joins."""
     ends = ENDS[link.link_type]
     for id, noun in ((link.from_id, ends.start), (link.to_id, ends.end)):
-        await draft.get(_RECORDS[noun], id, noun)
+        await changeset.get(_RECORDS[noun], id, noun)
     if link.link_type == "belongs_to":
-        trail = await draft.get(TrailRecord, link.to_id, "trail")
+        trail = await changeset.get(TrailRecord, link.to_id, "trail")
         if trail.state in ENDED:
             raise errors.InvalidState(
-                f"the trail {link.to_id!r} is {trail.state}, and takes no more crumbs", id=link.to_id
+                f"the trail {link.to_id!r} is {trail.state}, so no crumb can be added to it", id=link.to_id
             )
 
 
-async def _check_number(draft: Draft, link: LinkRecord) -> None:
-    """The same link is there only once, and some types allow only one from one start."""
-    for id, other in (await draft.links("from_id", link.from_id, link.link_type)).items():
+async def _check_number(changeset: Changeset, link: LinkRecord) -> None:
+    """Check that the link does not exist yet, and that its type allows one more from its start."""
+    for id, other in (await changeset.links("from_id", link.from_id, link.link_type)).items():
         if other.to_id == link.to_id:
             raise errors.DuplicateLink(
-                f"{link.from_id!r} {link.link_type} {link.to_id!r} is there already, as {id!r}", id=id
+                f"{link.from_id!r} {link.link_type} {link.to_id!r} already exists, as {id!r}", id=id
             )
         if ENDS[link.link_type].single:
             kind = errors.AlreadyInTrail if link.link_type == "belongs_to" else errors.Cardinality

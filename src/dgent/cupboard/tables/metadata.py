@@ -1,4 +1,4 @@
-"""Metadata: comments, attachments and other entries beside a crumb."""
+"""Metadata: comments, attachments and other entries of a crumb, and their schemas."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import METADATA_SCHEMAS, schema_id
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import CONTENT_TYPES
 from dgent.cupboard.record import METADATA, SCHEMA, CrumbRecord, MetadataRecord, PropertyRecord, SchemaRecord
 from dgent.cupboard.tables.entity import Entity
-from dgent.cupboard.tables.filter import Filter, page
+from dgent.cupboard.tables.filter import Filter, take_page
 from dgent.cupboard.tables.table import Table
 from dgent.model.crystal import Crystal
 
 
 @dataclass
 class Metadata(Entity):
-    """An entry beside a crumb; `table_name` is the schema it is of."""
+    """A metadata entry of a crumb; `table_name` is the name of its schema."""
 
     crumb_id: str = ""
     table_name: str = ""
@@ -31,7 +31,7 @@ class Metadata(Entity):
 
     @property
     def metadata_id(self) -> str:
-        """Its id."""
+        """The same as `id`."""
         return self.id
 
 
@@ -47,7 +47,7 @@ class MetadataSchema(Entity):
 
     @property
     def schema_name(self) -> str:
-        """Its name."""
+        """The same as `name`."""
         return self.name
 
 
@@ -56,7 +56,7 @@ _NAME = re.compile(r"[a-z0-9_]+")
 
 
 class Metadatas(Table[Metadata]):
-    """Comments, attachments and other entries beside crumbs, oldest first."""
+    """Comments, attachments and other entries of crumbs, oldest first."""
 
     name = "metadata"
     noun = "metadata entry"
@@ -75,9 +75,11 @@ class Metadatas(Table[Metadata]):
         "created_at": "time",
     }
 
-    async def _write(self, draft: Draft, id: str, entity: Metadata, old: MetadataRecord | None) -> None:
-        record = MetadataRecord(**self._merged(draft, id, entity, old))
-        if await draft.find(SchemaRecord, schema_id(str(record.table_name) or "-")) is None:
+    async def _write(
+        self, changeset: Changeset, id: str, entity: Metadata, old: MetadataRecord | None
+    ) -> None:
+        record = MetadataRecord(**self._merge_fields(changeset, id, entity, old))
+        if await changeset.find(SchemaRecord, schema_id(str(record.table_name) or "-")) is None:
             raise errors.SchemaNotFound(
                 f"no metadata schema {record.table_name!r} is registered",
                 hint="register it with cupboard.register_schema",
@@ -85,12 +87,15 @@ class Metadatas(Table[Metadata]):
         if not isinstance(record.content, str) or not record.content:
             raise errors.InvalidContent("a metadata entry needs content", field="content")
         if old is not None and old.crumb_id != record.crumb_id:
-            raise errors.InvalidData("a metadata entry stays with its crumb", field="crumb_id")
-        await draft.get(CrumbRecord, record.crumb_id or "-", "crumb")
-        if record.property_id is not None and await draft.find(PropertyRecord, record.property_id) is None:
-            raise errors.PropertyNotFound(f"there is no property {record.property_id!r}")
+            raise errors.InvalidData("a metadata entry cannot be moved to another crumb", field="crumb_id")
+        await changeset.get(CrumbRecord, record.crumb_id or "-", "crumb")
+        if (
+            record.property_id is not None
+            and await changeset.find(PropertyRecord, record.property_id) is None
+        ):
+            raise errors.PropertyNotFound(f"no property {record.property_id!r} is defined")
         if old != record:
-            draft.put(id, record, created_at=entity._moment(draft.now))
+            changeset.put(id, record, created_at=entity._creation_time(changeset.now))
 
     async def _where(self, wanted: Filter) -> dict[str, Any]:
         values = dict(wanted.values)
@@ -107,10 +112,10 @@ class Metadatas(Table[Metadata]):
             return await super()._select(universe, wanted)
         found = await super()._select(universe, wanted._replace(limit=None, offset=0))
         folded = part.casefold()
-        return page([each for each in found if folded in each.value.content.casefold()], wanted)
+        return take_page([each for each in found if folded in each.value.content.casefold()], wanted)
 
 
-class Schemas(Table[MetadataSchema]):
+class MetadataSchemas(Table[MetadataSchema]):
     """The kinds of metadata, oldest first; they are registered and never unregistered."""
 
     name = "schemas"
@@ -121,41 +126,43 @@ class Schemas(Table[MetadataSchema]):
     built_in = METADATA_SCHEMAS
     columns: ClassVar[Mapping[str, str]] = {"id": "texts", "name": "texts", "content_type": "texts"}
 
-    async def _set(self, draft: Draft, id: str | None, entity: Any, expected: int | None) -> str:
+    async def _set(self, changeset: Changeset, id: str | None, entity: Any, expected: int | None) -> str:
         if not is_schema_name(entity.name):
             raise errors.InvalidName(
-                f"{entity.name!r:.80} is no name for a metadata schema",
+                f"{entity.name!r:.80} is not a valid name of a metadata schema",
                 hint="use small letters, digits and _",
                 field="name",
             )
         wanted = schema_id(entity.name)
-        if id is None and await draft.find(SchemaRecord, wanted) is not None:
-            raise errors.DuplicateName(f"there is a metadata schema {entity.name!r} already")
+        if id is None and await changeset.find(SchemaRecord, wanted) is not None:
+            raise errors.DuplicateName(f"a metadata schema {entity.name!r} already exists")
         if id is not None and id != wanted:
-            raise errors.InvalidData("a metadata schema keeps its name", field="name")
-        old = await draft.find(SchemaRecord, wanted)
+            raise errors.InvalidData("a metadata schema cannot be renamed", field="name")
+        old = await changeset.find(SchemaRecord, wanted)
         if expected is not None:
-            self._check_version(draft, wanted, old, expected)
-        await self._write(draft, wanted, entity, old)
+            self._check_version(changeset, wanted, old, expected)
+        await self._write(changeset, wanted, entity, old)
         return wanted
 
-    async def _write(self, draft: Draft, id: str, entity: MetadataSchema, old: SchemaRecord | None) -> None:
-        record = SchemaRecord(**self._merged(draft, id, entity, old))
+    async def _write(
+        self, changeset: Changeset, id: str, entity: MetadataSchema, old: SchemaRecord | None
+    ) -> None:
+        record = SchemaRecord(**self._merge_fields(changeset, id, entity, old))
         if record.content_type not in CONTENT_TYPES:
             raise errors.InvalidData(
-                f"{record.content_type!r} is no type of content",
+                f"{record.content_type!r} is not a valid type of content",
                 hint=f"use one of {', '.join(CONTENT_TYPES)}",
                 field="content_type",
             )
         if id in METADATA_SCHEMAS and record != METADATA_SCHEMAS[id]:
-            raise errors.InvalidData(f"{record.name} is built in, and stays as it is", id=id)
+            raise errors.InvalidData(f"{record.name} is built in and cannot be changed", id=id)
         if old != record:
-            draft.put(id, record, created_at=entity._moment(draft.now))
+            changeset.put(id, record, created_at=entity._creation_time(changeset.now))
 
-    async def _remove(self, draft: Draft, id: str) -> None:
+    async def _remove(self, changeset: Changeset, id: str) -> None:
         raise errors.InvalidData("a metadata schema cannot be unregistered", id=id)
 
 
 def is_schema_name(name: object) -> bool:
-    """Whether a metadata schema can be called this."""
+    """Check whether this is a valid name of a metadata schema."""
     return isinstance(name, str) and len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None

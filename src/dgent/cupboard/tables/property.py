@@ -1,4 +1,4 @@
-"""Properties and their categories: what every crumb, trail or stash has a value for."""
+"""Properties and their categories: every crumb, trail or stash has a value for each property."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dgent import ids
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import CATEGORIES, PRIORITY, PROPERTIES
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import SCOPES, VALUE_TYPES
 from dgent.cupboard.record import (
     CATEGORY,
@@ -45,15 +45,15 @@ class Property(Entity):
 
     @property
     def property_id(self) -> str:
-        """Its id."""
+        """The same as `id`."""
         return self.id
 
     async def define_category(self, cupboard: Cupboard, name: str, ordinal: int = 0) -> Category:
-        """Add a category to this property, which is stored at once."""
+        """Add a category to this property and store it at once."""
         return await cupboard.properties.define_category(self, name, ordinal)
 
     async def get_categories(self, cupboard: Cupboard) -> list[Category]:
-        """Its categories, lowest ordinal first."""
+        """Return its categories, lowest ordinal first."""
         return await cupboard.properties.get_categories(self)
 
 
@@ -69,7 +69,7 @@ class Category(Entity):
 
     @property
     def category_id(self) -> str:
-        """Its id."""
+        """The same as `id`."""
         return self.id
 
 
@@ -77,7 +77,7 @@ _SCOPED: dict[str, Schema[Any]] = {"crumb": CRUMB, "trail": TRAIL, "stash": STAS
 
 
 class Properties(Table[Property]):
-    """What every crumb, trail or stash has a value for, oldest first."""
+    """The properties of crumbs, trails and stashes, oldest first."""
 
     name = "properties"
     noun = "property"
@@ -95,45 +95,47 @@ class Properties(Table[Property]):
         "created_at": "time",
     }
 
-    async def _write(self, draft: Draft, id: str, entity: Property, old: PropertyRecord | None) -> None:
-        """From the commit that defines it on, whoever has no value of its own has the default."""
-        record = PropertyRecord(**self._merged(draft, id, entity, old))
+    async def _write(
+        self, changeset: Changeset, id: str, entity: Property, old: PropertyRecord | None
+    ) -> None:
+        """Write a property; entities without a value of it have the default from then on."""
+        record = PropertyRecord(**self._merge_fields(changeset, id, entity, old))
         _check_property(record)
-        if id in PROPERTIES and (record.name, record.value_type, record.scope) != _fixed(id):
-            raise errors.InvalidData(f"{_fixed(id)[0]} is built in, and stays as it is", id=id)
+        if id in PROPERTIES and (record.name, record.value_type, record.scope) != _builtin_identity(id):
+            raise errors.InvalidData(f"{_builtin_identity(id)[0]} is built in and cannot be changed", id=id)
         if old is not None and (old.value_type, old.scope) != (record.value_type, record.scope):
             raise errors.InvalidValueType(
-                f"{old.name} keeps its type and its scope, because there are values of it",
+                f"the type and the scope of {old.name} cannot be changed, because it may have values",
                 hint="define another property",
             )
         if old == record:
             return
-        for other in await draft.named(PROPERTY.name, PropertyRecord, record.name):
+        for other in await changeset.find_named(PROPERTY.name, PropertyRecord, record.name):
             if other != id:
-                raise errors.DuplicateName(f"there is a property {record.name!r} already", id=other)
-        draft.put(id, record, created_at=entity._moment(draft.now))
-        draft.redefine()
+                raise errors.DuplicateName(f"a property {record.name!r} already exists", id=other)
+        changeset.put(id, record, created_at=entity._creation_time(changeset.now))
+        changeset.mark_redefined()
 
-    async def _new_id(self, draft: Draft, entity: Property) -> str:
-        """Derive the id from the name: two copies that define the same property agree on it."""
-        return await _free_id(draft, PROPERTY, str(entity.name))
+    async def _new_id(self, changeset: Changeset, entity: Property) -> str:
+        """Derive the id from the name, so that two copies of a store that define the same property agree."""
+        return await _derive_id(changeset, PROPERTY, str(entity.name))
 
-    async def _remove(self, draft: Draft, id: str) -> None:
-        """Its categories go with it, and whatever has a value of it loses that."""
+    async def _remove(self, changeset: Changeset, id: str) -> None:
+        """Delete a property with its categories and all values of it."""
         if id in PROPERTIES:
-            raise errors.InvalidData(f"{_fixed(id)[0]} is built in, and stays", id=id)
-        schema, path = _SCOPED[draft.record(id).scope], ("properties", id)
+            raise errors.InvalidData(f"{_builtin_identity(id)[0]} is built in and cannot be deleted", id=id)
+        schema, path = _SCOPED[changeset.record(id).scope], ("properties", id)
         query = Query(schema=schema.name, where={path: {"$exists": True}}, limit=None)
-        for crystal in await draft.tx.recall(query):
-            draft.hold(crystal)
-            record = draft.record(crystal.id)
+        for crystal in await changeset.tx.recall(query):
+            changeset.add_loaded(crystal)
+            record = changeset.record(crystal.id)
             values = {key: value for key, value in record.properties.items() if key != id}
-            draft.put(crystal.id, replace(record, properties=values))
-        for category in await draft.select(CATEGORY.name, "property_id", [id]):
-            draft.hold(category)
-            draft.drop(category.id)
-        draft.drop(id)
-        draft.redefine()
+            changeset.put(crystal.id, replace(record, properties=values))
+        for category in await changeset.select(CATEGORY.name, "property_id", [id]):
+            changeset.add_loaded(category)
+            changeset.drop(category.id)
+        changeset.drop(id)
+        changeset.mark_redefined()
 
     async def define(
         self,
@@ -148,17 +150,17 @@ class Properties(Table[Property]):
         made = Property(name, value_type, description, scope)
         names = list(categories)
 
-        async def work(draft: Draft) -> str:
-            id = await self._new_id(draft, made)
-            await self._write(draft, id, made, None)
+        async def work(changeset: Changeset) -> str:
+            id = await self._new_id(changeset, made)
+            await self._write(changeset, id, made, None)
             for place, each in enumerate(names):
                 category = Category(id, each, place)
-                new = await self._cupboard.categories._new_id(draft, category)
-                await self._cupboard.categories._write(draft, new, category, None)
+                new = await self._cupboard.categories._new_id(changeset, category)
+                await self._cupboard.categories._write(changeset, new, category, None)
             return id
 
-        id, draft = await self._cupboard._change(work, f"property {name}"[:200])
-        self._write_back(made, id, draft)
+        id, changeset = await self._cupboard._change(work, f"property {name}"[:200])
+        self._write_back(made, id, changeset)
         return made
 
     async def define_category(self, property_id: str | Property, name: str, ordinal: int = 0) -> Category:
@@ -169,15 +171,17 @@ class Properties(Table[Property]):
         return category
 
     async def get_categories(self, property_id: str | Property) -> list[Category]:
-        """The categories of a property, given by its id or name; lowest ordinal first."""
+        """Return the categories of a property, given by its id or name; lowest ordinal first."""
         return await self._cupboard.categories.fetch(property_id=await self._categorical(property_id))
 
     async def _categorical(self, named: str | Property) -> str:
         await self._cupboard._ready()
-        defined = self._cupboard._definitions.any(named.id if isinstance(named, Property) else named)
-        if defined.value_type != "categorical":
-            raise errors.InvalidValueType(f"{defined.name} is {defined.value_type}, and has no categories")
-        return defined.id
+        definition = self._cupboard._definitions.find_any(named.id if isinstance(named, Property) else named)
+        if definition.value_type != "categorical":
+            raise errors.InvalidValueType(
+                f"{definition.name} is {definition.value_type}, and has no categories"
+            )
+        return definition.id
 
 
 class Categories(Table[Category]):
@@ -199,74 +203,78 @@ class Categories(Table[Category]):
         "created_at": "time",
     }
 
-    async def _write(self, draft: Draft, id: str, entity: Category, old: CategoryRecord | None) -> None:
-        record = CategoryRecord(**self._merged(draft, id, entity, old))
+    async def _write(
+        self, changeset: Changeset, id: str, entity: Category, old: CategoryRecord | None
+    ) -> None:
+        record = CategoryRecord(**self._merge_fields(changeset, id, entity, old))
         if not isinstance(record.name, str) or not record.name:
             raise errors.InvalidName("a category needs a name", field="name")
         if type(record.ordinal) is not int or not -(2**53) < record.ordinal < 2**53:
-            raise errors.InvalidData(f"an ordinal is a whole number, not {record.ordinal!r}", field="ordinal")
+            raise errors.InvalidData(
+                f"expected a whole number as ordinal, got {record.ordinal!r}", field="ordinal"
+            )
         if not record.property_id:
             raise errors.InvalidID("a category needs the id of its property", field="property_id")
-        found = await draft.get(PropertyRecord, record.property_id, "property")
+        found = await changeset.get(PropertyRecord, record.property_id, "property")
         if found.value_type != "categorical":
             raise errors.InvalidValueType(f"{found.name} is {found.value_type}, and has no categories")
-        for stored in await draft.select(CATEGORY.name, "property_id", [record.property_id]):
-            draft.hold(stored)
-        for other, known in draft.each(CategoryRecord):
+        for stored in await changeset.select(CATEGORY.name, "property_id", [record.property_id]):
+            changeset.add_loaded(stored)
+        for other, known in changeset.each(CategoryRecord):
             if other != id and (known.property_id, known.name) == (record.property_id, record.name):
-                raise errors.DuplicateName(f"{found.name} has a category {record.name!r} already", id=other)
+                raise errors.DuplicateName(f"{found.name} already has a category {record.name!r}", id=other)
         if old == record:
             return
-        draft.put(id, record, created_at=entity._moment(draft.now))
-        draft.redefine()
+        changeset.put(id, record, created_at=entity._creation_time(changeset.now))
+        changeset.mark_redefined()
         if record.property_id == PRIORITY and old is not None and old.ordinal != record.ordinal:
-            await _requeue(draft, id, record.ordinal)
+            await _requeue(changeset, id, record.ordinal)
 
-    async def _new_id(self, draft: Draft, entity: Category) -> str:
-        """Derive the id from the property and the name: two copies that add the same one agree on it."""
-        return await _free_id(draft, CATEGORY, f"{entity.property_id}\0{entity.name}")
+    async def _new_id(self, changeset: Changeset, entity: Category) -> str:
+        """Derive the id from property and name, so that two copies of a store that add the same one agree."""
+        return await _derive_id(changeset, CATEGORY, f"{entity.property_id}\0{entity.name}")
 
-    async def _remove(self, draft: Draft, id: str) -> None:
-        """Refused while a crumb, trail or stash has it."""
+    async def _remove(self, changeset: Changeset, id: str) -> None:
+        """Delete a category; refused while a crumb, trail or stash has it."""
         if id in CATEGORIES:
-            raise errors.InvalidData(f"{CATEGORIES[id].name} is built in, and stays", id=id)
-        record = draft.record(id)
-        found = await draft.find(PropertyRecord, record.property_id)
+            raise errors.InvalidData(f"{CATEGORIES[id].name} is built in and cannot be deleted", id=id)
+        record = changeset.record(id)
+        found = await changeset.find(PropertyRecord, record.property_id)
         schema: Schema[Any] = _SCOPED["crumb" if found is None else found.scope]
         where = {("properties", record.property_id): id}
-        users = await draft.tx.recall(Query(schema=schema.name, where=where, limit=1))
+        users = await changeset.tx.recall(Query(schema=schema.name, where=where, limit=1))
         if users:
             raise Conflict(
-                f"{users[0].id!r} has the category {record.name!r}, and perhaps others have",
-                hint="give them another one first",
+                f"{users[0].id!r} has the category {record.name!r}, and others may have it",
+                hint="give them another category first",
             )
-        draft.drop(id)
-        draft.redefine()
+        changeset.drop(id)
+        changeset.mark_redefined()
 
-    def _sorted(self, found: list[Any]) -> list[Any]:
+    def _sort(self, found: list[Any]) -> list[Any]:
         return sorted(found, key=lambda each: (each.value.ordinal, each.value.name))
 
     async def _select(self, universe: Any, wanted: Any) -> list[Any]:
         found = await super()._select(universe, wanted._replace(limit=None, offset=0))
         last = None if wanted.limit is None else wanted.offset + wanted.limit
-        return self._sorted(found)[wanted.offset : last]
+        return self._sort(found)[wanted.offset : last]
 
 
-async def _free_id(draft: Draft, schema: Schema[Any], name: str) -> str:
-    """Return the id that follows from a name, or another one where a renamed entity has that."""
+async def _derive_id(changeset: Changeset, schema: Schema[Any], name: str) -> str:
+    """Return the id that follows from a name, or a new one where a renamed entity has that id."""
     id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{schema.name}\0{name.encode(errors='replace').decode()}"))
-    return ids.new_id() if await draft.exists(id) else id
+    return ids.new_id() if await changeset.exists(id) else id
 
 
-async def _requeue(draft: Draft, category: str, ordinal: int) -> None:
-    """A priority has another rank: so have the crumbs in the queue that have it."""
+async def _requeue(changeset: Changeset, category: str, ordinal: int) -> None:
+    """Give the queued crumbs of a priority its new rank."""
     path = ("properties", PRIORITY)
     query = Query(schema=CRUMB.name, where={path: category, "state": "ready"}, limit=None)
-    for crystal in await draft.tx.recall(query):
-        draft.hold(crystal)
-        crumb = draft.record(crystal.id)
+    for crystal in await changeset.tx.recall(query):
+        changeset.add_loaded(crystal)
+        crumb = changeset.record(crystal.id)
         if isinstance(crumb, CrumbRecord) and crumb.queue is not None:
-            draft.put(crystal.id, replace(crumb, queue=ordinal))
+            changeset.put(crystal.id, replace(crumb, queue=ordinal))
 
 
 def _check_property(record: PropertyRecord) -> None:
@@ -274,14 +282,14 @@ def _check_property(record: PropertyRecord) -> None:
         raise errors.InvalidName("a property needs a name", field="name")
     if record.value_type not in VALUE_TYPES:
         raise errors.InvalidValueType(
-            f"{record.value_type!r} is no type of value", hint=f"use one of {', '.join(VALUE_TYPES)}"
+            f"{record.value_type!r} is not a valid type of value", hint=f"use one of {', '.join(VALUE_TYPES)}"
         )
     if record.scope not in SCOPES:
         raise errors.InvalidData(
-            f"{record.scope!r} is no scope", hint=f"use one of {', '.join(SCOPES)}", field="scope"
+            f"{record.scope!r} is not a valid scope", hint=f"use one of {', '.join(SCOPES)}", field="scope"
         )
 
 
-def _fixed(id: str) -> tuple[str, str, str]:
+def _builtin_identity(id: str) -> tuple[str, str, str]:
     built_in = PROPERTIES[id]
     return built_in.name, built_in.value_type, built_in.scope

@@ -1,4 +1,4 @@
-"""The stash: state that several crumbs share, with a version and a history."""
+"""The stash: state that crumbs share, with a version and a history."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 from dgent import clock, codec, ids
 from dgent.cupboard import errors, lease
-from dgent.cupboard.change import Draft, alike, check_entity_id
+from dgent.cupboard.change import Changeset, check_entity_id, is_same_record
 from dgent.cupboard.kind import STASH_TYPES
 from dgent.cupboard.lease import LEASE_S, check_lease
 from dgent.cupboard.record import STASH, LinkRecord, StashRecord
 from dgent.cupboard.tables.entity import Propertied
 from dgent.cupboard.tables.link import add_link
-from dgent.cupboard.tables.scope import check_stash_name, scope_of
+from dgent.cupboard.tables.scope import check_stash_name, find_scope
 from dgent.cupboard.tables.table import Table
 from dgent.errors import VersionConflict
 
@@ -26,8 +26,8 @@ from dgent.errors import VersionConflict
 class Stash(Propertied):
     """A resource, an artifact, a context, a counter or a lock.
 
-    The methods change it in memory, and `stashes.set` stores it if nobody was faster. What must be exact
-    between programs in one step is done by the methods of the table: `stashes.increment`, `acquire`, …
+    The methods change it in memory, and `stashes.set` stores it unless it was changed meanwhile. For one
+    atomic step between programs use the methods of the table: `stashes.increment`, `acquire`, …
     """
 
     name: str = ""
@@ -51,41 +51,41 @@ class Stash(Propertied):
 
     @property
     def stash_id(self) -> str:
-        """Its id."""
+        """The same as `id`."""
         return self.id
 
     def get_value(self) -> Any:
-        """Its value; None for a lock that is free."""
+        """Return its value; None for a free lock."""
         return self.value
 
     def set_value(self, value: Any) -> None:
-        """Give it another value; a lock is acquired and released instead."""
+        """Set its value in memory; a lock is acquired and released instead."""
         if self.stash_type == "lock":
             raise errors.InvalidStashType("a lock has no value to set", hint="acquire or release it")
         self.value = copy.deepcopy(value)
-        self._operated("set")
+        self._record_operation("set")
 
     def increment(self, delta: int = 1) -> int:
-        """Add to a counter, and return what it is then."""
-        self.value = {"value": incremented(self, delta)}
-        self._operated("increment")
+        """Add to a counter in memory, and return its new value."""
+        self.value = {"value": compute_increment(self, delta)}
+        self._record_operation("increment")
         found: int = self.value["value"]
         return found
 
     def acquire(self, holder: str, *, lease_s: float | None = None) -> None:
-        """Hold a lock; the holder may do so again, and changes nothing by it."""
-        value = acquired(self, holder, lease_s)
+        """Acquire a lock in memory; nothing changes if the holder has it already."""
+        value = make_lock_value(self, holder, lease_s)
         if value is not None:
             self.value = value
-            self._operated("acquire")
+            self._record_operation("acquire")
 
     def release(self, holder: str) -> None:
-        """Let go of a lock."""
+        """Release a lock in memory."""
         check_holder(self, holder)
         self.value = None
-        self._operated("release")
+        self._record_operation("release")
 
-    def _operated(self, operation: str) -> None:
+    def _record_operation(self, operation: str) -> None:
         self.version += 1
         self.last_operation = operation
         self.updated_at = clock.now()
@@ -105,29 +105,29 @@ class StashHistoryEntry:
 
 
 def check_type(stash: Any, wanted: str, operation: str) -> None:
-    """Refuse an operation that this type of stash does not have."""
+    """Refuse an operation that this type of stash does not have; raises InvalidStashType."""
     if stash.stash_type != wanted:
         raise errors.InvalidStashType(
             f"{operation} is for a {wanted}, and {stash.name!r} is a {stash.stash_type}"
         )
 
 
-def incremented(stash: Any, delta: int) -> int:
-    """What a counter will be; a value that is missing or odd counts as 0."""
+def compute_increment(stash: Any, delta: int) -> int:
+    """Return the new value of a counter; a missing or invalid value counts as 0."""
     check_type(stash, "counter", "increment")
     if type(delta) is not int:
-        raise errors.TypeMismatch(f"a counter grows by a whole number, not {delta!r}")
+        raise errors.TypeMismatch(f"expected a whole number to add to a counter, got {delta!r}")
     now = stash.value.get("value") if isinstance(stash.value, dict) else stash.value
     total = (now if type(now) is int else 0) + delta
     if not -(2**63) <= total < 2**63:
-        raise errors.InvalidData(f"the counter {stash.name!r} would leave 64 bits")
+        raise errors.InvalidData(f"the counter {stash.name!r} would not fit into 64 bits")
     return total
 
 
-def acquired(stash: Any, holder: str, lease_s: float | None, ended: bool | None = None) -> Any:
-    """The value of a lock for a new holder; None when that is who holds it. Refused while another does.
+def make_lock_value(stash: Any, holder: str, lease_s: float | None, ended: bool | None = None) -> Any:
+    """Return the value of a lock for a new holder; None if it holds it already. LockHeld while another does.
 
-    `ended` says whether the present lease has ended, where the caller knows of signs of life.
+    `ended` says whether the current lease has expired, where the caller knows of heartbeats.
     """
     check_type(stash, "lock", "acquire")
     if not isinstance(holder, str) or not holder:
@@ -135,7 +135,7 @@ def acquired(stash: Any, holder: str, lease_s: float | None, ended: bool | None 
     length = None if lease_s is None else check_lease(lease_s)
     now = clock.now()
     held = stash.value if isinstance(stash.value, dict) else {}
-    until = lease_end(held)
+    until = read_lease_end(held)
     if ended is None:
         ended = until is not None and until <= now
     if held.get("holder") and not ended:
@@ -153,7 +153,7 @@ def acquired(stash: Any, holder: str, lease_s: float | None, ended: bool | None 
 
 
 def check_holder(stash: Any, holder: str) -> None:
-    """Refuse whoever does not hold the lock."""
+    """Raise NotLockHolder unless the holder has the lock."""
     check_type(stash, "lock", "release")
     held = stash.value.get("holder") if isinstance(stash.value, dict) else None
     if held is None or held != holder:
@@ -161,13 +161,13 @@ def check_holder(stash: Any, holder: str) -> None:
         raise errors.NotLockHolder(f"{holder!r} does not hold {stash.name!r}, which is {who}")
 
 
-def lease_end(held: dict[str, Any]) -> datetime | None:
-    """When a lock's first lease ends; None when it has none."""
+def read_lease_end(held: dict[str, Any]) -> datetime | None:
+    """Return the end of a lock's first lease; None when it has none."""
     text = held.get("lease_until")
     return datetime.fromisoformat(text) if isinstance(text, str) else None
 
 
-Step = Callable[[Draft, StashRecord], Awaitable[StashRecord]]
+Step = Callable[[Changeset, StashRecord], Awaitable[StashRecord]]
 
 
 class Stashes(Table[Stash]):
@@ -200,29 +200,29 @@ class Stashes(Table[Stash]):
         trail: str | None = None,
         changed_by: str | None = None,
     ) -> Stash:
-        """Make a stash, of a trail if one is named, in one commit."""
+        """Make a stash, scoped to a trail if one is given, in one commit."""
         made = Stash(name, stash_type, value, changed_by)
         id = ids.new_id()
 
-        async def work(draft: Draft) -> None:
-            await self._judge(draft, id, made, None)
+        async def work(changeset: Changeset) -> None:
+            await self._judge(changeset, id, made, None)
             if trail is None:
-                await check_stash_name(draft, id, None)
+                await check_stash_name(changeset, id, None)
             else:
-                await add_link(draft, ids.new_id(), LinkRecord("scoped_to", id, check_entity_id(trail)))
+                await add_link(changeset, ids.new_id(), LinkRecord("scoped_to", id, check_entity_id(trail)))
 
-        _, draft = await self._cupboard._change(work, f"stash {name}"[:200])
-        self._write_back(made, id, draft)
+        _, changeset = await self._cupboard._change(work, f"stash {name}"[:200])
+        self._write_back(made, id, changeset)
         return made
 
-    # -- one step, whoever else is at it ------------------------------------------------------
+    # -- atomic steps -------------------------------------------------------------------------
 
     async def set_value(
         self, id: str, value: Any, *, changed_by: str | None = None, expected_version: int | None = None
     ) -> Stash:
-        """Give a stash another value."""
+        """Set the value of a stash, which must not be a lock."""
 
-        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
+        async def step(_changeset: Changeset, stash: StashRecord) -> StashRecord:
             if stash.stash_type == "lock":
                 raise errors.InvalidStashType("a lock has no value to set", hint="acquire or release it")
             return replace(stash, value=codec.plain(value))
@@ -237,10 +237,10 @@ class Stashes(Table[Stash]):
         changed_by: str | None = None,
         expected_version: int | None = None,
     ) -> int:
-        """Add to a counter and return what it is then; no two calls are lost, in however many programs."""
+        """Add to a counter atomically and return its new value."""
 
-        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
-            return replace(stash, value={"value": incremented(stash, delta)})
+        async def step(_changeset: Changeset, stash: StashRecord) -> StashRecord:
+            return replace(stash, value={"value": compute_increment(stash, delta)})
 
         done = await self._operate(id, "increment", step, changed_by, expected_version)
         total: int = done.value["value"]
@@ -255,29 +255,29 @@ class Stashes(Table[Stash]):
         changed_by: str | None = None,
         expected_version: int | None = None,
     ) -> int:
-        """Hold a lock for as long as a lease, and return the fencing token.
+        """Acquire a lock for the length of a lease, and return the fencing token.
 
-        The token grows with every new holder: whatever the lock guards can refuse a smaller one. While it
-        is held by somebody else: LockHeld. `heartbeat` makes the lease longer; None has no end.
+        The token grows with every new holder, so that the guarded resource can refuse a smaller one. Raises
+        LockHeld while another holder has it. `heartbeat` extends the lease; with None it does not expire.
         """
 
-        async def step(draft: Draft, stash: StashRecord) -> StashRecord:
-            value = acquired(stash, holder, lease_s, await _has_ended(draft, id, stash))
+        async def step(changeset: Changeset, stash: StashRecord) -> StashRecord:
+            value = make_lock_value(stash, holder, lease_s, await _has_expired(changeset, id, stash))
             return stash if value is None else replace(stash, value=value)
 
         done = await self._operate(id, "acquire", step, changed_by, expected_version)
-        return _token(done)
+        return _read_token(done)
 
     async def heartbeat(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> datetime:
-        """Hold a lock for another lease from now on; NotLockHolder when it was lost. Returns its end."""
+        """Renew the lease on a lock from now on and return its end; raises NotLockHolder when it was lost."""
         wanted, length = check_entity_id(id), lease.check_lease(lease_s)
 
-        async def work(draft: Draft) -> datetime:
-            stash = await draft.get(StashRecord, wanted, self.noun)
+        async def work(changeset: Changeset) -> datetime:
+            stash = await changeset.get(StashRecord, wanted, self.noun)
             check_holder(stash, holder)
-            if await _has_ended(draft, wanted, stash):
-                raise errors.NotLockHolder(f"the lease of {holder!r} on {stash.name!r} has ended")
-            return await lease.extend(draft, wanted, holder, _token(stash), length)
+            if await _has_expired(changeset, wanted, stash):
+                raise errors.NotLockHolder(f"the lease of {holder!r} on {stash.name!r} has expired")
+            return await lease.extend_lease(changeset, wanted, holder, _read_token(stash), length)
 
         until, _ = await self._cupboard._change(work, None)
         return until
@@ -285,9 +285,9 @@ class Stashes(Table[Stash]):
     async def release(
         self, id: str, holder: str, *, changed_by: str | None = None, expected_version: int | None = None
     ) -> None:
-        """Let go of a lock."""
+        """Release a lock; raises NotLockHolder unless the holder has it."""
 
-        async def step(_draft: Draft, stash: StashRecord) -> StashRecord:
+        async def step(_changeset: Changeset, stash: StashRecord) -> StashRecord:
             check_holder(stash, holder)
             return replace(stash, value=None)
 
@@ -297,7 +297,7 @@ class Stashes(Table[Stash]):
     async def held(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> AsyncIterator[int]:
         """Hold a lock for a block of code, with heartbeats: `async with stashes.held(id, "me") as token`."""
         token = await self.acquire(id, holder, lease_s=lease_s)
-        beating = lease.beating(lambda: self.heartbeat(id, holder, lease_s=lease_s), lease_s)
+        beating = lease.send_heartbeats(lambda: self.heartbeat(id, holder, lease_s=lease_s), lease_s)
         async with beating:
             try:
                 yield token
@@ -308,11 +308,11 @@ class Stashes(Table[Stash]):
             await self.release(id, holder)
 
     async def history(self, id: str) -> list[StashHistoryEntry]:
-        """The versions of a stash, oldest first; none when there is no such stash."""
-        return [_entry(id, record) for record in await self.records(id)]
+        """Return the versions of a stash, oldest first; none if the stash does not exist."""
+        return [_make_history_entry(id, record) for record in await self.records(id)]
 
     async def records(self, id: str) -> list[StashRecord]:
-        """The records of a stash, one for each version, oldest first."""
+        """Return the records of a stash, one for each version, oldest first."""
         universe = await self._cupboard._ready()
         wanted = check_entity_id(id)
         if not await universe.exists(wanted):
@@ -322,7 +322,7 @@ class Stashes(Table[Stash]):
             crystal = None if version.datum is None else universe.contracts.lenient(version.datum)
             record = getattr(crystal, "value", None)
             if record is None:
-                entries.clear()  # it was deleted, and is another one since
+                entries.clear()  # deleted; later versions are of another stash
             elif isinstance(record, StashRecord):
                 entries.pop(record.version, None)
                 entries[record.version] = record
@@ -339,78 +339,91 @@ class Stashes(Table[Stash]):
     ) -> Stash:
         wanted = check_entity_id(id)
 
-        async def work(draft: Draft) -> None:
-            stash = await draft.get(StashRecord, wanted, self.noun)
-            self._check_version(draft, wanted, stash, expected)
-            changed = await step(draft, stash)
+        async def work(changeset: Changeset) -> None:
+            stash = await changeset.get(StashRecord, wanted, self.noun)
+            self._check_version(changeset, wanted, stash, expected)
+            changed = await step(changeset, stash)
             if changed is not stash:
-                await self._put(draft, wanted, changed, operation, changed_by, stash.version + 1)
+                await self._put(changeset, wanted, changed, operation, changed_by, stash.version + 1)
 
-        _, draft = await self._cupboard._change(work, f"{operation} stash {wanted}")
+        _, changeset = await self._cupboard._change(work, f"{operation} stash {wanted}")
         stash = self.entity()
-        self._write_back(stash, wanted, draft)
+        self._write_back(stash, wanted, changeset)
         return stash
 
     async def _put(
-        self, draft: Draft, id: str, stash: StashRecord, operation: str, changed_by: str | None, version: int
+        self,
+        changeset: Changeset,
+        id: str,
+        stash: StashRecord,
+        operation: str,
+        changed_by: str | None,
+        version: int,
     ) -> None:
         done = replace(
             stash,
             version=version,
             operation=operation,
             changed_by=changed_by,
-            updated_at=draft.now,
+            updated_at=changeset.now,
             history_id=ids.new_id(),
         )
-        draft.put(id, done)
-        held = _held(done)
-        if operation == "acquire" and (until := lease_end(held)) is not None:
-            length = max(until - draft.now, lease.SHORTEST)
-            await lease.extend(draft, id, held["holder"], _token(done), length)
+        changeset.put(id, done)
+        held = _read_lock(done)
+        if operation == "acquire" and (until := read_lease_end(held)) is not None:
+            length = max(until - changeset.now, lease.SHORTEST)
+            await lease.extend_lease(changeset, id, held["holder"], _read_token(done), length)
 
-    async def _write(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> None:
-        if await self._judge(draft, id, entity, old):
-            await check_stash_name(draft, id, await scope_of(draft, id))
+    async def _write(self, changeset: Changeset, id: str, entity: Stash, old: StashRecord | None) -> None:
+        if await self._judge(changeset, id, entity, old):
+            await check_stash_name(changeset, id, await find_scope(changeset, id))
 
-    async def _judge(self, draft: Draft, id: str, entity: Stash, old: StashRecord | None) -> bool:
-        """Put a stash into a draft if nothing is wrong with it; whether its name is new there."""
-        base = self._base(draft, id, entity)
+    async def _judge(self, changeset: Changeset, id: str, entity: Stash, old: StashRecord | None) -> bool:
+        """Check a stash and put it into a changeset; return whether its name is new there."""
+        base = self._base(changeset, id, entity)
         if old is not None and base is not None:
-            self._check_version(draft, id, old, base["version"])
-        fields = self._merged(draft, id, entity, old)
+            self._check_version(changeset, id, old, base["version"])
+        fields = self._merge_fields(changeset, id, entity, old)
         if not isinstance(fields["name"], str) or not fields["name"]:
             raise errors.InvalidName("a stash needs a name", field="name")
         if fields["stash_type"] not in STASH_TYPES:
             raise errors.InvalidStashType(
-                f"{fields['stash_type']!r} is no type of stash", hint=f"use one of {', '.join(STASH_TYPES)}"
+                f"{fields['stash_type']!r} is not a valid type of stash",
+                hint=f"use one of {', '.join(STASH_TYPES)}",
             )
-        fields["properties"] = draft.definitions.stored("stash", fields["properties"])
+        fields["properties"] = changeset.definitions.encode_values("stash", fields["properties"])
         fields["value"] = codec.plain(fields["value"])  # as it will be read again
         version = fields.pop("version")
         if type(version) is not int or version < 1:
-            raise errors.InvalidData(f"a version is a whole number from 1, not {version!r}", field="version")
+            raise errors.InvalidData(
+                f"expected a whole number from 1 as version, got {version!r}", field="version"
+            )
         if old is None:
             fields["value"] = (
                 {"value": 0}
                 if fields["value"] is None and fields["stash_type"] == "counter"
                 else fields["value"]
             )
-            made_at = entity._moment(draft.now)
+            made_at = entity._creation_time(changeset.now)
             made = StashRecord(**fields, updated_at=made_at, history_id=ids.new_id())
-            draft.put(id, made, created_at=made_at)
+            changeset.put(id, made, created_at=made_at)
             return True
         if old.stash_type != fields["stash_type"]:
-            raise errors.InvalidStashType(f"{old.name!r} stays a {old.stash_type}", hint="make another stash")
+            raise errors.InvalidStashType(
+                f"{old.name!r} is a {old.stash_type}, which cannot be changed", hint="make another stash"
+            )
         changed = replace(old, **fields)
         operated = base is not None and version > base["version"]  # also when the value is the same again
-        if alike(changed, old) and not operated:
+        if is_same_record(changed, old) and not operated:
             return False
-        await _check_lock(draft, id, old, changed)
+        await _check_lock(changeset, id, old, changed)
         operation = entity.last_operation if operated and entity.last_operation else "set"
-        await self._put(draft, id, changed, operation, fields["changed_by"], max(version, old.version + 1))
+        await self._put(
+            changeset, id, changed, operation, fields["changed_by"], max(version, old.version + 1)
+        )
         return bool(changed.name != old.name)
 
-    def _check_version(self, draft: Draft, id: str, old: Any, expected: int | None) -> None:
+    def _check_version(self, changeset: Changeset, id: str, old: Any, expected: int | None) -> None:
         version = 0 if old is None else old.version
         if expected is not None and version != expected:
             raise VersionConflict(
@@ -420,41 +433,41 @@ class Stashes(Table[Stash]):
                 version=version,
             )
 
-    async def _remove(self, draft: Draft, id: str) -> None:
-        """Refused while it is a lock that somebody holds."""
-        stash = draft.record(id)
-        held = _held(stash)
-        if stash.stash_type == "lock" and held.get("holder") and not await _has_ended(draft, id, stash):
+    async def _remove(self, changeset: Changeset, id: str) -> None:
+        """Delete a stash; refused while it is a lock that is held."""
+        stash = changeset.record(id)
+        held = _read_lock(stash)
+        if stash.stash_type == "lock" and held.get("holder") and not await _has_expired(changeset, id, stash):
             raise errors.LockHeld(f"{stash.name!r} is held by {held['holder']!r}", holder=held["holder"])
-        for link_id in await draft.links("from_id", id):
-            draft.drop(link_id)
-        await lease.forget(draft, [id] if _token(stash) else [])
-        draft.drop(id)
+        for link_id in await changeset.links("from_id", id):
+            changeset.drop(link_id)
+        await lease.drop_leases(changeset, [id] if _read_token(stash) else [])
+        changeset.drop(id)
 
 
-async def _check_lock(draft: Draft, id: str, old: StashRecord, new: StashRecord) -> None:
-    """Refuse another holder for a lock whose holder was heard of, which who read it could not see."""
-    holder = _held(old).get("holder") if old.stash_type == "lock" else None
-    if not holder or _held(new).get("holder") in (None, holder):
+async def _check_lock(changeset: Changeset, id: str, old: StashRecord, new: StashRecord) -> None:
+    """Refuse another holder for a lock whose lease was renewed after the caller read it."""
+    holder = _read_lock(old).get("holder") if old.stash_type == "lock" else None
+    if not holder or _read_lock(new).get("holder") in (None, holder):
         return
-    if not await _has_ended(draft, id, old):
+    if not await _has_expired(changeset, id, old):
         raise errors.LockHeld(f"{old.name!r} is held by {holder!r}", holder=holder)
 
 
-async def _has_ended(draft: Draft, id: str, lock: Any) -> bool:
-    return await lease.has_ended(draft, id, _token(lock), lease_end(_held(lock)))
+async def _has_expired(changeset: Changeset, id: str, lock: Any) -> bool:
+    return await lease.has_expired(changeset, id, _read_token(lock), read_lease_end(_read_lock(lock)))
 
 
-def _held(stash: Any) -> dict[str, Any]:
+def _read_lock(stash: Any) -> dict[str, Any]:
     return stash.value if isinstance(stash.value, dict) else {}
 
 
-def _token(stash: Any) -> int:
-    token = _held(stash).get("token")
+def _read_token(stash: Any) -> int:
+    token = _read_lock(stash).get("token")
     return token if type(token) is int else 0
 
 
-def _entry(id: str, record: StashRecord) -> StashHistoryEntry:
+def _make_history_entry(id: str, record: StashRecord) -> StashHistoryEntry:
     return StashHistoryEntry(
         record.history_id,
         id,

@@ -1,4 +1,4 @@
-"""The trail: an exploration that is kept as a whole or given up as a whole."""
+"""The trail: an exploration that is completed or abandoned as a whole."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from dgent import clock
 from dgent.cupboard import errors, lease
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import ENDED, TRAIL_STATES
 from dgent.cupboard.record import TRAIL, TrailRecord
 from dgent.cupboard.tables.crumb import remove_crumbs
-from dgent.cupboard.tables.entity import Propertied, moment
+from dgent.cupboard.tables.entity import Propertied, check_time
 from dgent.cupboard.tables.scope import check_stash_name
 from dgent.cupboard.tables.table import Table
 from dgent.model.ref import Ref
@@ -32,7 +32,7 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
 class Trail(Propertied):
     """Work that is tried out: draft, pending, active, and in the end completed or abandoned.
 
-    `reason` and `lesson` say why it was given up and what was learned; `crumbs` are the ids of those that it
+    `reason` and `lesson` say why it was abandoned and what was learned; `crumbs` are the ids of the crumbs it
     had when it ended.
     """
 
@@ -59,16 +59,16 @@ class Trail(Propertied):
 
     @property
     def trail_id(self) -> str:
-        """Its id."""
+        """The same as `id`."""
         return self.id
 
     @property
     def ended(self) -> bool:
-        """Whether it was completed or abandoned."""
+        """True when it was completed or abandoned."""
         return self.state in ENDED
 
     def set_state(self, state: str) -> None:
-        """Go on to another state, as the life of a trail allows."""
+        """Change the state in memory; raises InvalidState where it cannot follow the current one."""
         check_state(state)
         follows = FOLLOWS.get(self.state, ())
         if state not in follows:
@@ -81,11 +81,11 @@ class Trail(Propertied):
             self.completed_at = clock.now()
 
     def complete(self) -> None:
-        """It worked: when it is stored, its crumbs become permanent."""
+        """Mark it as completed in memory; when it is stored, its crumbs become permanent."""
         self._end("completed")
 
     def abandon(self, reason: str | None = None, lesson: str | None = None) -> None:
-        """It did not: when it is stored, its crumbs go, and the lesson stays."""
+        """Mark it as abandoned in memory; when it is stored, its crumbs are deleted, and the lesson stays."""
         self._end("abandoned")
         self.reason = reason if reason is not None else self.reason
         self.lesson = lesson if lesson is not None else self.lesson
@@ -100,10 +100,10 @@ class Trail(Propertied):
 
 
 def check_state(state: object) -> str:
-    """The state itself, or InvalidState with the ones there are."""
+    """Return the state of a trail; raises InvalidState unless it is one of the known states."""
     if not isinstance(state, str) or state not in TRAIL_STATES:
         raise errors.InvalidState(
-            f"{state!r} is no state of a trail", hint=f"use one of {', '.join(TRAIL_STATES)}"
+            f"{state!r} is not a valid state of a trail", hint=f"use one of {', '.join(TRAIL_STATES)}"
         )
     return state
 
@@ -129,45 +129,45 @@ class Trails(Table[Trail]):
         "completed_at": "time",
     }
 
-    async def _write(self, draft: Draft, id: str, entity: Trail, old: TrailRecord | None) -> None:
-        fields = self._merged(draft, id, entity, old)
-        if old is not None and self._base(draft, id, entity) is None:
+    async def _write(self, changeset: Changeset, id: str, entity: Trail, old: TrailRecord | None) -> None:
+        fields = self._merge_fields(changeset, id, entity, old)
+        if old is not None and self._base(changeset, id, entity) is None:
             fields["name"] = fields["name"] or old.name
         was = "" if old is None else old.state
         fields["state"] = check_state(fields["state"] or was or "draft")
-        fields["properties"] = draft.definitions.stored("trail", fields["properties"])
+        fields["properties"] = changeset.definitions.encode_values("trail", fields["properties"])
         ended = fields["completed_at"]
         if fields["state"] in ENDED:
-            fields["completed_at"] = draft.now if ended is None else moment("completed_at", ended)
+            fields["completed_at"] = changeset.now if ended is None else check_time("completed_at", ended)
         else:
             fields["completed_at"] = None
         if old is None:
-            made_at = entity._moment(draft.now)
-            touched = made_at if entity.updated_at is None else moment("updated_at", entity.updated_at)
+            made_at = entity._creation_time(changeset.now)
+            touched = made_at if entity.updated_at is None else check_time("updated_at", entity.updated_at)
             made = TrailRecord(**fields, updated_at=max(touched, made_at))
-            draft.put(id, made, created_at=made_at)
+            changeset.put(id, made, created_at=made_at)
             return
-        trail = replace(old, **fields, updated_at=max(draft.now, old.updated_at))
+        trail = replace(old, **fields, updated_at=max(changeset.now, old.updated_at))
         if trail.state != was and trail.state in ENDED:
-            trail = await end_trail(draft, id, trail)
-        draft.put(id, trail)
+            trail = await end_trail(changeset, id, trail)
+        changeset.put(id, trail)
 
     def _fill(self, entity: Trail, record: TrailRecord) -> None:
         super()._fill(entity, record)
         entity.crumbs = tuple(ref.id for ref in record.crumbs)
 
-    async def _remove(self, draft: Draft, id: str) -> None:
-        """A trail's crumbs and stashes stay; every link to it goes.
+    async def _remove(self, changeset: Changeset, id: str) -> None:
+        """Delete a trail with every link to it; its crumbs and stashes stay.
 
-        Its stashes are then of no trail: refused where another of those has the name.
+        Its stashes are then scoped to no trail: refused where another of those has the name.
         """
-        stashes = [link.from_id for link in (await draft.links("to_id", id, "scoped_to")).values()]
+        stashes = [link.from_id for link in (await changeset.links("to_id", id, "scoped_to")).values()]
         for end in ("from_id", "to_id"):
-            for link_id in await draft.links(end, id):
-                draft.drop(link_id)
+            for link_id in await changeset.links(end, id):
+                changeset.drop(link_id)
         for stash in stashes:
-            await check_stash_name(draft, stash, None)
-        draft.drop(id)
+            await check_stash_name(changeset, stash, None)
+        changeset.drop(id)
 
     async def _where(self, wanted: Any) -> dict[str, Any]:
         values = dict(wanted.values)
@@ -177,25 +177,25 @@ class Trails(Table[Trail]):
         return {"$and": [states, where]} if states and where else states or where
 
 
-async def end_trail(draft: Draft, id: str, trail: TrailRecord) -> TrailRecord:
-    """Do what ending a trail does to its crumbs: keep them all, or remove them all."""
-    members = await draft.links("to_id", id, "belongs_to")
+async def end_trail(changeset: Changeset, id: str, trail: TrailRecord) -> TrailRecord:
+    """Make the crumbs of a completed trail permanent, or delete those of an abandoned one."""
+    members = await changeset.links("to_id", id, "belongs_to")
     crumbs = [link.from_id for link in members.values()]
     if trail.state == "completed":
         for link_id in members:
-            draft.drop(link_id)
+            changeset.drop(link_id)
     else:
-        draft.freed += await remove_crumbs(draft, crumbs)
-        await _remove_stashes(draft, id)
-    # One that was opened again and ends once more still tells what it had the first time.
+        changeset.freed += await remove_crumbs(changeset, crumbs)
+        await _remove_stashes(changeset, id)
+    # A trail that was reopened by an undo and ends again keeps the crumbs of its first end.
     known = dict.fromkeys([*(ref.id for ref in trail.crumbs), *crumbs])
     return replace(trail, crumbs=tuple(Ref(crumb) for crumb in known))
 
 
-async def _remove_stashes(draft: Draft, id: str) -> None:
-    """The stashes of an abandoned trail go with it, locks that are held too: nobody needs them now."""
-    for link_id, link in (await draft.links("to_id", id, "scoped_to")).items():
-        draft.drop(link_id)
-        await draft.load([link.from_id])
-        await lease.forget(draft, [link.from_id])
-        draft.drop(link.from_id)
+async def _remove_stashes(changeset: Changeset, id: str) -> None:
+    """Delete the stashes of an abandoned trail, even locks that are held."""
+    for link_id, link in (await changeset.links("to_id", id, "scoped_to")).items():
+        changeset.drop(link_id)
+        await changeset.load([link.from_id])
+        await lease.drop_leases(changeset, [link.from_id])
+        changeset.drop(link.from_id)

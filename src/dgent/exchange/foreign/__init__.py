@@ -1,1 +1,1 @@
-"""The cupboard in and out: folders of the original program, and files of the beads tracker."""
+"""Import and export of the cupboard: folders of the original program, and files of the beads tracker."""

@@ -1,4 +1,4 @@
-"""Writing the crumbs of a cupboard as a file of issues of the beads tracker."""
+"""Export the crumbs of a cupboard as a file of issues of the beads tracker."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dgent.exchange.foreign import beads_issue, files
 from dgent.exchange.foreign.beads_import import FILE, LISTS
 from dgent.exchange.foreign.beads_issue import DEPENDENCIES, NOTE, TEXTS
 from dgent.exchange.foreign.incoming import line_bytes
-from dgent.exchange.foreign.origin import as_written, note_of
-from dgent.exchange.foreign.report import WrittenOut
+from dgent.exchange.foreign.origin import read_note, restore_fields
+from dgent.exchange.foreign.report import ExportResult
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 
-LAST = 2**62  # where what was made here stands: behind all that came from a file
+LAST = 2**62  # the place of crumbs made here: behind all imported ones
 
 _ESCAPED = {sign.encode(): b"\\u%04x" % ord(sign) for sign in "<>&\u2028\u2029"}
 _encode = msgspec.json.Encoder().encode
@@ -36,40 +36,40 @@ async def export_beads(
     imported: bool = False,
     replace: bool = False,
     progress: Progress | None = None,
-) -> WrittenOut:
+) -> ExportResult:
     """Write all crumbs as issues, or only those that were `imported`, as of one moment.
 
-    Issues that were imported come out as they came in, in the same order, but for what was changed here. A
-    file that is there is refused, unless `replace` says to write over it.
+    Imported issues are written as they were read, in the same order, except for changes made here. An
+    existing file is refused unless `replace`.
     """
     universe = await cupboard._ready()
-    folders.usable(path, "path")
+    folders.check_path(path, "path")
     if path.exists() and not replace:
-        raise Conflict(f"{path} exists already", hint="name a new file, or say that it may be replaced")
+        raise Conflict(f"{path} already exists", hint="name a new file, or say that it may be replaced")
     seq = await universe.seq()
-    out = _Out(cupboard, seq, ProgressReporter(progress))
+    out = _IssueExport(cupboard, seq, ProgressReporter(progress))
     lines = await out.lines(imported)
-    size = await in_thread(lambda _: files.write(path, lines))
+    size = await in_thread(lambda _: files.write_lines(path, lines))
     out.pace.end()
-    return WrittenOut(str(path), {path.name: len(lines)}, seq, size)
+    return ExportResult(str(path), {path.name: len(lines)}, seq, size)
 
 
-def line_of(issue: dict[str, Any]) -> bytes:
-    """A line as beads writes it, which escapes what HTML would take for its own."""
+def encode_issue(issue: dict[str, Any]) -> bytes:
+    """Return a line as beads writes it, with the characters of HTML escaped."""
     text = _encode(issue)
     for sign, escaped in _ESCAPED.items():
         text = text.replace(sign, escaped)
     return text
 
 
-class _Out:
-    """The records of a cupboard as issues."""
+class _IssueExport:
+    """One export of a cupboard as issues."""
 
     def __init__(self, cupboard: Cupboard, seq: int, pace: ProgressReporter) -> None:
         self.cupboard, self.seq, self.pace = cupboard, seq, pace
 
     async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:
-        """All records of a schema, oldest first, those of one moment by their ids."""
+        """Return all records of a schema, by creation time and id."""
         found: list[Crystal[Any]] = []
         query = Query(schema=schema.name, descending=False, limit=None)
         async for each in self.cupboard._universe.iterate(query, as_of=self.seq):
@@ -80,7 +80,7 @@ class _Out:
         return sorted(found, key=lambda each: (each.created_at, each.id))
 
     async def lines(self, imported: bool) -> list[bytes]:
-        """The lines of the file."""
+        """Return the lines of the file."""
         links: dict[str, list[Crystal[Any]]] = {}
         for link in await self.all(LINK):
             if link.value.link_type == "child_of":
@@ -90,10 +90,10 @@ class _Out:
             entries.setdefault(entry.value.crumb_id, []).append(entry)
         found: list[tuple[int, int, bytes]] = []
         for number, crumb in enumerate(await self.all(CRUMB)):
-            note = note_of(crumb.value.extra, NOTE)
+            note = read_note(crumb.value.extra, NOTE)
             if note or not imported:
                 issue = self._issue(crumb, links.get(crumb.id, []), entries.get(crumb.id, []))
-                found.append((note.get("line", LAST), number, line_of(issue)))
+                found.append((note.get("line", LAST), number, encode_issue(issue)))
         for kept in await self.all(LINE):
             if kept.value.file == FILE:
                 found.append((kept.value.place, -1, line_bytes(kept.value)))
@@ -102,44 +102,46 @@ class _Out:
     def _issue(
         self, crumb: Crystal[Any], links: list[Crystal[Any]], entries: list[Crystal[Any]]
     ) -> dict[str, Any]:
-        note = note_of(crumb.value.extra, NOTE)
-        made = beads_issue.issue_of(crumb.id, crumb.value, crumb.created_at, self.cupboard._definitions)
-        written = as_written(dict(made), note.get("written"))
+        note = read_note(crumb.value.extra, NOTE)
+        made = beads_issue.build_issue(crumb.id, crumb.value, crumb.created_at, self.cupboard._definitions)
+        written = restore_fields(dict(made), note.get("written"))
         lists: dict[str, list[tuple[int, Any]]] = {name: _others(note, name) for name in LISTS}
         for link in links:
-            mine = note_of(link.value.extra, NOTE)
-            line = beads_issue.restored(beads_issue.dependency_of(link.value, link.created_at), mine)
+            mine = read_note(link.value.extra, NOTE)
+            line = beads_issue.restore_written(
+                beads_issue.build_dependency(link.value, link.created_at), mine
+            )
             lists["dependencies"].append((mine.get("place", LAST), line))
         for entry in entries:
             self._add_entry(written, lists, entry)
         for name, values in lists.items():
             if values:
                 written[name] = [value for _, value in sorted(values, key=lambda each: each[0])]
-        return beads_issue.refreshed(beads_issue.restored(written, {**note, "written": {}}), crumb.value)
+        return beads_issue.refresh(beads_issue.restore_written(written, {**note, "written": {}}), crumb.value)
 
     def _add_entry(
         self, issue: dict[str, Any], lists: dict[str, list[tuple[int, Any]]], entry: Crystal[Any]
     ) -> None:
         record: MetadataRecord = entry.value
-        note = note_of(record.extra, NOTE)
+        note = read_note(record.extra, NOTE)
         where = note.get("place", LAST)
         if record.table_name == "comments":
-            # One that came from a file without an author goes back without one.
-            made = beads_issue.comment_of(record, entry.created_at, None if note else entry.author)
-            lists["comments"].append((where, beads_issue.restored(made, note)))
+            # A comment imported without an author is written without one.
+            made = beads_issue.build_comment(record, entry.created_at, None if note else entry.author)
+            lists["comments"].append((where, beads_issue.restore_written(made, note)))
         elif record.table_name == DEPENDENCIES:
-            lists["dependencies"].append((where, _decoded(record.content)))
+            lists["dependencies"].append((where, _decode_or_text(record.content)))
         elif record.table_name in TEXTS and (note or record.table_name not in issue):
             issue[record.table_name] = record.content
 
 
 def _others(note: Any, field: str) -> list[tuple[int, Any]]:
-    """The entries of a list that became no records, by their places."""
+    """Return the entries of a list that did not become records, with their places."""
     others = note.get("others", {}).get(field, {})
     return [(int(where), value) for where, value in others.items()]
 
 
-def _decoded(text: str) -> Any:
+def _decode_or_text(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):

@@ -1,8 +1,8 @@
-"""Reading a file of issues of the beads tracker into a cupboard.
+"""Import a file of issues of the beads tracker into a cupboard.
 
-An issue becomes a crumb under its own id. What it is blocked by becomes a `child_of` link to that; every
-other kind of dependency, and those that lead nowhere, to a deleted issue (a tombstone) or round in a circle,
-become metadata. Comments stay comments.
+An issue becomes a crumb with the same id. A dependency that blocks it becomes a `child_of` link. Other kinds
+of dependencies, and those that lead to a missing or deleted issue (a tombstone) or close a cycle, become
+metadata. Comments stay comments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from dgent import ids
 from dgent.cupboard import batch
 from dgent.cupboard.builtin import TYPE, schema_id
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.cupboard import Cupboard
 from dgent.cupboard.record import (
     LINK,
@@ -30,13 +30,12 @@ from dgent.cupboard.record import (
     SchemaRecord,
 )
 from dgent.errors import InputError
-from dgent.exchange.foreign import beads_issue, files
-from dgent.exchange.foreign import links as graph
-from dgent.exchange.foreign.beads_issue import DEPENDENCIES, NOTE, TEXTS, derived_id
-from dgent.exchange.foreign.fields import moment, stamp
-from dgent.exchange.foreign.incoming import Incoming, later
-from dgent.exchange.foreign.origin import note_of
-from dgent.exchange.foreign.report import Existing, TakenIn, Tally
+from dgent.exchange.foreign import beads_issue, files, links
+from dgent.exchange.foreign.beads_issue import DEPENDENCIES, NOTE, TEXTS, derive_id
+from dgent.exchange.foreign.fields import format_time, parse_time
+from dgent.exchange.foreign.incoming import ImportRun, group_newest_first
+from dgent.exchange.foreign.origin import read_note
+from dgent.exchange.foreign.report import Existing, ImportResult, ImportTally
 from dgent.model.query import Query
 from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
@@ -58,52 +57,52 @@ async def import_beads(
     existing: Existing = "newer",
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> TakenIn:
-    """Take in the issues of a file, in one commit; a second time changes nothing.
+) -> ImportResult:
+    """Import the issues of a file in one commit; importing it again changes nothing.
 
-    `existing` says what happens to issues that are there already with other content: the newer one wins, it
-    stays, or the file's takes its place. The same holds for those that were deleted here.
+    `existing` decides about issues that exist with other content: the newer one wins, they stay, or the
+    file's replace them. The same holds for those that were deleted here.
     """
     pace = ProgressReporter(progress, path.stat().st_size if path.is_file() else None)
-    lines = await in_thread(lambda stopped: files.read(path, pace, stopped))
-    plan = _Plan(lines, existing)
+    lines = await in_thread(lambda stopped: files.read_lines(path, pace, stopped))
+    plan = _BeadsImport(lines, existing)
     tally, seq = await batch.change(cupboard, plan.run, f"import of {path.name}"[:200], dry_run=dry_run)
     pace.end()
     return tally.done(seq, dry_run)
 
 
 class _Issue(NamedTuple):
-    """A line that has an issue."""
+    """An issue and its line."""
 
-    line: files.Line
+    line: files.SourceLine
     id: str
     given: dict[str, Any]
 
 
 class _Part(NamedTuple):
-    """A dependency or a comment of an issue: its place in the list, and what it says."""
+    """A dependency or a comment of an issue, and its place in the list."""
 
     issue: _Issue
     place: int
     given: dict[str, Any]
 
 
-class _Plan:
-    """What to do with a file; worked out anew whenever somebody else was faster."""
+class _BeadsImport:
+    """One import of a file; `run` is repeated after a conflict."""
 
-    def __init__(self, lines: files.Lines, existing: Existing) -> None:
+    def __init__(self, lines: files.SourceFile, existing: Existing) -> None:
         self.existing, self.name, self.changed_at = existing, lines.name, lines.changed_at
-        self.bad: list[tuple[files.Line, str]] = []
-        self.twice: list[tuple[files.Line, str]] = []
+        self.bad: list[tuple[files.SourceLine, str]] = []
+        self.twice: list[tuple[files.SourceLine, str]] = []
         found = list(self._issues(lines))
         self.issues: list[_Issue] = []
-        for winner, *others in later(found, lambda each: each.id, self._age).values():
+        for winner, *others in group_newest_first(found, lambda each: each.id, self._age).values():
             self.issues.append(winner)
             for other in others:
-                message = f"line {winner.line.number} has the same id, and counts instead"
+                message = f"line {winner.line.number} has the same id and is used instead"
                 self.twice.append((other.line, message))
 
-    def _issues(self, lines: files.Lines) -> Iterator[_Issue]:
+    def _issues(self, lines: files.SourceFile) -> Iterator[_Issue]:
         for line in lines.lines:
             try:
                 if line.given is None:
@@ -113,23 +112,23 @@ class _Plan:
                 self.bad.append((line, error.message))
 
     def _age(self, issue: _Issue) -> Any:
-        return beads_issue.moment_of(issue.given.get("updated_at"), moment("0002-01-01"))
+        return beads_issue.parse_time_or(issue.given.get("updated_at"), parse_time("0002-01-01"))
 
-    async def run(self, draft: Draft) -> Tally:
-        """Put everything into a draft."""
-        incoming = Incoming(draft, self.existing, {FILE: self.name})
+    async def run(self, changeset: Changeset) -> ImportTally:
+        """Put everything into a changeset."""
+        run = ImportRun(changeset, self.existing, {FILE: self.name})
         for line, reason in self.bad:
-            incoming.keep(FILE, line, reason, place=line.number)
+            run.keep_line(FILE, line, reason, place=line.number)
         for line, message in self.twice:
-            incoming.tell(FILE, line, message)
-        await incoming.load([*self._ids(), *(schema_id(name) for name in _SCHEMAS)])
-        self._define_types(incoming)
-        known = await self._known(incoming)
-        taken = [issue for issue in self.issues if self._take_issue(incoming, issue)]
-        await self._take_parts(incoming, taken, known)
-        self._register(incoming)
-        await incoming.settle_lines([FILE])
-        return incoming.tally
+            run.report(FILE, line, message)
+        await run.load([*self._ids(), *(schema_id(name) for name in _SCHEMAS)])
+        self._define_types(run)
+        known = await self._find_earlier(run)
+        taken = [issue for issue in self.issues if self._import_issue(run, issue)]
+        await self._import_parts(run, taken, known)
+        self._register_schemas(run)
+        await run.settle_lines([FILE])
+        return run.tally
 
     def _ids(self) -> Iterator[str]:
         for issue in self.issues:
@@ -139,182 +138,187 @@ class _Plan:
                 if isinstance(target, str) and _is_id(target):
                     yield target
 
-    def _define_types(self, incoming: Incoming) -> None:
-        """Have a category for every type of issue."""
-        draft = incoming.draft
-        types = draft.definitions.by_id[TYPE]
+    def _define_types(self, run: ImportRun) -> None:
+        """Add a category for every type of issue."""
+        changeset = run.changeset
+        types = changeset.definitions.by_id[TYPE]
         given: set[str] = {
             issue.given["issue_type"] for issue in self.issues if _is_text(issue, "issue_type")
         }
-        first = 1 + max((choice.ordinal for choice in types.choices), default=-1)
+        first = 1 + max((choice.ordinal for choice in types.options), default=-1)
         new = {
             beads_issue.category_id(name): CategoryRecord(TYPE, name, first + place)
-            for place, name in enumerate(sorted(name for name in given if types.choice(name) is None))
+            for place, name in enumerate(sorted(name for name in given if types.find_option(name) is None))
         }
         for id, record in new.items():
-            draft.put(id, record)
+            changeset.put(id, record)
         if new:
-            draft.definitions = draft.definitions.extended(new)
-            draft.redefine()
+            changeset.definitions = changeset.definitions.with_categories(new)
+            changeset.mark_redefined()
 
-    async def _known(self, incoming: Incoming) -> dict[str, str]:
-        """What earlier imports made of these issues beside their crumbs, and whose it is."""
-        draft = incoming.draft
-        mine = {issue.id for issue in self.issues if draft.stored(issue.id) is not None}
+    async def _find_earlier(self, run: ImportRun) -> dict[str, str]:
+        """Return links and metadata that earlier imports made of these issues, with the issue of each."""
+        changeset = run.changeset
+        mine = {issue.id for issue in self.issues if changeset.get_stored(issue.id) is not None}
         found: dict[str, str] = {}
         for schema, owner in ((LINK, "from_id"), (METADATA, "crumb_id")) if mine else ():
-            for each in await draft.tx.recall(Query(schema=schema.name, limit=None)):
+            for each in await changeset.tx.recall(Query(schema=schema.name, limit=None)):
                 if getattr(each.value, owner) in mine and NOTE in each.value.extra:
-                    draft.hold(each)
+                    changeset.add_loaded(each)
                     found[each.id] = getattr(each.value, owner)
         return found
 
-    def _take_issue(self, incoming: Incoming, issue: _Issue) -> bool:
-        """Make a crumb of an issue; whether what belongs to it may be touched."""
-        given, definitions = issue.given, incoming.draft.definitions
-        crumb, created = beads_issue.crumb_of(given, definitions, self.changed_at)
-        made = beads_issue.issue_of(issue.id, crumb, created, definitions)
+    def _import_issue(self, run: ImportRun, issue: _Issue) -> bool:
+        """Import an issue as a crumb; return whether its links and metadata may be changed."""
+        given, definitions = issue.given, run.changeset.definitions
+        crumb, created = beads_issue.build_crumb(given, definitions, self.changed_at)
+        made = beads_issue.build_issue(issue.id, crumb, created, definitions)
         apart = {name for name in TEXTS if _is_text(issue, name)}
         apart |= {name for name in LISTS if isinstance(given.get(name), list) and given[name]}
-        note = beads_issue.noted(given, made, beads_issue.CRUMB_FIELDS, apart)
+        note = beads_issue.make_note(given, made, beads_issue.CRUMB_FIELDS, apart)
         if others := {name: odd for name in apart & set(LISTS) if (odd := _others(given, name))}:
             note["others"] = others
-        note |= {"line": issue.line.number, "state": crumb.state, "updated_at": stamp(crumb.updated_at)}
-        old = incoming.draft.record(issue.id)
-        if isinstance(old, CrumbRecord) and "line" in note_of(old.extra, NOTE):
-            note["line"] = note_of(old.extra, NOTE)["line"]  # it keeps its place, whatever came before it
-        self._judge(incoming, issue)
+        note |= {"line": issue.line.number, "state": crumb.state, "updated_at": format_time(crumb.updated_at)}
+        old = run.changeset.record(issue.id)
+        if isinstance(old, CrumbRecord) and "line" in read_note(old.extra, NOTE):
+            note["line"] = read_note(old.extra, NOTE)["line"]  # it keeps its place in the file
+        self._report_odd_values(run, issue)
         crumb = replace(crumb, extra={NOTE: note})
-        told = _is_text(issue, "updated_at")
-        verdict = incoming.take(
-            FILE, issue.line, issue.id, crumb, created, told=told, place=issue.line.number
+        stated = _is_text(issue, "updated_at")
+        verdict = run.import_record(
+            FILE, issue.line, issue.id, crumb, created, stated=stated, place=issue.line.number
         )
         return verdict in ("added", "changed", "unchanged")
 
-    def _judge(self, incoming: Incoming, issue: _Issue) -> None:
+    def _report_odd_values(self, run: ImportRun, issue: _Issue) -> None:
         status, priority = issue.given.get("status"), issue.given.get("priority")
         if status is not None and (not isinstance(status, str) or status not in beads_issue.STATES):
-            incoming.tell(FILE, issue.line, f"{status!r:.60} is no known status; the crumb is pending")
+            run.report(FILE, issue.line, f"{status!r:.60} is not a known status; the crumb is pending")
         if priority is not None and (type(priority) is not int or not 0 <= priority <= 4):
-            incoming.tell(FILE, issue.line, f"{priority!r:.60} is no priority from 0 to 4")
+            run.report(FILE, issue.line, f"{priority!r:.60} is not a priority from 0 to 4")
 
-    # -- what belongs to issues ---------------------------------------------------------------
+    # -- links and metadata of issues ---------------------------------------------------------
 
-    async def _take_parts(self, incoming: Incoming, taken: list[_Issue], known: dict[str, str]) -> None:
-        parts: dict[str, _Made] = {}
+    async def _import_parts(self, run: ImportRun, taken: list[_Issue], known: dict[str, str]) -> None:
+        parts: dict[str, _PartRecord] = {}
         dependencies = [part for issue in taken for part in _objects(issue, "dependencies")]
-        for id, made in self._dependencies(incoming, dependencies, await self._edges(incoming, dependencies)):
-            parts[_fresh(parts, id)] = made
+        for id, made in self._dependencies(run, dependencies, await self._find_edges(run, dependencies)):
+            parts[_make_unique_id(parts, id)] = made
         for issue in taken:
-            for id, made in self._beside(issue):
-                parts[_fresh(parts, id)] = made
-        await incoming.load(parts)
+            for id, made in self._read_metadata(issue):
+                parts[_make_unique_id(parts, id)] = made
+        await run.load(parts)
         for id, (issue, record, created) in parts.items():
-            # Whether it is there follows from its issue: an import also removes parts, and brings them back.
-            incoming.take(FILE, issue.line, id, record, created, revive=True)
+            # Parts follow their issue: an import also deletes them, and restores them with `revive`.
+            run.import_record(FILE, issue.line, id, record, created, revive=True)
         owners = {issue.id for issue in taken}
         for id, owner in known.items():
             if owner in owners and id not in parts:
-                incoming.draft.drop(id)
-        await self._free(incoming.draft, taken)
+                run.changeset.drop(id)
+        await self._release_waiting(run.changeset, taken)
 
-    async def _free(self, draft: Draft, taken: list[_Issue]) -> None:
-        """Let nobody wait for issues that became tombstones, also those that the file does not have."""
-        gone = {issue.id for issue in taken if beads_issue.is_tombstone(draft.record(issue.id))}
-        links = await batch.all_links(draft, "child_of") if gone else {}
-        waits = {id: link for id, link in links.items() if link.to_id in gone}
-        entries = {id: derived_id("dependency", *_edge(link), "blocks") for id, link in waits.items()}
-        await draft.load([*waits, *entries.values()])
+    async def _release_waiting(self, changeset: Changeset, taken: list[_Issue]) -> None:
+        """Turn links to issues that became tombstones into metadata, so that no crumb waits for them."""
+        gone = {issue.id for issue in taken if beads_issue.is_tombstone(changeset.record(issue.id))}
+        found = await batch.all_links(changeset, "child_of") if gone else {}
+        waits = {id: link for id, link in found.items() if link.to_id in gone}
+        entries = {id: derive_id("dependency", *_edge(link), "blocks") for id, link in waits.items()}
+        await changeset.load([*waits, *entries.values()])
         for id, link in waits.items():
-            note, created = note_of(link.extra, NOTE), draft.created_at(id)
-            draft.drop(id)
-            if draft.record(entries[id]) is None:
-                line = beads_issue.restored(beads_issue.dependency_of(link, created), note)
+            note, created = read_note(link.extra, NOTE), changeset.created_at(id)
+            changeset.drop(id)
+            if changeset.record(entries[id]) is None:
+                line = beads_issue.restore_written(beads_issue.build_dependency(link, created), note)
                 extra = {NOTE: {"place": note["place"]}} if "place" in note else {}
                 content = msgspec.json.encode(line).decode()
                 entry = MetadataRecord(link.from_id, DEPENDENCIES, content, extra=extra)
-                draft.put(entries[id], entry, created_at=created)
+                changeset.put(entries[id], entry, created_at=created)
 
-    async def _edges(self, incoming: Incoming, parts: list[_Part]) -> set[tuple[str, str]]:
-        """The dependencies that become links: those that block, lead somewhere, and not round in a circle."""
+    async def _find_edges(self, run: ImportRun, parts: list[_Part]) -> set[tuple[str, str]]:
+        """Return the dependencies that become links: they block, lead to a crumb, and close no cycle."""
         wanted = []
         for part in parts:
             target = part.given.get("depends_on_id")
             if part.given.get("type") != "blocks":
                 continue
             if part.given.get("issue_id", part.issue.id) != part.issue.id or not isinstance(target, str):
-                incoming.tell(FILE, part.issue.line, "a dependency of another issue is kept as metadata")
-            elif not _is_id(target) or not isinstance(incoming.draft.record(target), CrumbRecord):
-                incoming.tell(
+                run.report(FILE, part.issue.line, "a dependency of another issue is kept as metadata")
+            elif not _is_id(target) or not isinstance(run.changeset.record(target), CrumbRecord):
+                run.report(
                     FILE,
                     part.issue.line,
-                    f"it depends on {target!r:.80}, which is not there; kept as metadata",
+                    f"it depends on {target!r:.80}, which does not exist; kept as metadata",
                 )
-            elif not beads_issue.is_tombstone(incoming.draft.record(target)):
+            elif not beads_issue.is_tombstone(run.changeset.record(target)):
                 wanted.append((part.issue.id, target))
-        fixed = (await batch.all_links(incoming.draft, "child_of")).values()
-        right, wrong = graph.acyclic(wanted, ((link.from_id, link.to_id) for link in fixed))
+        fixed = (await batch.all_links(run.changeset, "child_of")).values()
+        right, wrong = links.split_acyclic(wanted, ((link.from_id, link.to_id) for link in fixed))
         lines = {part.issue.id: part.issue.line for part in parts}
         for child, parent in sorted(wrong):
-            incoming.tell(
+            run.report(
                 FILE, lines[child], f"{child!r} would wait for itself by way of {parent!r}; kept as metadata"
             )
         return right
 
     def _dependencies(
-        self, incoming: Incoming, parts: list[_Part], edges: set[tuple[str, str]]
-    ) -> Iterator[tuple[str, _Made]]:
+        self, run: ImportRun, parts: list[_Part], edges: set[tuple[str, str]]
+    ) -> Iterator[tuple[str, _PartRecord]]:
         left = set(edges)
         for part in parts:
             issue, given = part.issue, part.given
-            created = beads_issue.moment_of(given.get("created_at"), self._created(incoming, issue))
+            created = beads_issue.parse_time_or(given.get("created_at"), self._creation_time(run, issue))
             edge = (issue.id, given.get("depends_on_id"))
             if given.get("type") == "blocks" and edge in left and given.get("issue_id", edge[0]) == edge[0]:
-                left.discard(edge)  # a second one of the same is metadata
+                left.discard(edge)  # a repeated one becomes metadata
                 link = LinkRecord("child_of", *edge)
-                made = beads_issue.dependency_of(link, created)
-                note = beads_issue.noted(given, made, beads_issue.DEPENDENCY_FIELDS) | {"place": part.place}
-                yield derived_id("link", *edge), _Made(issue, replace(link, extra={NOTE: note}), created)
+                made = beads_issue.build_dependency(link, created)
+                note = beads_issue.make_note(given, made, beads_issue.DEPENDENCY_FIELDS) | {
+                    "place": part.place
+                }
+                yield derive_id("link", *edge), _PartRecord(issue, replace(link, extra={NOTE: note}), created)
                 continue
             content = msgspec.json.encode(given).decode()
             record = MetadataRecord(issue.id, DEPENDENCIES, content, extra={NOTE: {"place": part.place}})
-            yield derived_id("dependency", *edge, given.get("type")), _Made(issue, record, created)
+            yield derive_id("dependency", *edge, given.get("type")), _PartRecord(issue, record, created)
 
-    def _beside(self, issue: _Issue) -> Iterator[tuple[str, _Made]]:
-        """The metadata of an issue: comments, and its long texts."""
-        begun = beads_issue.moment_of(issue.given.get("created_at"), self.changed_at)
+    def _read_metadata(self, issue: _Issue) -> Iterator[tuple[str, _PartRecord]]:
+        """Yield the metadata of an issue: its comments and long texts."""
+        begun = beads_issue.parse_time_or(issue.given.get("created_at"), self.changed_at)
         for part in _objects(issue, "comments"):
             given = part.given
-            created = beads_issue.moment_of(given.get("created_at"), begun)
+            created = beads_issue.parse_time_or(given.get("created_at"), begun)
             author = {"author": given["author"]} if isinstance(given.get("author"), str) else {}
             entry = MetadataRecord(issue.id, "comments", given["text"], extra=author)
-            note = beads_issue.noted(
-                given, beads_issue.comment_of(entry, created, None), beads_issue.COMMENT_FIELDS
+            note = beads_issue.make_note(
+                given, beads_issue.build_comment(entry, created, None), beads_issue.COMMENT_FIELDS
             )
             record = replace(entry, extra={**author, NOTE: {**note, "place": part.place}})
-            yield derived_id("comment", issue.id, given.get("id", part.place)), _Made(issue, record, created)
+            yield (
+                derive_id("comment", issue.id, given.get("id", part.place)),
+                _PartRecord(issue, record, created),
+            )
         for name in TEXTS:
             if _is_text(issue, name):
                 record = MetadataRecord(issue.id, name, issue.given[name], extra={NOTE: {"field": name}})
-                yield derived_id("text", issue.id, name), _Made(issue, record, begun)
+                yield derive_id("text", issue.id, name), _PartRecord(issue, record, begun)
 
-    def _created(self, incoming: Incoming, issue: _Issue) -> datetime:
-        return incoming.draft.created_at(issue.id)
+    def _creation_time(self, run: ImportRun, issue: _Issue) -> datetime:
+        return run.changeset.created_at(issue.id)
 
-    def _register(self, incoming: Incoming) -> None:
-        """Make the kinds of metadata known that there are entries of."""
+    def _register_schemas(self, run: ImportRun) -> None:
+        """Register the metadata schemas of the imported entries."""
         used = {
             record.table_name
-            for _, record, _ in incoming.draft.changes()
+            for _, record, _ in run.changeset.changes()
             if isinstance(record, MetadataRecord)
         }
         for name in sorted(used & set(_SCHEMAS)):
-            if incoming.draft.record(schema_id(name)) is None:
-                incoming.draft.put(schema_id(name), _SCHEMAS[name])
+            if run.changeset.record(schema_id(name)) is None:
+                run.changeset.put(schema_id(name), _SCHEMAS[name])
 
 
-class _Made(NamedTuple):
-    """A record that a part of an issue became."""
+class _PartRecord(NamedTuple):
+    """The record of a dependency, a comment or a text of an issue."""
 
     issue: _Issue
     record: LinkRecord | MetadataRecord
@@ -326,7 +330,7 @@ def _edge(link: LinkRecord) -> tuple[str, str]:
 
 
 def _objects(issue: _Issue, field: str) -> Iterator[_Part]:
-    """The entries of a list of an issue that can become records."""
+    """Yield the entries of a list of an issue that can become records."""
     given = issue.given.get(field)
     for place, each in enumerate(given if isinstance(given, list) else ()):
         if _is_object(each, field):
@@ -334,7 +338,7 @@ def _objects(issue: _Issue, field: str) -> Iterator[_Part]:
 
 
 def _others(given: dict[str, Any], field: str) -> dict[str, Any]:
-    """Those that cannot, by their places."""
+    """Return the entries of a list that cannot become records, by their places."""
     return {str(place): each for place, each in enumerate(given[field]) if not _is_object(each, field)}
 
 
@@ -356,9 +360,9 @@ def _is_id(value: str) -> bool:
         return False
 
 
-def _fresh(parts: dict[str, _Made], id: str) -> str:
-    """An id for the next one of those that are alike."""
+def _make_unique_id(parts: dict[str, _PartRecord], id: str) -> str:
+    """Return an unused id for a part, numbered where parts are equal."""
     number, found = 1, id
     while found in parts:
-        number, found = number + 1, derived_id(id, number)
+        number, found = number + 1, derive_id(id, number)
     return found

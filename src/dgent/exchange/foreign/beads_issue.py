@@ -1,8 +1,8 @@
-"""An issue of the beads tracker as a crumb, and a crumb as an issue.
+"""Convert an issue of the beads tracker to a crumb, and a crumb to an issue.
 
-What the two have in common is translated, and goes both ways. What a crumb has no place for is noted beside
-it and written again as it was. So is whatever is written in a way that would not come out again: as long as
-the crumb still says what it became.
+Common fields are translated both ways. Fields that a crumb has no place for are stored in a note and exported
+unchanged. So are fields in a spelling that would not be exported the same way, as long as the crumb still has
+the value they became.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import msgspec
 from dgent.cupboard.builtin import CATEGORIES, DESCRIPTION, LABELS, OWNER, PRIORITY, TYPE
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.record import CrumbRecord, LinkRecord, MetadataRecord
-from dgent.exchange.foreign.fields import moment, stamp
-from dgent.exchange.foreign.origin import Written, as_written, note_of
+from dgent.exchange.foreign.fields import format_time, parse_time
+from dgent.exchange.foreign.origin import Written, read_note, restore_fields
 
 NOTE = "beads"
-"""Where a record notes what its issue says beyond it."""
+"""The key in `extra` of a record for the note about its issue."""
 
 DEPENDENCIES = "beads_dependencies"
 TEXTS = ("design", "acceptance_criteria", "notes", "close_reason")
@@ -46,7 +46,7 @@ STATUSES = {
     "dust": "closed",
 }
 PRIORITIES = [id for id, category in CATEGORIES.items() if category.property_id == PRIORITY]
-MIDDLE = 2  # the priority of whoever has none
+MIDDLE = 2  # the default priority
 
 ORDER = {
     name: place
@@ -65,26 +65,26 @@ ORDER = {
 _encode = msgspec.json.Encoder().encode
 
 
-def derived_id(*parts: object) -> str:
-    """An id that follows from what something is, so that the same thing gets it again."""
+def derive_id(*parts: object) -> str:
+    """Return an id that is the same for the same parts."""
     h = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
     return f"{h[:8]}-{h[8:12]}-8{h[13:16]}-8{h[17:20]}-{h[20:32]}"
 
 
 def category_id(name: str) -> str:
-    """The id of a type of work that is not built in: two stores that get it agree on it."""
-    return derived_id("category", TYPE, name)
+    """Return the id of the category of a type that is not built in, the same in every store."""
+    return derive_id("category", TYPE, name)
 
 
-# -- what is noted ------------------------------------------------------------------------
+# -- notes --------------------------------------------------------------------------------
 
 
-def noted(
+def make_note(
     given: Mapping[str, Any], made: Mapping[str, Any], known: Iterable[str], apart: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """What to note about an object, given what would be written of what became of it.
+    """Return the note about an object that restores it on export; `made` is what would be exported.
 
-    `known` are the fields that became something, those `apart` became records of their own.
+    `known` are the fields that were translated; those `apart` became separate records.
     """
     fields, gone = set(known), set(apart)
     written: Written = {}
@@ -97,24 +97,24 @@ def noted(
     note: dict[str, Any] = {
         "written": {name: written[name] for name in sorted(written)},
         "rest": {name: value for name, value in given.items() if name not in fields | gone},
-        "order": [] if list(given) == _ordered(given) else list(given),
+        "order": [] if list(given) == _sort_fields(given) else list(given),
     }
     return {name: value for name, value in note.items() if value}
 
 
-def restored(made: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, Any]:
-    """The object that is written: as it was, where nothing changed since."""
+def restore_written(made: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object to export, with unchanged fields as they were read."""
     rest = note.get("rest")
-    line = (rest if isinstance(rest, dict) else {}) | as_written(dict(made), note.get("written"))
+    line = (rest if isinstance(rest, dict) else {}) | restore_fields(dict(made), note.get("written"))
     order = note.get("order")
-    names = _ordered(line)
+    names = _sort_fields(line)
     if isinstance(order, list):
         places = {name: place for place, name in enumerate(order)}
         names.sort(key=lambda name: places.get(name, len(places)))
     return {name: line[name] for name in names}
 
 
-def _ordered(names: Iterable[str]) -> list[str]:
+def _sort_fields(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (ORDER.get(name, len(ORDER)), name))
 
 
@@ -126,16 +126,16 @@ CRUMB_FIELDS = (
 )
 
 
-def crumb_of(
+def build_crumb(
     given: Mapping[str, Any], definitions: Definitions, changed_at: datetime
 ) -> tuple[Any, datetime]:
-    """The crumb of an issue, without its note, and when it was made."""
-    created = _moment(given.get("created_at")) or changed_at
+    """Return the crumb of an issue, without its note, and its creation time."""
+    created = _parse_time(given.get("created_at")) or changed_at
     status, priority = given.get("status"), given.get("priority")
     title, labels = given.get("title"), given.get("labels")
     kind, assignee = given.get("issue_type"), _text(given.get("assignee"))
     state = STATES.get(status, "pending") if isinstance(status, str) else "ready"
-    choice = definitions.by_id[TYPE].choice(kind) if isinstance(kind, str) and kind else None
+    choice = definitions.by_id[TYPE].find_option(kind) if isinstance(kind, str) and kind else None
     properties: dict[str, Any] = {
         PRIORITY: PRIORITIES[priority] if type(priority) is int and 0 <= priority <= 4 else None,
         TYPE: None if choice is None else choice.id,
@@ -146,19 +146,21 @@ def crumb_of(
     crumb = CrumbRecord(
         title if isinstance(title, str) and title else given["id"],
         state,
-        _moment(given.get("updated_at")) or created,
-        definitions.stored("crumb", properties),
-        _moment(given.get("defer_until")),
+        _parse_time(given.get("updated_at")) or created,
+        definitions.encode_values("crumb", properties),
+        _parse_time(given.get("defer_until")),
         assignee or None if state == "taken" else None,
     )
     return crumb, created
 
 
-def issue_of(id: str, crumb: CrumbRecord, created_at: datetime, definitions: Definitions) -> dict[str, Any]:
-    """The fields of an issue that its crumb has."""
+def build_issue(
+    id: str, crumb: CrumbRecord, created_at: datetime, definitions: Definitions
+) -> dict[str, Any]:
+    """Return the fields of an issue that follow from its crumb."""
     values = crumb.properties
     priority, kind = values.get(PRIORITY), values.get(TYPE)
-    choice = definitions.by_id[TYPE].choice(kind) if isinstance(kind, str) else None
+    choice = definitions.by_id[TYPE].find_option(kind) if isinstance(kind, str) else None
     line = {
         "id": id,
         "title": crumb.name,
@@ -166,67 +168,67 @@ def issue_of(id: str, crumb: CrumbRecord, created_at: datetime, definitions: Def
         "status": STATUSES[crumb.state],
         "priority": PRIORITIES.index(priority) if priority in PRIORITIES else MIDDLE,
         "issue_type": "task" if choice is None else choice.name,
-        "created_at": stamp(created_at),
-        "updated_at": stamp(crumb.updated_at),
+        "created_at": format_time(created_at),
+        "updated_at": format_time(crumb.updated_at),
     }
     optional = {
         "assignee": (crumb.holder if crumb.state == "taken" else None) or values.get(OWNER),
         "labels": values.get(LABELS),
-        "defer_until": stamp(crumb.defer_until),
+        "defer_until": format_time(crumb.defer_until),
     }
     return line | {name: value for name, value in optional.items() if value}
 
 
 def is_tombstone(crumb: CrumbRecord) -> bool:
-    """Whether a crumb is what an issue became that was deleted in beads, where it blocks nothing."""
-    written = note_of(crumb.extra, NOTE).get("written")
+    """Check whether a crumb is an issue that was deleted in beads, where it blocks nothing."""
+    written = read_note(crumb.extra, NOTE).get("written")
     status = written.get("status") if isinstance(written, dict) else None
     return crumb.state == "dust" and isinstance(status, list) and status[-1:] == ["tombstone"]
 
 
-def refreshed(line: dict[str, Any], crumb: CrumbRecord) -> dict[str, Any]:
-    """An issue whose crumb was changed here: what follows from its state is mended, an old hash goes."""
-    note = note_of(crumb.extra, NOTE)
-    if note.get("updated_at") != stamp(crumb.updated_at):
+def refresh(line: dict[str, Any], crumb: CrumbRecord) -> dict[str, Any]:
+    """Update the derived fields of an issue whose crumb was changed here: closing time and hash."""
+    note = read_note(crumb.extra, NOTE)
+    if note.get("updated_at") != format_time(crumb.updated_at):
         line.pop("content_hash", None)
     if note.get("state") != crumb.state:
         line.pop("closed_at", None)
         if line["status"] == "closed":
-            line["closed_at"] = stamp(crumb.updated_at)
-    return {name: line[name] for name in _ordered(line)} if "closed_at" in line else line
+            line["closed_at"] = format_time(crumb.updated_at)
+    return {name: line[name] for name in _sort_fields(line)} if "closed_at" in line else line
 
 
-# -- what belongs to it ---------------------------------------------------------------------
+# -- dependencies and comments ---------------------------------------------------------------
 
 DEPENDENCY_FIELDS = ("issue_id", "depends_on_id", "type", "created_at")
 COMMENT_FIELDS = ("issue_id", "author", "text", "created_at")
 
 
-def dependency_of(link: LinkRecord, created_at: datetime) -> dict[str, Any]:
-    """A child_of link as a dependency: the one that waits depends on the other."""
+def build_dependency(link: LinkRecord, created_at: datetime) -> dict[str, Any]:
+    """Return a child_of link as a dependency of the child on the parent."""
     return {
         "issue_id": link.from_id,
         "depends_on_id": link.to_id,
         "type": "blocks",
-        "created_at": stamp(created_at),
+        "created_at": format_time(created_at),
     }
 
 
-def comment_of(entry: MetadataRecord, created_at: datetime, author: str | None) -> dict[str, Any]:
-    """A comment as beads has it."""
+def build_comment(entry: MetadataRecord, created_at: datetime, author: str | None) -> dict[str, Any]:
+    """Return a comment in the format of beads."""
     said_by = entry.extra.get("author", author)
     line = {
         "issue_id": entry.crumb_id,
         "author": said_by,
         "text": entry.content,
-        "created_at": stamp(created_at),
+        "created_at": format_time(created_at),
     }
     return {name: value for name, value in line.items() if value is not None}
 
 
-def _moment(value: Any) -> datetime | None:
+def _parse_time(value: Any) -> datetime | None:
     try:
-        return moment(value)
+        return parse_time(value)
     except (ValueError, OverflowError):
         return None
 
@@ -239,6 +241,6 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def moment_of(value: Any, default: datetime) -> datetime:
-    """A time, or another one where it is none."""
-    return _moment(value) or default
+def parse_time_or(value: Any, default: datetime) -> datetime:
+    """Parse a time; return the default if it is not valid."""
+    return _parse_time(value) or default

@@ -1,4 +1,4 @@
-"""Writing a cupboard as a folder of the original program."""
+"""Export a cupboard as a folder of the original crumbs program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dgent.cupboard.builtin import METADATA_SCHEMAS
 from dgent.cupboard.cupboard import Cupboard
-from dgent.cupboard.definition import Defined, Definitions
+from dgent.cupboard.definition import Definition, Definitions
 from dgent.cupboard.record import (
     CATEGORY,
     CRUMB,
@@ -25,12 +25,19 @@ from dgent.cupboard.record import (
 from dgent.errors import Conflict, Corrupt
 from dgent.exchange import folders
 from dgent.exchange.foreign import files
-from dgent.exchange.foreign.definitions import BUILT_IN, outside, value_out
-from dgent.exchange.foreign.fields import DEFINITIONS, FILES, NOTE, fields_out, unknown_out, uuid_moment
+from dgent.exchange.foreign.definitions import BUILT_IN, encode_value, find_exported_id
+from dgent.exchange.foreign.fields import (
+    DEFINITIONS,
+    FILES,
+    NOTE,
+    encode_fields,
+    encode_unknown,
+    read_uuid_time,
+)
 from dgent.exchange.foreign.incoming import line_bytes
-from dgent.exchange.foreign.origin import note_of
-from dgent.exchange.foreign.report import WrittenOut
-from dgent.exchange.foreign.stash_history import history_extra
+from dgent.exchange.foreign.origin import read_note
+from dgent.exchange.foreign.report import ExportResult
+from dgent.exchange.foreign.stash_history import read_history_extra
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -45,52 +52,52 @@ Lines = list[dict[str, Any]]
 
 async def export_folder(
     cupboard: Cupboard, path: Path, *, replace: bool = False, progress: Progress | None = None
-) -> WrittenOut:
-    """Write everything as of one moment; each file takes the place of an older one in one step.
+) -> ExportResult:
+    """Write everything as of one commit; each file replaces an older one atomically.
 
-    A folder that has such files with something in them is refused, unless `replace` says to write over them.
+    A folder with such files that are not empty is refused unless `replace`.
     """
     universe = await cupboard._ready()
     await in_thread(lambda _: _check(path, replace))
     seq = await universe.seq()
-    out = _Out(cupboard, universe, seq, ProgressReporter(progress))
-    wanted = {name: [files.line_of(line) for line in lines] async for name, lines in out.lines()}
+    out = _FolderExport(cupboard, universe, seq, ProgressReporter(progress))
+    wanted = {name: [files.encode_line(line) for line in lines] async for name, lines in out.lines()}
     kept: dict[str, list[bytes]] = {}
     for found in await out.all(LINE):
         kept.setdefault(found.value.file, []).append(line_bytes(found.value))
     for name, lines in wanted.items():
-        # Should one have the id of a record, then the record's line counts: it comes where that one does.
+        # Kept lines stand where the line of a record with the same id takes precedence over them.
         wanted[name] = lines + kept.get(name, []) if name in DEFINITIONS else kept.get(name, []) + lines
     if not wanted["schemas"] and not (path / "schemas.jsonl").exists():
         del wanted["schemas"]  # the original has no such file
     size = await in_thread(lambda _: _write(path, wanted))
     out.pace.end()
-    return WrittenOut(str(path), {name: len(lines) for name, lines in wanted.items()}, seq, size)
+    return ExportResult(str(path), {name: len(lines) for name, lines in wanted.items()}, seq, size)
 
 
 def _check(path: Path, replace: bool) -> None:
-    folders.usable(path, "path")
-    with folders.translated(path):
-        full = [name for name in FILES if _holds(path / f"{name}.jsonl")]
+    folders.check_path(path, "path")
+    with folders.translate_errors(path):
+        full = [name for name in FILES if _has_content(path / f"{name}.jsonl")]
     if full and not replace:
         raise Conflict(
-            f"{path} has a cupboard already, in {full[0]}.jsonl",
+            f"{path} already has a cupboard, in {full[0]}.jsonl",
             hint="name another folder, or say that it may be replaced",
             path=str(path),
         )
 
 
-def _holds(path: Path) -> bool:
+def _has_content(path: Path) -> bool:
     return os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
 
 
 def _write(path: Path, wanted: dict[str, list[bytes]]) -> int:
     folders.make_folders(path)
-    return sum(files.write(path / f"{name}.jsonl", lines) for name, lines in wanted.items())
+    return sum(files.write_lines(path / f"{name}.jsonl", lines) for name, lines in wanted.items())
 
 
-class _Out:
-    """The records of a cupboard as lines."""
+class _FolderExport:
+    """One export of a cupboard as lines."""
 
     def __init__(self, cupboard: Cupboard, universe: Universe, seq: int, pace: ProgressReporter) -> None:
         self.cupboard, self.universe, self.seq, self.pace = cupboard, universe, seq, pace
@@ -98,7 +105,7 @@ class _Out:
         self.definitions = Definitions({}, {})
 
     async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:
-        """All records of a schema, oldest first, those of one moment by their ids."""
+        """Return all records of a schema, by creation time and id."""
         found: list[Crystal[Any]] = []
         query = Query(schema=schema.name, descending=False, limit=None)
         async for each in self.universe.iterate(query, as_of=self.seq):
@@ -111,12 +118,12 @@ class _Out:
         return sorted(found, key=lambda each: (each.created_at, each.id))
 
     async def lines(self) -> AsyncIterator[tuple[str, Lines]]:
-        """The lines of each file."""
+        """Yield the lines of each file."""
         properties, categories = await self.all(PROPERTY), await self.all(CATEGORY)
         self.definitions = Definitions(
             {each.id: each.value for each in properties}, {each.id: each.value for each in categories}
         )
-        self.names = {each.id: outside(each.value, each.id) for each in (*properties, *categories)}
+        self.names = {each.id: find_exported_id(each.value, each.id) for each in (*properties, *categories)}
         yield "properties", self._definitions("properties", "property_id", properties)
         yield "categories", self._definitions("categories", "category_id", categories)
         crumbs = await self.all(CRUMB)
@@ -141,7 +148,7 @@ class _Out:
         self, file: str, id: str, found: Crystal[Any], implied: tuple[str, ...] = (), **fields: Any
     ) -> dict[str, Any]:
         own = {**vars(found.value), id: found.id, "created_at": found.created_at, **fields}
-        return fields_out(file, own, found.value.extra, implied)
+        return encode_fields(file, own, found.value.extra, implied)
 
     def _definitions(self, file: str, id: str, found: list[Crystal[Any]]) -> Lines:
         lines = []
@@ -151,7 +158,7 @@ class _Out:
             if file == "categories":
                 owner = each.value.property_id
                 fields["property_id"] = self.names.get(owner, owner)
-                if each.id in BUILT_IN or each.created_at == uuid_moment(each.id):
+                if each.id in BUILT_IN or each.created_at == read_uuid_time(each.id):
                     implied = ("created_at",)  # the original's categories have no time
             lines.append(self._line(file, id, each, implied, **fields))
         return lines
@@ -169,25 +176,25 @@ class _Out:
         )
 
     def _map(self, scope: str, stored: dict[str, Any]) -> dict[str, Any]:
-        """The values of a trail or stash in its own line; the original has no file for them."""
+        """Return the values of a trail or stash for its own line; the original has no file for them."""
         return {
-            self.names[defined.id]: value_out(defined, value, self.names)
-            for defined, value in self._filled(scope, stored)
+            self.names[definition.id]: encode_value(definition, value, self.names)
+            for definition, value in self._iterate_values(scope, stored)
         }
 
-    def _filled(self, scope: str, stored: dict[str, Any]) -> Iterator[tuple[Defined, Any]]:
-        for defined in sorted(self.definitions.of(scope), key=lambda each: self.names[each.id]):
-            yield defined, stored.get(defined.id, defined.default())
+    def _iterate_values(self, scope: str, stored: dict[str, Any]) -> Iterator[tuple[Definition, Any]]:
+        for definition in sorted(self.definitions.of(scope), key=lambda each: self.names[each.id]):
+            yield definition, stored.get(definition.id, definition.default())
 
     def _values(self, found: Crystal[Any]) -> Iterable[dict[str, Any]]:
-        beside = note_of(found.value.extra, NOTE).get("values", {})
-        for defined, value in self._filled("crumb", found.value.properties):
+        beside = read_note(found.value.extra, NOTE).get("values", {})
+        for definition, value in self._iterate_values("crumb", found.value.properties):
             yield {
                 "crumb_id": found.id,
-                "property_id": self.names[defined.id],
-                "value_type": defined.value_type,
-                "value": value_out(defined, value, self.names),
-            } | unknown_out("crumb_properties", beside.get(defined.id, {}))
+                "property_id": self.names[definition.id],
+                "value_type": definition.value_type,
+                "value": encode_value(definition, value, self.names),
+            } | encode_unknown("crumb_properties", beside.get(definition.id, {}))
 
     def _metadata(self, found: Crystal[Any]) -> dict[str, Any]:
         owner = found.value.property_id
@@ -196,7 +203,7 @@ class _Out:
     def _stash(self, found: Crystal[Any]) -> dict[str, Any]:
         stash: StashRecord = found.value
         fields: dict[str, Any] = {"properties": self._map("stash", stash.properties), "changed_by": None}
-        if not stash.history_id:  # else the last line of its history says it
+        if not stash.history_id:  # else the last line of its history has it
             usual = "create" if stash.version == 1 else "set"
             fields["changed_by"] = stash.changed_by
             fields["last_operation"] = None if stash.operation == usual else stash.operation
@@ -206,4 +213,4 @@ class _Out:
         for version in await self.cupboard.stashes.records(found.id):
             if version.history_id and version.version <= found.value.version:
                 fields = {**vars(version), "stash_id": found.id, "created_at": version.updated_at}
-                yield fields_out("stash_history", fields, history_extra(version))
+                yield encode_fields("stash_history", fields, read_history_extra(version))

@@ -1,7 +1,7 @@
-"""The files of a folder of the original program: their fields, and how each is read and written.
+"""The file format of the original crumbs program: the fields of each file, and how they are read and written.
 
-Keys are read in any spelling (`crumb_id`, `CrumbID`), and written as in the original's own files. Fields that
-the original does not know are written only when they say something.
+Keys are read in any spelling (`crumb_id`, `CrumbID`), and written as the original writes them. Fields that
+the original does not know are written only when they differ from the default.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from dgent.cupboard.kind import (
 )
 from dgent.cupboard.tables.metadata import is_schema_name
 from dgent.errors import InputError
-from dgent.exchange.foreign.files import Line
-from dgent.exchange.foreign.origin import Written, as_written, extra_of, note_of
+from dgent.exchange.foreign.files import SourceLine
+from dgent.exchange.foreign.origin import Written, make_extra, read_note, restore_fields
 
 NOTE = "dgent:file"
-"""Where a record notes how its line was written; in a line, what would be mistaken for a field of it."""
+"""The key for the note about a line: in `extra` of a record, and in a line for fields that would clash."""
 
 STATES = {"open": "ready", "in_progress": "taken", "closed": "pebble"}
-"""Other words for the states of a crumb."""
+"""Synonyms of the states of a crumb."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 REQUIRED: Any = object()
-"""Stands for the default of a field that must be there."""
+"""The default of a field that is required."""
 
 
-class _Unknown(InputError):
-    """A word that nobody knows where a line needs one that somebody does."""
+class _UnknownWord(InputError):
+    """An unknown word in a field that takes only known ones; the line cannot be imported."""
 
 
-class Kind(NamedTuple):
-    """How a field is read, which raises ValueError if it cannot be, and written."""
+class FieldType(NamedTuple):
+    """The functions that read and write a field; reading raises ValueError for an invalid value."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] = lambda value: value
 
 
-class Field(NamedTuple):
-    """A field of a file. One that need not be there has a default; `always` writes that too."""
+class FieldSpec(NamedTuple):
+    """A field of a file. An optional one has a default; with `always` the default is written as well."""
 
     name: str
-    kind: Kind
+    kind: FieldType
     default: Any = REQUIRED
     always: bool = True
 
@@ -125,25 +125,25 @@ def _one_of(words: tuple[str, ...], others: Mapping[str, str] = {}) -> Callable[
     return read
 
 
-def _known(words: tuple[str, ...], noun: str) -> Kind:
-    """One of some words; a line with any other cannot be taken in."""
+def _require_word(words: tuple[str, ...], noun: str) -> FieldType:
+    """Return the type of a field that takes one of some words; any other refuses the line."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
-            raise _Unknown(f"{value!r:.60} is no {noun}")
+            raise _UnknownWord(f"{value!r:.60} is not a valid {noun}")
         return value
 
-    return Kind(read)
+    return FieldType(read)
 
 
 def _schema_name(value: Any) -> str:
     if not is_schema_name(value):
-        raise _Unknown(f"{value!r:.60} is no name of a kind of metadata")
+        raise _UnknownWord(f"{value!r:.60} is not a valid name of a metadata schema")
     return str(value)
 
 
-def moment(value: Any) -> datetime:
-    """A time in RFC 3339; without a zone it is UTC. The year 1 is what the original writes for none."""
+def parse_time(value: Any) -> datetime:
+    """Parse a time in RFC 3339, in UTC without a zone. The original writes year 1 for none: ValueError."""
     found = datetime.fromisoformat(_text(value))
     if found.year <= 1:
         raise ValueError
@@ -151,8 +151,8 @@ def moment(value: Any) -> datetime:
     return clock.from_us(clock.to_us(aware))
 
 
-def stamp(value: datetime | None) -> str | None:
-    """A time as it is written: UTC, and no more digits than it needs."""
+def format_time(value: datetime | None) -> str | None:
+    """Return a time in UTC with no more digits than needed."""
     if value is None:
         return None
     whole, _, fraction = clock.text(value)[:-1].partition(".")
@@ -160,12 +160,12 @@ def stamp(value: datetime | None) -> str | None:
     return f"{whole}.{fraction}Z" if fraction else f"{whole}Z"
 
 
-def _optional_moment(value: Any) -> datetime | None:
-    return None if value is None or value == "" else moment(value)
+def _optional_time(value: Any) -> datetime | None:
+    return None if value is None or value == "" else parse_time(value)
 
 
-def value_in(value: Any) -> Any:
-    """The value of a stash, which one release of the original writes as text that holds JSON."""
+def decode_stash_value(value: Any) -> Any:
+    """Read the value of a stash, which one release of the original writes as JSON in a text."""
     if isinstance(value, str):
         try:
             inner = _decode(value)
@@ -175,145 +175,145 @@ def value_in(value: Any) -> Any:
     return value
 
 
-def value_out(value: Any) -> Any:
-    """A value that is read as what it is: text that would be taken for JSON is written as JSON in a text."""
-    if isinstance(value, str) and value_in(value) != value:
+def encode_stash_value(value: Any) -> Any:
+    """Return a value as it is written; text that would be read as JSON is written as JSON in a text."""
+    if isinstance(value, str) and decode_stash_value(value) != value:
         return msgspec.json.encode(value).decode()
     return value
 
 
-TEXT = Kind(_text)
-NAME = Kind(_name)
-ID = Kind(_id)
-OPTIONAL_ID = Kind(_optional_id)
-OPTIONAL_TEXT = Kind(_optional_text)
-WHOLE = Kind(_whole)
-MAP = Kind(_map)
-TEXTS = Kind(_texts, list)
-TIME = Kind(moment, stamp)
-OPTIONAL_TIME = Kind(_optional_moment, stamp)
-VALUE = Kind(value_in, value_out)
-ANY = Kind(lambda value: value)
+TEXT = FieldType(_text)
+NAME = FieldType(_name)
+ID = FieldType(_id)
+OPTIONAL_ID = FieldType(_optional_id)
+OPTIONAL_TEXT = FieldType(_optional_text)
+WHOLE = FieldType(_whole)
+MAP = FieldType(_map)
+TEXTS = FieldType(_texts, list)
+TIME = FieldType(parse_time, format_time)
+OPTIONAL_TIME = FieldType(_optional_time, format_time)
+VALUE = FieldType(decode_stash_value, encode_stash_value)
+ANY = FieldType(lambda value: value)
 
 DERIVED = datetime(1, 1, 1, tzinfo=UTC)
-"""Stands for a time that the line does not say, until it is worked out."""
+"""The placeholder for a time that the line does not have."""
 
-FILES: dict[str, tuple[Field, ...]] = {
+FILES: dict[str, tuple[FieldSpec, ...]] = {
     "crumbs": (
-        Field("crumb_id", ID),
-        Field("name", NAME),
-        Field("state", Kind(_one_of(CRUMB_STATES, STATES)), "draft"),
-        Field("created_at", TIME, DERIVED),
-        Field("updated_at", TIME, DERIVED),
-        Field("properties", MAP, {}, False),
-        Field("defer_until", OPTIONAL_TIME, None, False),
-        Field("holder", OPTIONAL_TEXT, None, False),
-        Field("lease_until", OPTIONAL_TIME, None, False),
-        Field("token", WHOLE, 0, False),
+        FieldSpec("crumb_id", ID),
+        FieldSpec("name", NAME),
+        FieldSpec("state", FieldType(_one_of(CRUMB_STATES, STATES)), "draft"),
+        FieldSpec("created_at", TIME, DERIVED),
+        FieldSpec("updated_at", TIME, DERIVED),
+        FieldSpec("properties", MAP, {}, False),
+        FieldSpec("defer_until", OPTIONAL_TIME, None, False),
+        FieldSpec("holder", OPTIONAL_TEXT, None, False),
+        FieldSpec("lease_until", OPTIONAL_TIME, None, False),
+        FieldSpec("token", WHOLE, 0, False),
     ),
     "trails": (
-        Field("trail_id", ID),
-        Field("name", TEXT, "", False),
-        Field("goal", TEXT, "", False),
-        Field("state", Kind(_one_of(TRAIL_STATES)), "draft"),
-        Field("created_at", TIME, DERIVED),
-        Field("updated_at", TIME, DERIVED, False),
-        Field("completed_at", OPTIONAL_TIME, None),
-        Field("reason", OPTIONAL_TEXT, None, False),
-        Field("lesson", OPTIONAL_TEXT, None, False),
-        Field("properties", MAP, {}, False),
-        Field("crumbs", TEXTS, (), False),
+        FieldSpec("trail_id", ID),
+        FieldSpec("name", TEXT, "", False),
+        FieldSpec("goal", TEXT, "", False),
+        FieldSpec("state", FieldType(_one_of(TRAIL_STATES)), "draft"),
+        FieldSpec("created_at", TIME, DERIVED),
+        FieldSpec("updated_at", TIME, DERIVED, False),
+        FieldSpec("completed_at", OPTIONAL_TIME, None),
+        FieldSpec("reason", OPTIONAL_TEXT, None, False),
+        FieldSpec("lesson", OPTIONAL_TEXT, None, False),
+        FieldSpec("properties", MAP, {}, False),
+        FieldSpec("crumbs", TEXTS, (), False),
     ),
     "properties": (
-        Field("property_id", ID),
-        Field("name", NAME),
-        Field("description", TEXT, ""),
-        Field("value_type", _known(VALUE_TYPES, "type of value")),
-        Field("scope", _known(SCOPES, "scope"), "crumb", False),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("property_id", ID),
+        FieldSpec("name", NAME),
+        FieldSpec("description", TEXT, ""),
+        FieldSpec("value_type", _require_word(VALUE_TYPES, "type of value")),
+        FieldSpec("scope", _require_word(SCOPES, "scope"), "crumb", False),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
     "categories": (
-        Field("category_id", ID),
-        Field("property_id", ID),
-        Field("name", NAME),
-        Field("ordinal", WHOLE, 0),
-        Field("created_at", TIME, DERIVED, False),
+        FieldSpec("category_id", ID),
+        FieldSpec("property_id", ID),
+        FieldSpec("name", NAME),
+        FieldSpec("ordinal", WHOLE, 0),
+        FieldSpec("created_at", TIME, DERIVED, False),
     ),
     "crumb_properties": (
-        Field("crumb_id", ID),
-        Field("property_id", ID),
-        Field("value_type", OPTIONAL_TEXT, None),
-        Field("value", ANY, None),
+        FieldSpec("crumb_id", ID),
+        FieldSpec("property_id", ID),
+        FieldSpec("value_type", OPTIONAL_TEXT, None),
+        FieldSpec("value", ANY, None),
     ),
     "links": (
-        Field("link_id", ID),
-        Field("link_type", _known(LINK_TYPES, "type of link")),
-        Field("from_id", ID),
-        Field("to_id", ID),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("link_id", ID),
+        FieldSpec("link_type", _require_word(LINK_TYPES, "type of link")),
+        FieldSpec("from_id", ID),
+        FieldSpec("to_id", ID),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
     "schemas": (
-        Field("schema_name", Kind(_schema_name)),
-        Field("description", TEXT, ""),
-        Field("content_type", _known(CONTENT_TYPES, "type of content"), "text"),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("schema_name", FieldType(_schema_name)),
+        FieldSpec("description", TEXT, ""),
+        FieldSpec("content_type", _require_word(CONTENT_TYPES, "type of content"), "text"),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
     "metadata": (
-        Field("metadata_id", ID),
-        Field("table_name", NAME),
-        Field("crumb_id", ID),
-        Field("property_id", OPTIONAL_ID, None),
-        Field("content", ANY, ""),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("metadata_id", ID),
+        FieldSpec("table_name", NAME),
+        FieldSpec("crumb_id", ID),
+        FieldSpec("property_id", OPTIONAL_ID, None),
+        FieldSpec("content", ANY, ""),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
     "stashes": (
-        Field("stash_id", ID),
-        Field("name", NAME),
-        Field("stash_type", _known(STASH_TYPES, "type of stash")),
-        Field("value", VALUE, None),
-        Field("version", WHOLE, 0),
-        Field("created_at", TIME, DERIVED),
-        Field("updated_at", TIME, DERIVED),
-        Field("changed_by", OPTIONAL_TEXT, None, False),
-        Field("last_operation", OPTIONAL_TEXT, None, False),
-        Field("properties", MAP, {}, False),
+        FieldSpec("stash_id", ID),
+        FieldSpec("name", NAME),
+        FieldSpec("stash_type", _require_word(STASH_TYPES, "type of stash")),
+        FieldSpec("value", VALUE, None),
+        FieldSpec("version", WHOLE, 0),
+        FieldSpec("created_at", TIME, DERIVED),
+        FieldSpec("updated_at", TIME, DERIVED),
+        FieldSpec("changed_by", OPTIONAL_TEXT, None, False),
+        FieldSpec("last_operation", OPTIONAL_TEXT, None, False),
+        FieldSpec("properties", MAP, {}, False),
     ),
     "stash_history": (
-        Field("history_id", ID),
-        Field("stash_id", ID),
-        Field("version", WHOLE),
-        Field("value", VALUE, None),
-        Field("operation", NAME, "set"),
-        Field("changed_by", OPTIONAL_TEXT, None),
-        Field("created_at", TIME, DERIVED),
+        FieldSpec("history_id", ID),
+        FieldSpec("stash_id", ID),
+        FieldSpec("version", WHOLE),
+        FieldSpec("value", VALUE, None),
+        FieldSpec("operation", NAME, "set"),
+        FieldSpec("changed_by", OPTIONAL_TEXT, None),
+        FieldSpec("created_at", TIME, DERIVED),
     ),
 }
-"""The files in the order in which they are read: what others refer to comes first."""
+"""The files in reading order: files that others refer to come first."""
 
 DEFINITIONS = ("properties", "categories")
-"""In these the first line of an id or a name counts, because values rely on it; in all others the last."""
+"""Files in which the first line of an id is used, because values rely on it; in others the last."""
 
 
-def _folded(key: str) -> str:
+def _normalize_key(key: str) -> str:
     return key.replace("_", "").casefold()
 
 
-class Row(NamedTuple):
-    """A line that was understood: its fields, those that are unknown, and how fields were written."""
+class SourceRow(NamedTuple):
+    """A valid line: its fields, its unknown fields, and how fields were written."""
 
     file: str
-    line: Line
+    line: SourceLine
     fields: dict[str, Any]
     unknown: dict[str, Any]
     written: Written
 
     def extra(self, **note: Any) -> dict[str, Any]:
-        """What its record keeps of it beside its fields."""
-        return extra_of(self.unknown, NOTE, {"written": self.written, **note})
+        """Return the `extra` of its record: unknown fields and the note."""
+        return make_extra(self.unknown, NOTE, {"written": self.written, **note})
 
 
-def row_of(file: str, line: Line) -> Row:
-    """A line as a row of its file; InputError when it lacks what it needs."""
+def parse_row(file: str, line: SourceLine) -> SourceRow:
+    """Parse a line of a file; raises InputError if a required field is missing or invalid."""
     assert line.given is not None
     known = FILES[file]
     unknown = dict(line.given)
@@ -321,21 +321,21 @@ def row_of(file: str, line: Line) -> Row:
     fields: dict[str, Any] = {}
     written: Written = {}
     for field in known:
-        key = _key(unknown, field.name)
+        key = _find_key(unknown, field.name)
         given = None if key is None else unknown.pop(key)
         try:
             if key is None or (given is None and field.default is not REQUIRED):
                 raise ValueError
             fields[field.name] = field.kind.read(given)
-        except _Unknown:
+        except _UnknownWord:
             raise
         except (ValueError, OverflowError):
             if field.default is REQUIRED:
                 what = "has none" if given is None else f"has {given!r:.60}"
-                raise InputError(f"it needs a {field.name}, and {what}") from None
+                raise InputError(f"it needs a valid {field.name}, but {what}") from None
             fields[field.name] = field.default
             if field.default is DERIVED and isinstance(given, str) and not given.startswith("0001-"):
-                unknown[field.name] = given  # it stays beside the time that is worked out instead
+                unknown[field.name] = given  # kept beside the derived time
             if given is None or field.default is DERIVED:
                 continue
         made = field.kind.write(fields[field.name])
@@ -345,38 +345,38 @@ def row_of(file: str, line: Line) -> Row:
         unknown |= hidden
     elif hidden is not None:
         unknown[NOTE] = hidden
-    return Row(file, line, fields, unknown, written)
+    return SourceRow(file, line, fields, unknown, written)
 
 
-def _key(given: Mapping[str, Any], name: str) -> str | None:
-    """The key of a field as this line spells it."""
+def _find_key(given: Mapping[str, Any], name: str) -> str | None:
+    """Return the key of a field as this line spells it; None if it is missing."""
     if name in given:
         return name
-    wanted = _folded(name)
-    return next((key for key in given if _folded(key) == wanted), None)
+    wanted = _normalize_key(name)
+    return next((key for key in given if _normalize_key(key) == wanted), None)
 
 
 class Times(NamedTuple):
-    """When a row's record was made and changed, and whether the line says the latter."""
+    """The creation and change time of a row's record; `stated`: the line has the latter."""
 
     created_at: datetime
     updated_at: datetime
-    told: bool
+    stated: bool
 
 
-def times(row: Row, changed_at: datetime) -> Times:
-    """The times of a row; what it does not say, its id says if that is a UUIDv7, or else its file."""
+def read_times(row: SourceRow, changed_at: datetime) -> Times:
+    """Return the times of a row; a missing one is that of its UUIDv7, or else that of its file."""
     fields = row.fields
     created = fields["created_at"]
     if created is DERIVED:
-        created = uuid_moment(next(iter(fields.values()))) or changed_at
+        created = read_uuid_time(next(iter(fields.values()))) or changed_at
     updated = fields.get("updated_at", DERIVED)
-    told = updated is not DERIVED
-    return Times(created, updated if told else fields.get("completed_at") or created, told)
+    stated = updated is not DERIVED
+    return Times(created, updated if stated else fields.get("completed_at") or created, stated)
 
 
-def uuid_moment(id: str) -> datetime | None:
-    """The time in a UUIDv7; None of any other id."""
+def read_uuid_time(id: str) -> datetime | None:
+    """Return the time in a UUIDv7; None for any other id."""
     try:
         found = UUID(id)
         return clock.from_us((found.int >> 80) * 1000) if found.version == 7 else None
@@ -384,31 +384,31 @@ def uuid_moment(id: str) -> datetime | None:
         return None
 
 
-def fields_out(
+def encode_fields(
     file: str, fields: Mapping[str, Any], extra: Mapping[str, Any], implied: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The line of a record: its fields, as they were written where they were, and what else it keeps.
+    """Return the line of a record: its fields, in their original spelling, and its unknown fields.
 
-    Of the fields that need not be there, those are left out that have the default or are `implied` by others.
+    Optional fields are left out when they have the default or are `implied` by others.
     """
-    written = note_of(extra, NOTE).get("written", {})
+    written = read_note(extra, NOTE).get("written", {})
     line: dict[str, Any] = {}
     for name, kind, default, always in FILES[file]:
         value = kind.write(fields.get(name, default))
         dispensable = name in implied or (not always and value == kind.write(default))
-        if not dispensable or (name in as_written({name: value}, written) and name in written):
+        if not dispensable or (name in restore_fields({name: value}, written) and name in written):
             line[name] = value
-    return as_written(line, written) | unknown_out(file, extra)
+    return restore_fields(line, written) | encode_unknown(file, extra)
 
 
-def unknown_out(file: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a record keeps beside its own; those that look like its own are set apart."""
-    own = {_folded(field.name) for field in FILES[file]}
-    out, hidden = {}, dict(note_of(extra, NOTE).get("hidden", {}))
+def encode_unknown(file: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the unknown fields of a record; those that would clash with a field are under the note's key."""
+    own = {_normalize_key(field.name) for field in FILES[file]}
+    out, hidden = {}, dict(read_note(extra, NOTE).get("hidden", {}))
     for name, value in sorted(extra.items()):
         if name == NOTE:
             continue
-        if _folded(name) in own:
+        if _normalize_key(name) in own:
             hidden[name] = value
         else:
             out[name] = value

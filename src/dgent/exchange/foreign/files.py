@@ -1,7 +1,7 @@
-"""Files of other programs, one JSON object a line: read with all that is wrong with them, written whole.
+"""Read and write files of other programs with one JSON object per line.
 
-A line that is no JSON object is not lost: it is reported and kept as it is. Only a file with the marks of an
-unresolved merge is refused, because both sides of it would be read as if they belonged together.
+A line that is not a JSON object is reported and kept unchanged. Only a file with the markers of an unresolved
+merge is refused, because both of its sides would be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dgent.system.files import sync
 from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped
 
-MAX_LINE_BYTES = 48 * 1024 * 1024  # with what is noted about it, it fits into a record
+MAX_LINE_BYTES = 48 * 1024 * 1024  # it fits into a record with its note
 _MARKS = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
 _DAMAGE = (msgspec.MsgspecError, ValueError, RecursionError, OverflowError)
 
@@ -33,8 +33,8 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 
-class Line(NamedTuple):
-    """One line: its number, its bytes, and the object in it, or else what is wrong."""
+class SourceLine(NamedTuple):
+    """One line: its number, its bytes, and the object in it, or else its problem."""
 
     number: int
     raw: bytes
@@ -42,19 +42,19 @@ class Line(NamedTuple):
     wrong: str = ""
 
 
-class Lines(NamedTuple):
-    """All lines of a file, and when it was changed last."""
+class SourceFile(NamedTuple):
+    """All lines of a file, and the time of its last change."""
 
     name: str
-    lines: list[Line]
+    lines: list[SourceLine]
     changed_at: datetime
 
 
-def read(path: Path, pace: ProgressReporter, stopped: Stopped) -> Lines:
-    """The lines of a file that are not empty."""
-    with folders.translated(path), _opened(path) as file:
+def read_lines(path: Path, pace: ProgressReporter, stopped: Stopped) -> SourceFile:
+    """Read the lines of a file that are not empty."""
+    with folders.translate_errors(path), _open_plain_file(path) as file:
         changed_at = clock.from_us(os.fstat(file.fileno()).st_mtime_ns // 1000)
-        found: list[Line] = []
+        found: list[SourceLine] = []
         number = 0
         while raw := file.readline(MAX_LINE_BYTES + 1):
             number += 1
@@ -69,25 +69,25 @@ def read(path: Path, pace: ProgressReporter, stopped: Stopped) -> Lines:
             if number == 1:
                 text = text.removeprefix(b"\xef\xbb\xbf")
             if text:
-                found.append(_line(path, number, text))
-    return Lines(path.name, found, changed_at)
+                found.append(_parse_line(path, number, text))
+    return SourceFile(path.name, found, changed_at)
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A plain file, open for reading; anything else is refused, and never waited for."""
-    folders.usable(path, "path")
+def _open_plain_file(path: Path) -> BinaryIO:
+    """Open a plain file for reading; anything else, such as a pipe, is refused without waiting."""
+    folders.check_path(path, "path")
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{path} is not a plain file", field="path")
         return open(path, "rb")
     except FileNotFoundError:
-        raise NotFound(f"there is no file {path}", path=str(path)) from None
+        raise NotFound(f"the file {path} does not exist", path=str(path)) from None
 
 
-def _line(path: Path, number: int, text: bytes) -> Line:
+def _parse_line(path: Path, number: int, text: bytes) -> SourceLine:
     if text.startswith(_MARKS):
         raise Conflict(
-            f"{path.name}, line {number} is the mark of a merge that was not finished",
+            f"{path.name}, line {number} is a marker of an unresolved merge",
             hint="resolve it, and import again",
             path=str(path),
             line=number,
@@ -95,21 +95,21 @@ def _line(path: Path, number: int, text: bytes) -> Line:
     try:
         given = _decode(text)
         if not isinstance(given, dict):
-            return Line(number, text, None, "it is no JSON object")
-        # As deep as it will be in a record, at most.
+            return SourceLine(number, text, None, "it is not a JSON object")
+        # It must not be nested too deeply for a record.
         codec.plain([[[given]]])
     except InputError as error:
-        return Line(number, text, None, error.message)
+        return SourceLine(number, text, None, error.message)
     except _DAMAGE as error:
-        return Line(number, text, None, f"it is no JSON: {error}"[:200])
-    return Line(number, text, given)
+        return SourceLine(number, text, None, f"it is not valid JSON: {error}"[:200])
+    return SourceLine(number, text, given)
 
 
 # -- writing ------------------------------------------------------------------------------
 
 
-def line_of(fields: dict[str, Any]) -> bytes:
-    """The line of an object: no spaces, its fields in their order, those inside of fields by name."""
+def encode_line(fields: dict[str, Any]) -> bytes:
+    """Return the line of an object without spaces; its fields keep their order, nested ones are sorted."""
     return _encode({key: _stable(value) for key, value in fields.items()})
 
 
@@ -117,10 +117,10 @@ def _stable(value: Any) -> Any:
     return msgspec.Raw(_sorted(value)) if isinstance(value, dict | list) else value
 
 
-def write(path: Path, lines: Iterable[bytes]) -> int:
-    """Put a file of these lines in the place of what is there, in one step; returns its size."""
+def write_lines(path: Path, lines: Iterable[bytes]) -> int:
+    """Write the lines to a file, replacing it atomically; return its size."""
     size = 0
-    with folders.translated(path):
+    with folders.translate_errors(path):
         handle, unfinished = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.name[:100]}.", suffix=folders.PARTIAL
         )
@@ -141,7 +141,7 @@ def write(path: Path, lines: Iterable[bytes]) -> int:
 
 
 def _mode(path: Path) -> int:
-    """The rights of the file that is replaced; a new one is its owner's, as all of dgent's files."""
+    """Return the mode of the file that is replaced; a new file is for its owner only."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except OSError:

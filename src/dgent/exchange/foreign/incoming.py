@@ -1,4 +1,4 @@
-"""An import under way: what becomes of each record and of each line."""
+"""One run of an import: decide about each record and each line."""
 
 from __future__ import annotations
 
@@ -10,121 +10,127 @@ from datetime import datetime
 from typing import Any, Literal
 
 from dgent.cupboard.builtin import BORN
-from dgent.cupboard.change import Draft
+from dgent.cupboard.change import Changeset
 from dgent.cupboard.record import LINE, CrumbRecord, LineRecord, TrailRecord
-from dgent.exchange.foreign.files import Line
-from dgent.exchange.foreign.report import Existing, Tally
+from dgent.exchange.foreign.files import SourceLine
+from dgent.exchange.foreign.report import Existing, ImportTally
 from dgent.model.query import Query
 from dgent.store.upkeep import deleted_among, forgotten_among
 
 Verdict = Literal["added", "changed", "unchanged", "skipped", "kept"]
 
 
-class Incoming:
-    """Decides about records one by one, on a draft that becomes one commit."""
+class ImportRun:
+    """An import into one changeset, which decides about records one by one."""
 
-    def __init__(self, draft: Draft, existing: Existing, titles: Mapping[str, str]) -> None:
-        self.draft, self.existing = draft, existing
-        self._titles = titles  # what the files are called
-        self.tally = Tally()
+    def __init__(self, changeset: Changeset, existing: Existing, titles: Mapping[str, str]) -> None:
+        self.changeset, self.existing = changeset, existing
+        self._titles = titles  # names of the files in reports
+        self.tally = ImportTally()
         self.forgotten: frozenset[str] = frozenset()
-        self._deleted: dict[str, datetime] = {}  # by somebody here, and when
+        self._deleted: dict[str, datetime] = {}  # deleted here, and when
         self._kept: dict[str, LineRecord] = {}
-        self._taken: dict[str, set[bytes]] = {}
+        self._imported: dict[str, set[bytes]] = {}
 
     async def load(self, wanted: Iterable[str]) -> None:
-        """Read what is there of the ids that the file has, all at once."""
+        """Load the stored records of the ids in the file together."""
         some = list(dict.fromkeys(wanted))
-        await self.draft.load(some)
-        absent = [id for id in some if self.draft.record(id) is None]
-        backend = self.draft.tx._universe.backend
+        await self.changeset.load(some)
+        absent = [id for id in some if self.changeset.record(id) is None]
+        backend = self.changeset.tx._universe.backend
         self.forgotten |= await forgotten_among(backend, absent) if absent else frozenset()
         self._deleted |= await deleted_among(backend, absent) if absent else {}
 
-    def take(
+    def import_record(
         self,
         file: str,
-        line: Line,
+        line: SourceLine,
         id: str,
         record: Any,
         created_at: datetime,
         *,
-        told: bool = True,
+        stated: bool = True,
         place: int = 0,
         revive: bool = False,
     ) -> Verdict:
-        """Put a record into the draft, unless the one that is there stays; what became of it.
+        """Put a record into the changeset, unless the stored one stays; return what was done.
 
-        `told` says that the time of its last change is the file's, not a guess. A record that was deleted
-        here stays deleted, unless the file changed it since, or with `revive`.
+        `stated`: the time of its last change is from the file, not a guess. A record that was deleted here
+        stays deleted, unless the file changed it since, or with `revive`.
         """
-        old = self.draft.record(id)
+        old = self.changeset.record(id)
         if id not in self.forgotten and (
-            id in self.draft.foreign or (old is not None and type(old) is not type(record))
+            id in self.changeset.foreign or (old is not None and type(old) is not type(record))
         ):
-            self.keep(file, line, f"{id!r} is the id of something else", place=place)
+            self.keep_line(file, line, f"{id!r} is the id of another kind of record", place=place)
             return "kept"
         if id not in self.forgotten:
-            self.took(file, line)
+            self.mark_imported(file, line)
         verdict: Verdict = "skipped"
-        if old is None and id not in self.forgotten and (revive or not self.stays_deleted(id, record, told)):
-            self.draft.put(id, record, created_at=created_at)
+        if (
+            old is None
+            and id not in self.forgotten
+            and (revive or not self.stays_deleted(id, record, stated))
+        ):
+            self.changeset.put(id, record, created_at=created_at)
             verdict = "added"
         elif old is not None:
-            record = _on_top(record, old, told)
+            record = _fill_unstated(record, old, stated)
             if record == old:
                 verdict = "unchanged"
-            elif self.existing == "replace" or (self.existing == "newer" and _newer(record, old)):
-                self.draft.put(id, record)
+            elif self.existing == "replace" or (self.existing == "newer" and _is_newer(record, old)):
+                self.changeset.put(id, record)
                 verdict = "changed"
         self.tally.count(verdict)
         return verdict
 
-    def stays_deleted(self, id: str, record: Any, told: bool = True) -> bool:
-        """Whether a record was deleted here, and nothing in the file is newer than that."""
+    def stays_deleted(self, id: str, record: Any, stated: bool = True) -> bool:
+        """Check whether a record was deleted here and the file's is not newer."""
         at = self._deleted.get(id)
         if at is None or self.existing == "replace":
             return False
-        return self.existing == "skip" or not told or getattr(record, "updated_at", at) <= at
+        return self.existing == "skip" or not stated or getattr(record, "updated_at", at) <= at
 
-    def took(self, file: str, line: Line) -> None:
-        """A record holds a line now."""
-        self._taken.setdefault(file, set()).add(line.raw)
+    def mark_imported(self, file: str, line: SourceLine) -> None:
+        """Record that a line was imported."""
+        self._imported.setdefault(file, set()).add(line.raw)
 
-    def tell(self, file: str, line: Line, message: str) -> None:
-        """Report something odd."""
-        self.tally.tell(self._titles[file], line.number, message)
+    def report(self, file: str, line: SourceLine, message: str) -> None:
+        """Report a problem of a line."""
+        self.tally.report(self._titles[file], line.number, message)
 
     # -- lines that no record can hold ------------------------------------------------------
 
-    def keep(self, file: str, line: Line, reason: str, *, place: int = 0) -> None:
-        """Report a line and keep it as it is."""
-        self.tell(file, line, f"{reason}; the line is kept as it is")
+    def keep_line(self, file: str, line: SourceLine, reason: str, *, place: int = 0) -> None:
+        """Report a line that cannot be imported, and keep it unchanged."""
+        self.report(file, line, f"{reason}; the line is kept as it is")
         self.tally.count("kept")
         digest = hashlib.sha256(file.encode() + b"\0" + line.raw).hexdigest()[:32]
         number = 0
         while (id := f"cupboard/line/{digest}/{number}") in self._kept:
             number += 1
-        self._kept[id] = _line_record(file, line.raw, reason, place)
+        self._kept[id] = _make_line_record(file, line.raw, reason, place)
 
     async def settle_lines(self, files: Iterable[str]) -> None:
-        """Put kept lines into the draft, and drop those that a record holds now."""
+        """Put kept lines into the changeset, and delete those that could be imported this time."""
         where = {"file": {"$in": sorted(files)}}
-        found = await self.draft.tx.recall(Query(schema=LINE.name, where=where, limit=None))
+        found = await self.changeset.tx.recall(Query(schema=LINE.name, where=where, limit=None))
         there = {each.id: each for each in found}
         for each in found:
-            self.draft.hold(each)
-            if each.id not in self._kept and line_bytes(each.value) in self._taken.get(each.value.file, ()):
-                self.draft.drop(each.id)
+            self.changeset.add_loaded(each)
+            if each.id not in self._kept and line_bytes(each.value) in self._imported.get(
+                each.value.file, ()
+            ):
+                self.changeset.drop(each.id)
         await self.load(self._kept)
         for id, record in self._kept.items():
             if id not in there and id not in self.forgotten:
-                # Two stores that keep the same line shall keep the same record.
-                self.draft.put(id, record, created_at=BORN)
+                # A fixed time, so that two stores that keep the same line have equal records.
+                self.changeset.put(id, record, created_at=BORN)
 
 
-def _on_top(record: Any, old: Any, told: bool) -> Any:
-    """A record of a file with what the file does not say taken from the one that is there."""
+def _fill_unstated(record: Any, old: Any, stated: bool) -> Any:
+    """Return a record of a file with fields that the file does not have taken from the stored one."""
     if isinstance(record, CrumbRecord):
         fields: dict[str, Any] = {"open_parents": old.open_parents, "queue": old.queue}
         if record.token < old.token:
@@ -134,16 +140,16 @@ def _on_top(record: Any, old: Any, told: bool) -> Any:
         record = replace(record, **fields)
     if isinstance(record, TrailRecord) and not record.crumbs:
         record = replace(record, crumbs=old.crumbs)
-    if not told and hasattr(record, "updated_at"):
+    if not stated and hasattr(record, "updated_at"):
         record = replace(record, updated_at=old.updated_at)
     return record
 
 
-def _newer(record: Any, old: Any) -> bool:
+def _is_newer(record: Any, old: Any) -> bool:
     return hasattr(record, "updated_at") and record.updated_at > old.updated_at
 
 
-def _line_record(file: str, raw: bytes, reason: str, place: int) -> LineRecord:
+def _make_line_record(file: str, raw: bytes, reason: str, place: int) -> LineRecord:
     try:
         text, binary = raw.decode(), False
     except UnicodeDecodeError:
@@ -152,12 +158,14 @@ def _line_record(file: str, raw: bytes, reason: str, place: int) -> LineRecord:
 
 
 def line_bytes(record: LineRecord) -> bytes:
-    """A kept line as it was."""
+    """Return a kept line as it was read."""
     return base64.b64decode(record.text) if record.binary else record.text.encode()
 
 
-def later(rows: Iterable[Any], key: Callable[[Any], Any], age: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    """Rows by their key, those that count first: the newest, and of equal ones the last."""
+def group_newest_first(
+    rows: Iterable[Any], key: Callable[[Any], Any], age: Callable[[Any], Any]
+) -> dict[Any, list[Any]]:
+    """Group rows by key, newest first, and of equal age the last first."""
     found: dict[Any, list[Any]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)

@@ -1,4 +1,4 @@
-"""What is wrong with the links of a folder, and where the links of a file go round in a circle."""
+"""Check the links of an import: report broken rules, find cycles."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from dgent.cupboard import batch
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.record import CrumbRecord, StashRecord, TrailRecord
 from dgent.cupboard.tables.link import ENDS
-from dgent.exchange.foreign.fields import Row
-from dgent.exchange.foreign.incoming import Incoming
+from dgent.exchange.foreign.fields import SourceRow
+from dgent.exchange.foreign.incoming import ImportRun
 
 _RECORDS: dict[str, type[Any]] = {"crumb": CrumbRecord, "trail": TrailRecord, "stash": StashRecord}
 
 
-async def judge(incoming: Incoming, rows: Iterable[Row]) -> None:
-    """Report the links that break a rule; they are there all the same, for `audit` to tell."""
+async def report_broken_links(run: ImportRun, rows: Iterable[SourceRow]) -> None:
+    """Report the links that break a rule; they are imported all the same, and `audit` reports them."""
     mine = list(rows)
     if not mine:
         return
-    links = (await batch.all_links(incoming.draft)).values()
+    links = (await batch.all_links(run.changeset)).values()
     starts = Counter((link.link_type, link.from_id) for link in links)
     triples = Counter((link.link_type, link.from_id, link.to_id) for link in links)
-    knots = knotted((link.from_id, link.to_id) for link in links if link.link_type == "child_of")
+    knots = find_cycles((link.from_id, link.to_id) for link in links if link.link_type == "child_of")
     for row in mine:
         link_type, start, end = (row.fields[name] for name in ("link_type", "from_id", "to_id"))
         for message in (
-            *_ends(incoming, link_type, start, end),
-            *_numbers(starts, triples, link_type, start, end),
+            *_check_ends(run, link_type, start, end),
+            *_check_cardinality(starts, triples, link_type, start, end),
         ):
-            incoming.tell(row.file, row.line, message)
+            run.report(row.file, row.line, message)
         if link_type == "child_of" and start in knots and knots[start] == knots.get(end):
-            incoming.tell(row.file, row.line, f"{start!r} and {end!r} wait for each other, in a circle")
+            run.report(row.file, row.line, f"{start!r} and {end!r} wait for each other in a cycle")
 
 
-def _ends(incoming: Incoming, link_type: str, start: str, end: str) -> Iterable[str]:
+def _check_ends(run: ImportRun, link_type: str, start: str, end: str) -> Iterable[str]:
     for id, noun in ((start, ENDS[link_type].start), (end, ENDS[link_type].end)):
-        record = incoming.draft.record(id)
+        record = run.changeset.record(id)
         if not isinstance(record, _RECORDS[noun]):
-            yield f"there is no {noun} {id!r} for this {link_type} link"
+            yield f"the {noun} {id!r} of this {link_type} link does not exist"
         elif link_type == "belongs_to" and isinstance(record, TrailRecord) and record.state in ENDED:
             yield f"the trail {id!r} is {record.state}, and still has the crumb {start!r}"
 
 
-def _numbers(starts: Any, triples: Any, link_type: str, start: str, end: str) -> Iterable[str]:
+def _check_cardinality(starts: Any, triples: Any, link_type: str, start: str, end: str) -> Iterable[str]:
     if triples[link_type, start, end] > 1:
-        yield f"{start!r} {link_type} {end!r} is there more than once"
+        yield f"{start!r} {link_type} {end!r} exists more than once"
     elif ENDS[link_type].single and starts[link_type, start] > 1:
         yield f"cardinality: {start!r} has more than one {link_type} link"
 
 
-def knotted(edges: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """The nodes that lie on some circle, each with the number of its knot; in linear time."""
+def find_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Return the nodes on cycles, each with the number of its connected component; in linear time."""
     above: dict[str, list[str]] = {}
     alone: set[str] = set()
     for start, end in edges:
@@ -68,7 +68,7 @@ def knotted(edges: Iterable[tuple[str, str]]) -> dict[str, int]:
 
 
 def _components(above: Mapping[str, list[str]]) -> Iterable[list[str]]:
-    """The strongly connected parts of a graph (Tarjan's way, without recursion)."""
+    """Yield the strongly connected components of a graph (Tarjan's algorithm, without recursion)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -103,15 +103,15 @@ def _components(above: Mapping[str, list[str]]) -> Iterable[list[str]]:
                     yield part
 
 
-def acyclic(
+def split_acyclic(
     edges: Iterable[tuple[str, str]], fixed: Iterable[tuple[str, str]]
 ) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Those of some edges that close no circle, and those that do; `fixed` edges are there already.
+    """Return the edges that close no cycle, and those that do; `fixed` edges exist already.
 
-    Edges outside of knots are all right together. Inside of one they are tried in their order.
+    Edges between components close no cycle. Inside of a component they are tried in their order.
     """
     wanted, there = list(dict.fromkeys(edges)), set(fixed)
-    knots = knotted([*wanted, *there])
+    knots = find_cycles([*wanted, *there])
     right: set[tuple[str, str]] = set()
     wrong: set[tuple[str, str]] = set()
     order = _Order(edge for edge in there if knots.get(edge[0], -1) == knots.get(edge[1], -2))
@@ -126,7 +126,7 @@ def acyclic(
 
 
 class _Order:
-    """Nodes in an order in which every edge goes up, mended as edges come (the way of Pearce and Kelly)."""
+    """A topological order of nodes, updated as edges are added (algorithm of Pearce and Kelly)."""
 
     def __init__(self, edges: Iterable[tuple[str, str]]) -> None:
         self._place: dict[str, int] = {}
@@ -136,11 +136,11 @@ class _Order:
             self.add(start, end)
 
     def add(self, start: str, end: str) -> bool:
-        """Add an edge, unless it closes a circle."""
+        """Add an edge; False if it would close a cycle."""
         for node in (end, start):
             self._place.setdefault(node, len(self._place))
         low, high = self._place[start], self._place[end]
-        if low >= high:  # the wrong way round: everything between the two is looked at
+        if low >= high:  # against the order: reorder the nodes between the two
             above = self._reach(end, self._up, lambda place: place <= low)
             if start in above:
                 return False

@@ -1,9 +1,8 @@
-"""What a record remembers of the line it came from, so that the line can be written again.
+"""Notes of a record about its imported line, so that an export can write the same line.
 
-A field may be written in a way that a record does not keep: a time in another zone, a state that nobody
-knows, nothing at all. Then the record notes what the field became and how it was written; as long as the
-record still says what it became, the field is written as it was. Fields that are unknown here stay in
-`extra` under their names.
+A field may have a spelling that a record does not keep: a time in another zone, an unknown state, or none.
+Then the note has the value that the field became and its spelling; as long as the record has that value, the
+field is exported in that spelling. Unknown fields are in `extra` under their names.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ from collections.abc import Mapping
 from typing import Any
 
 Written = dict[str, list[Any]]
-"""For each field what became of it, and how it was written; only the former when it was not there."""
+"""For each field its value here and its spelling; only the former if the line did not have it."""
 
 
-def extra_of(unknown: Mapping[str, Any], key: str, note: Mapping[str, Any]) -> dict[str, Any]:
-    """The `extra` of a record: unknown fields, and under a key what is noted, if that is anything."""
+def make_extra(unknown: Mapping[str, Any], key: str, note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `extra` of a record: unknown fields, and under a key the note unless it is empty."""
     kept = {name: value for name, value in unknown.items() if name != key}
-    told = {name: value for name, value in note.items() if value}
+    stated = {name: value for name, value in note.items() if value}
     if key in unknown:
-        told["hidden"] = {**told.get("hidden", {}), key: unknown[key]}
-    return {**kept, key: told} if told else kept
+        stated["hidden"] = {**stated.get("hidden", {}), key: unknown[key]}
+    return {**kept, key: stated} if stated else kept
 
 
-def note_of(extra: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """What is noted in an `extra` under a key."""
+def read_note(extra: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the note in an `extra` under a key; empty if there is none."""
     found = extra.get(key)
     return found if isinstance(found, dict) else {}
 
 
-def as_written(line: dict[str, Any], written: object) -> dict[str, Any]:
-    """A line with the fields that did not change since as they were written, or left out as they were."""
+def restore_fields(line: dict[str, Any], written: object) -> dict[str, Any]:
+    """Return a line with unchanged fields in their original spelling, or left out as they were."""
     if not isinstance(written, dict):
         return line
     for field, noted in written.items():

@@ -1,4 +1,4 @@
-"""What an import or an export came to."""
+"""Results of imports and exports."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from typing import Literal
 
 import msgspec
 
-NAMED = 200  # so many problems are told one by one
+NAMED = 200  # problems listed
 
 Existing = Literal["newer", "skip", "replace"]
-"""What happens to what is there already: the newer one wins, it stays, or the file's takes its place."""
+"""The decision about existing records: the newer one wins, they stay, or the file's replace them."""
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something odd in a file, and what was done about it."""
+    """A problem in a file, and what was done about it."""
 
     file: str
     line: int
     message: str
 
 
-class TakenIn(msgspec.Struct, frozen=True):
-    """What an import came to, or would come to; `seq` is the last commit it made.
+class ImportResult(msgspec.Struct, frozen=True):
+    """The result of an import, or of its dry run; `seq` is the last commit it made.
 
-    `kept` lines are those that no record can hold: they are kept as they are, and written out again.
-    `problems` names the first of what was odd, of `odd` in all.
+    `kept` counts lines that no record can hold: they are stored unchanged and exported again. `problems`
+    lists the first of `odd` problems.
     """
 
     added: int
@@ -38,8 +38,8 @@ class TakenIn(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
-class WrittenOut(msgspec.Struct, frozen=True):
-    """What an export wrote: lines by file, as of one commit."""
+class ExportResult(msgspec.Struct, frozen=True):
+    """The result of an export: lines by file, as of one commit."""
 
     path: str
     lines: dict[str, int]
@@ -47,8 +47,8 @@ class WrittenOut(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Tally:
-    """An import being counted."""
+class ImportTally:
+    """The counts of an import in progress."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(("added", "changed", "unchanged", "skipped", "kept"), 0)
@@ -56,16 +56,16 @@ class Tally:
         self.problems: list[Problem] = []
 
     def count(self, what: str) -> None:
-        """One more record was added, changed, left unchanged, skipped, or a line kept."""
+        """Count a record as added, changed, unchanged or skipped, or a line as kept."""
         self.counts[what] += 1
 
-    def tell(self, file: str, line: int, message: str) -> None:
-        """Something is odd."""
+    def report(self, file: str, line: int, message: str) -> None:
+        """Report a problem."""
         self.odd += 1
         if len(self.problems) < NAMED:
             self.problems.append(Problem(file, line, message))
 
-    def done(self, seq: int | None, dry_run: bool) -> TakenIn:
-        """The end of it."""
-        told = sorted(self.problems, key=lambda each: (each.file, each.line))
-        return TakenIn(**self.counts, odd=self.odd, problems=told, seq=seq, dry_run=dry_run)
+    def done(self, seq: int | None, dry_run: bool) -> ImportResult:
+        """Return the result of the import."""
+        problems = sorted(self.problems, key=lambda each: (each.file, each.line))
+        return ImportResult(**self.counts, odd=self.odd, problems=problems, seq=seq, dry_run=dry_run)

@@ -1,7 +1,7 @@
-"""What a fork and its home last had in common, worked out from what both hold.
+"""Common ancestors of a fork and its home, found in the histories of both.
 
-A fork remembers what was merged. After its home was restored from an older backup, that is not so any more:
-the newest version of a record that is in the history of both sides is then the base of the merge.
+A fork records what was merged. When its home was restored from an older backup since, that record is wrong:
+the base of the merge is then the newest version of a record that is in the history of both sides.
 """
 
 from __future__ import annotations
@@ -9,51 +9,50 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 
 from dgent.exchange.fork import baseline
-from dgent.exchange.fork.baseline import Known, proof
+from dgent.exchange.fork.baseline import BaseEntry, hash_record
 from dgent.model.datum import Datum
 from dgent.universe.universe import Universe
 
 
 class Ancestry:
-    """The past of a fork and of its home, compared by what their records said."""
+    """The histories of a fork and of its home, compared by the content of their records."""
 
     def __init__(self, fork: Universe, home: Universe) -> None:
         self._fork, self._home = fork, home
 
-    async def of_record(self, id: str) -> tuple[Known | None, bytes | None]:
-        """The newest version of a record that both have had, and its proof at home; None without one."""
-        common = await self._common(id)
+    async def find_record_base(self, id: str) -> tuple[BaseEntry | None, bytes | None]:
+        """Return the newest version of a record that both have had, and its hash at home; None if none."""
+        common = await self._find_common(id)
         if common is None:
             return None, None
         there, here = common
-        return Known(there.schema or "", proof(there)), proof(here)
+        return BaseEntry(there.schema or "", hash_record(there)), hash_record(here)
 
-    async def of_block(self, id: str, known: Known | None) -> Known | None:
-        """A block as it was when both had it last: its card, and no version, so that each is looked at.
+    async def find_block_base(self, id: str, known: BaseEntry | None) -> BaseEntry | None:
+        """Return a block as both had it last: its header, and version 0, so that every version is merged.
 
-        Versions that home has already are left out when they are joined. None for a block that home has never
-        had.
+        Merging leaves out versions that home has already. None for a block that home has never had.
         """
-        common = await self._common(id)
+        common = await self._find_common(id)
         if known is None or common is None:
             return None
         return known._replace(card=dict(common[0].data), version=0)
 
-    async def deleted(self, known: Collection[str]) -> AsyncIterator[tuple[str, Known]]:
-        """What home has and the fork has deleted, with what both had last; of records that are not known."""
-        async for datum in baseline.records(self._home, await self._home.seq()):
+    async def find_deleted(self, known: Collection[str]) -> AsyncIterator[tuple[str, BaseEntry]]:
+        """Yield unknown records that home has and the fork has deleted, with their common version."""
+        async for datum in baseline.iterate_records(self._home, await self._home.seq()):
             if datum.id in known or datum.problem is not None:
                 continue
             newest = await self._fork.history(datum.id, limit=1)
             if newest and newest[0].op == "delete":
-                base, here = await self.of_record(datum.id)
+                base, here = await self.find_record_base(datum.id)
                 if base is not None:
-                    yield datum.id, base._replace(proof=here or base.proof)
+                    yield datum.id, base._replace(fingerprint=here or base.fingerprint)
 
-    async def _common(self, id: str) -> tuple[Datum, Datum] | None:
-        here = {proof(each, False): each for each in reversed(await _versions(self._home, id))}
+    async def _find_common(self, id: str) -> tuple[Datum, Datum] | None:
+        here = {hash_record(each, False): each for each in reversed(await _versions(self._home, id))}
         for each in await _versions(self._fork, id):
-            found = here.get(proof(each, False))
+            found = here.get(hash_record(each, False))
             if found is not None:
                 return each, found
         return None

@@ -1,7 +1,7 @@
-"""What a fork held when it was made, or last merged: by that, what each side did since is told apart.
+"""The base of a merge: the content of a fork when it was made or last merged.
 
-Of every record there is a proof of what it said, and of a block its card and its newest version. This is kept
-in the fork, so it does not depend on how much history either store keeps, and the source knows nothing of it.
+It has a hash of every record, and of a block its header and its newest version. It is stored in the fork, so
+it does not depend on how much history either store keeps, and the source does not know about it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dgent.blocks.record import BLOCK, ERASURE, PAGE, REDACTION, SEEN, SNAPSHOT,
 from dgent.errors import Corrupt
 from dgent.exchange.copy import MARK
 from dgent.exchange.fork.origin import ORIGIN
-from dgent.exchange.snapshot import Moment
+from dgent.exchange.snapshot import Snapshot
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -46,30 +46,30 @@ class BaseRecord:
 
 BASE = Schema("dgent.fork.base", contract=BaseRecord, history="none", feed=False)
 OWN = frozenset((MARK.name, ORIGIN.name, BASE.name))
-"""Records that are about a store itself: they are never carried to another."""
+"""Schemas of records about a store itself, which are never copied to another."""
 INNER = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, ERASURE.name, REDACTION.name, SEEN.name))
-"""Parts of a block's document, which its version stands for; and what an agent has seen of it."""
+"""Schemas of the parts of a block's document, which its version stands for, and of seen marks."""
 
 
-class Known(NamedTuple):
-    """A record as it was: its schema, and the proof of what it said.
+class BaseEntry(NamedTuple):
+    """A record of the base: its schema and the hash of its content.
 
-    Of a block also its card, its newest version that was merged, and that of the fork point: up to there,
+    Of a block also its header (`card`), its newest merged version, and that of the fork point: up to there,
     versions have the same numbers on both sides.
     """
 
     schema: str
-    proof: bytes
+    fingerprint: bytes
     card: dict[str, Any] | None = None
     version: int = 0
     point: int = 0
 
 
-Base = dict[str, Known]
+Base = dict[str, BaseEntry]
 
 
-def proof(datum: Datum, author: bool = True) -> bytes:
-    """What a record says, apart from its numbers in a store and from when it was first there."""
+def hash_record(datum: Datum, author: bool = True) -> bytes:
+    """Return the hash of a record's content, without rev, seq and creation time."""
     who = datum.author if author else None
     names = [datum.schema, datum.schema_version, who, datum.source, datum.parent_id]
     made = hashlib.blake2b(
@@ -79,25 +79,25 @@ def proof(datum: Datum, author: bool = True) -> bytes:
     return made.digest()
 
 
-def known(datum: Datum, version: int, point: int) -> Known:
-    """A record as a base keeps it."""
+def make_entry(datum: Datum, version: int, point: int) -> BaseEntry:
+    """Return the base entry of a record."""
     card = dict(datum.data) if datum.schema == BLOCK.name else None
-    return Known(datum.schema or "", proof(datum), card, version, point)
+    return BaseEntry(datum.schema or "", hash_record(datum), card, version, point)
 
 
-async def records(universe: Universe, seq: int) -> AsyncIterator[Datum]:
-    """Every record as of a commit that can be in a base."""
-    async with aclosing(Moment(universe, seq).records(EVERYTHING)) as found:
+async def iterate_records(universe: Universe, seq: int) -> AsyncIterator[Datum]:
+    """Yield every record as of a commit that belongs in a base."""
+    async with aclosing(Snapshot(universe, seq).records(EVERYTHING)) as found:
         async for datum in found:
             if datum.schema not in OWN and datum.schema not in INNER:
                 yield datum
 
 
-async def newest_versions(universe: Universe, seq: int) -> dict[str, int]:
-    """The newest version of every block; it is never folded, so it is a record."""
+async def find_newest_versions(universe: Universe, seq: int) -> dict[str, int]:
+    """Return the newest version of every block; it is never packed, so it has its own record."""
     found: dict[str, int] = {}
     wanted = EVERYTHING.replace(schema=VERSION.name, content=False)
-    async with aclosing(Moment(universe, seq).records(wanted)) as versions:
+    async with aclosing(Snapshot(universe, seq).records(wanted)) as versions:
         async for each in versions:
             block, _, number = each.id.rpartition("/u/")
             if block and number.isdigit():
@@ -105,20 +105,20 @@ async def newest_versions(universe: Universe, seq: int) -> dict[str, int]:
     return found
 
 
-async def taken(universe: Universe) -> Base:
-    """The base of a fork as it is now."""
+async def capture(universe: Universe) -> Base:
+    """Return the base of a fork as it is now."""
     seq = await universe.seq()
-    versions = await newest_versions(universe, seq)
+    versions = await find_newest_versions(universe, seq)
     base: Base = {}
-    async for datum in records(universe, seq):
+    async for datum in iterate_records(universe, seq):
         if datum.problem is None:
             version = versions.get(datum.id, 0)
-            base[datum.id] = known(datum, version, version)
+            base[datum.id] = make_entry(datum, version, version)
     return base
 
 
 async def load(universe: Universe) -> tuple[Base, str]:
-    """The base that a fork keeps, and the position of its home then; "" when that is not known."""
+    """Load the stored base of a fork, and the position of its home then; "" if that is unknown."""
     base: Base = {}
     home = ""
     async for page in universe.iterate(EVERYTHING.replace(schema=BASE.name), raw=True):
@@ -128,7 +128,7 @@ async def load(universe: Universe) -> tuple[Base, str]:
 
 
 async def save(universe: Universe, base: Base, home: str) -> None:
-    """Keep another base instead of the one there is, whole or not at all."""
+    """Replace the stored base in one commit."""
     universe.register(BASE)
     rows = list(base.items())
     parts = [rows[start : start + PAGE_RECORDS] for start in range(0, len(rows), PAGE_RECORDS)] or [[]]
@@ -149,7 +149,7 @@ async def save(universe: Universe, base: Base, home: str) -> None:
         await universe.commit(ops, note="fork")
 
 
-def _pack(rows: Iterable[tuple[str, Known]]) -> bytes:
+def _pack(rows: Iterable[tuple[str, BaseEntry]]) -> bytes:
     return zlib.compress(msgspec.msgpack.encode([(id, *each) for id, each in rows]), 6)
 
 
@@ -161,5 +161,5 @@ def _unpack(content: bytes) -> Base:
         plain = zlib.decompressobj().decompress(content, MAX_BYTES)
         rows = msgspec.msgpack.decode(plain, type=list[_Row])
     except (zlib.error, msgspec.MsgspecError) as error:
-        raise Corrupt(f"what the fork held at first cannot be read: {error}") from None
-    return {row[0]: Known(*row[1:]) for row in rows}
+        raise Corrupt(f"the base of the fork cannot be read: {error}") from None
+    return {row[0]: BaseEntry(*row[1:]) for row in rows}

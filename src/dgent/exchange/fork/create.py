@@ -1,4 +1,4 @@
-"""Making a fork: all of a store, its core blocks, or what was written since a time, in a store of its own."""
+"""Create a fork: a separate store with all of a store, its core blocks, or what was written since a time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from dgent.universe.universe import Universe
 
 
 class Forked(msgspec.Struct, frozen=True):
-    """A fork that was made: its id, of what, as of which commit, and how much it holds.
+    """A new fork: its id, its source and commit, and how much it has.
 
-    `left_out` counts records of other rooms that were written in the time but cannot be taken apart from the
-    rest of their room.
+    `left_out` counts records of other rooms in that time, which cannot be copied without the rest of their
+    room.
     """
 
     fork: str
@@ -57,13 +57,13 @@ async def fork(
     check_trust(trust, "fork")
     check_scope(scope, since)
     whose = await identity(source)
-    after = await _commit_of(source, since)
+    after = await _resolve_since(source, since)
     if scope == "all":
         seq = await replay(source, target, progress=progress)
     else:
         seq = await source.seq()
         if await target.count(Query(limit=None)):
-            raise Conflict("the target holds records of its own", hint="fork into an empty place")
+            raise Conflict("the target is not empty", hint="fork into an empty place")
     target.register(ORIGIN)
     made = Origin(ids.new_id(), whose, seq, scope, clock.now(), name, after, whole=False)
     await target.remember(made, id=ORIGIN_ID, note="fork")
@@ -75,7 +75,7 @@ async def fork(
 
 
 async def stamp(target: Universe, source: str, seq: int, *, name: str = "", home: str = "") -> Forked:
-    """Make a copy of a store a fork of it: from now on it is known what it held at the fork point.
+    """Turn a copy of a store into a fork of it, with its present content as base.
 
     `home` is the position of the store when it was copied, or later.
     """
@@ -84,8 +84,8 @@ async def stamp(target: Universe, source: str, seq: int, *, name: str = "", home
 
 
 async def _finish(target: Universe, made: Origin, home: str) -> Forked:
-    """Keep what the fork holds now, and then that it is one: it is none before."""
-    base = await baseline.taken(target)
+    """Store the base of the fork, and then its origin, which makes it a fork."""
+    base = await baseline.capture(target)
     await baseline.save(target, base, home)
     datum, _ = write.new_datum(target.contracts, made, id=ORIGIN_ID, author="system")
     marks = await target.query(Query(schema=MARK.name, limit=None), raw=True)
@@ -95,12 +95,12 @@ async def _finish(target: Universe, made: Origin, home: str) -> Forked:
     return Forked(made.fork, made.source, made.seq, made.scope, len(base), blocks)
 
 
-async def _commit_of(source: Universe, since: datetime | int | None) -> int:
-    """The commit that a time means."""
+async def _resolve_since(source: Universe, since: datetime | int | None) -> int:
+    """Return the commit that a time or a seq refers to; 0 for None."""
     if since is None:
         return 0
     if isinstance(since, datetime) and since.tzinfo is not None:
         return await source.backend.seq_at(since)
     if type(since) is int and since >= 0:
         return since
-    raise InputError(f"since is a commit or an aware datetime, not {since!r}", field="since")
+    raise InputError(f"expected a commit or an aware datetime for 'since', got {since!r}", field="since")

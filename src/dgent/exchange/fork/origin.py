@@ -1,4 +1,4 @@
-"""Where a fork comes from: of which store, as of which commit, and what of it."""
+"""The origin of a fork: its source, the commit, and the scope."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ORIGIN_ID = "dgent.fork"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a fork says of itself: its own id, its source and the fork point, which is a commit of the source.
+    """The origin of a fork: its own id, its source and the fork point, which is a commit of the source.
 
     `name` is what the source was called. A fork of `since` holds what was written after the commit `after`.
-    `whole` is False until everything is there: such a fork was killed while it was made, and is refused.
+    `whole` is False until it is complete: a fork that was killed while it was made is refused.
     """
 
     fork: str
@@ -43,31 +43,31 @@ ORIGIN = Schema("dgent.fork", contract=Origin, history="none", feed=False)
 
 
 async def origin(universe: Universe) -> Origin | None:
-    """Where a store comes from; None when it is no fork."""
-    # Raw: reading must not declare a schema in a store that is no fork.
+    """Return the origin of a fork; None for another store."""
+    # Raw: reading must not declare a schema in a store that is not a fork.
     found: Datum | None = await universe.get(ORIGIN_ID, raw=True)
     if found is None or found.schema != ORIGIN.name:
         return None
     try:
         return msgspec.convert(found.data, Origin)
     except msgspec.ValidationError as error:
-        raise Corrupt(f"what the fork says of its source cannot be read: {error}") from None
+        raise Corrupt(f"the origin of the fork cannot be read: {error}") from None
 
 
-async def known_origin(universe: Universe) -> Origin:
-    """Where a fork comes from; refused when it is none, or was never finished."""
+async def require_origin(universe: Universe) -> Origin:
+    """Return the origin of a fork; raises NotFound for another store, Conflict for an unfinished fork."""
     found = await origin(universe)
     if found is None:
-        raise NotFound("this store is no fork", hint="`dgent fork list` shows the forks there are")
+        raise NotFound("this store is not a fork", hint="`dgent fork list` shows the forks there are")
     if not found.whole:
-        raise Conflict("this fork was never finished", hint="throw it away, and fork again", fork=found.fork)
+        raise Conflict("this fork was never finished", hint="delete it, and fork again", fork=found.fork)
     return found
 
 
 async def identity(universe: Universe) -> str:
-    """Which store this is: a fork by its own id, else by the one that the store got when it was made."""
+    """Return the identity of a store: the own id of a fork, else the id that the store got when made."""
     if universe.degraded is not None:
-        raise Unavailable(f"the store cannot be reached: {universe.degraded.reason}")
+        raise Unavailable(f"the store is unavailable: {universe.degraded.reason}")
     own = await origin(universe)
     if own is not None:
         return own.fork
@@ -76,20 +76,22 @@ async def identity(universe: Universe) -> str:
     except Unsupported:
         found: bytes = getattr(universe.backend, "epoch", b"")
         if not found:
-            raise Unsupported("the engine does not say which store it is") from None
+            raise Unsupported("the engine does not identify its store") from None
         return found.hex()
 
 
 def check_trust(trust: str, what: str) -> None:
-    """Whole stores are the partner's matter: what is in them belongs to many agents."""
+    """Refuse callers below trust `partner`, since a whole store belongs to many agents; raises Denied."""
     if permission.check_trust(trust) != "partner":
         judgement = permission.Judgement("deny", f"a caller of trust {trust} may not")
         raise permission.denied(CONSTELLATION, what, judgement)
 
 
 def check_scope(scope: object, since: object) -> None:
-    """Refuse a scope that is none, and a time that does not belong to it."""
+    """Refuse an unknown scope, and `since` without a time or a time without it; raises InputError."""
     if scope not in SCOPES:
-        raise InputError(f"{scope!r} is no scope", hint=f"use one of {', '.join(SCOPES)}", field="scope")
+        raise InputError(
+            f"{scope!r} is not a valid scope", hint=f"use one of {', '.join(SCOPES)}", field="scope"
+        )
     if (scope == "since") != (since is not None):
         raise InputError("scope since and a time belong together", hint="give both or none", field="since")

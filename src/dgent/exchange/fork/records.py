@@ -1,4 +1,4 @@
-"""Records three ways: as they were at the fork point, as they are in the fork, and as they are here."""
+"""Three-way merge of records: as in the base, as in the fork, and as here."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dgent import ids
 from dgent.blocks.record import AGENT, AUDIT, CHECKPOINT, ENTRY, GROUP, MEMBER, ROOM, SHARE
 from dgent.errors import VersionConflict
 from dgent.exchange.fork.ancestry import Ancestry
-from dgent.exchange.fork.baseline import Known, proof
-from dgent.exchange.fork.report import ForkClash, Tally
+from dgent.exchange.fork.baseline import BaseEntry, hash_record
+from dgent.exchange.fork.report import ForkClash, MergeTally
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op, Put
 from dgent.store.upkeep import forgotten_among
@@ -20,26 +20,26 @@ from dgent.universe.universe import Universe
 
 ATTEMPTS = 50
 UNION = frozenset((ENTRY.name, AUDIT.name))
-"""What either side has stays: these never change, and only ever become more."""
+"""Schemas merged by union: their records never change, and are only added."""
 IN_PLACE = frozenset((AGENT.name, GROUP.name, MEMBER.name, SHARE.name, CHECKPOINT.name))
-"""What their id means cannot be there twice: of a share, a second one would be a second permission."""
+"""Schemas whose records cannot exist twice: a second share would be a second permission."""
 
 GRANTS = frozenset((MEMBER.name, SHARE.name))
-"""What gives an agent a permission: what was taken back here stays so."""
+"""Schemas that give an agent a permission: what was revoked here stays revoked."""
 
-OTHER_ROOM = "its room has rules over many records that a merge of records cannot keep"
-FORGOTTEN = "it was forgotten here, and stays so"
+OTHER_ROOM = "its room has rules across records that a merge cannot enforce"
+FORGOTTEN = "it was forgotten here, and stays forgotten"
 KEPT_ENTRY = "merged by union: what the fork deleted stays here"
 UNREADABLE = "it cannot be read in the fork"
 
 
-class Side(NamedTuple):
-    """A record that the fork has, had, or both; None where it is not."""
+class ForkChange(NamedTuple):
+    """A record in the base and in the fork; None where it does not exist."""
 
     id: str
-    base: Known | None
+    base: BaseEntry | None
     fork: Datum | None
-    here: bytes | None = None  # the proof of the base here, where it has another author than in the fork
+    here: bytes | None = None  # hash of the base here, if its author differs from the fork
 
     @property
     def schema(self) -> str:
@@ -50,13 +50,13 @@ class Side(NamedTuple):
 
     @property
     def is_changed(self) -> bool:
-        """Whether the fork did anything to it."""
-        was = None if self.base is None else self.base.proof
-        return was != (None if self.fork is None else proof(self.fork))
+        """True when the fork changed it."""
+        was = None if self.base is None else self.base.fingerprint
+        return was != (None if self.fork is None else hash_record(self.fork))
 
 
-class _Verdict(NamedTuple):
-    """What to do about one record, and what to tell of it."""
+class _MergeDecision(NamedTuple):
+    """The decision about one record: the op, and what to report."""
 
     op: Op | None = None
     counted: str = ""
@@ -64,14 +64,14 @@ class _Verdict(NamedTuple):
     left: str = ""
 
 
-class Records:
-    """Merging records that are no blocks, some at a time."""
+class RecordMerge:
+    """Merges records other than blocks, in batches."""
 
     def __init__(
         self,
         target: Universe,
         owners: dict[str, str | None],
-        tally: Tally,
+        tally: MergeTally,
         note: str,
         dry_run: bool,
         ancestry: Ancestry | None = None,
@@ -79,23 +79,23 @@ class Records:
         self._target, self._owners, self._tally = target, owners, tally
         self._note, self._dry_run, self._ancestry = note, dry_run, ancestry
 
-    async def merge(self, sides: Sequence[Side]) -> None:
-        """Merge some records: all of one room in one commit, tried again when somebody else was faster."""
-        rooms: dict[str | None, list[Side]] = {}
-        for side in sides:
-            owner = self._owners.get(side.schema)
+    async def merge(self, changes: Sequence[ForkChange]) -> None:
+        """Merge some records, those of one room in one commit, repeated after a conflict."""
+        rooms: dict[str | None, list[ForkChange]] = {}
+        for change in changes:
+            owner = self._owners.get(change.schema)
             if owner in (None, ROOM):
-                rooms.setdefault(owner, []).append(side)
+                rooms.setdefault(owner, []).append(change)
             else:
-                self._tally.leave(side.id, side.schema, OTHER_ROOM)
+                self._tally.skip(change.id, change.schema, OTHER_ROOM)
         for room, some in rooms.items():
             await self._merge(room, some)
 
-    async def _merge(self, room: str | None, sides: Sequence[Side]) -> None:
+    async def _merge(self, room: str | None, changes: Sequence[ForkChange]) -> None:
         universe = self._target if room is None else self._target.for_room(room)
         for attempt in range(ATTEMPTS):
-            verdicts = await self._verdicts(sides)
-            ops = [each.op for each in verdicts if each.op is not None]
+            decisions = await self._decide_all(changes)
+            ops = [each.op for each in decisions if each.op is not None]
             try:
                 if ops and not self._dry_run:
                     await universe.commit(ops, note=self._note, kind="merge")
@@ -103,77 +103,81 @@ class Records:
             except VersionConflict:
                 if attempt == ATTEMPTS - 1:
                     raise
-        for side, verdict in zip(sides, verdicts, strict=True):
-            self._tell(side, verdict)
+        for change, decision in zip(changes, decisions, strict=True):
+            self._count(change, decision)
 
-    def _tell(self, side: Side, verdict: _Verdict) -> None:
-        if verdict.left:
-            self._tally.leave(side.id, side.schema, verdict.left, verdict.left != KEPT_ENTRY)
-        if verdict.clash is not None:
-            self._tally.conflicts.append(verdict.clash)
-        if verdict.counted:
-            self._tally.counts[verdict.counted] += 1
-            self._tally.counts["entries"] += verdict.counted == "added" and side.schema == ENTRY.name
+    def _count(self, change: ForkChange, decision: _MergeDecision) -> None:
+        if decision.left:
+            self._tally.skip(change.id, change.schema, decision.left, decision.left != KEPT_ENTRY)
+        if decision.clash is not None:
+            self._tally.conflicts.append(decision.clash)
+        if decision.counted:
+            self._tally.counts[decision.counted] += 1
+            self._tally.counts["entries"] += decision.counted == "added" and change.schema == ENTRY.name
 
-    async def _verdicts(self, sides: Sequence[Side]) -> list[_Verdict]:
-        names = [side.id for side in sides] + [_beside(side) for side in sides]
+    async def _decide_all(self, changes: Sequence[ForkChange]) -> list[_MergeDecision]:
+        names = [change.id for change in changes] + [_make_copy_id(change) for change in changes]
         found: list[Datum | None] = await self._target.get_many(names, raw=True)
         absent = [id for id, there in zip(names, found, strict=True) if there is None]
         gone = await forgotten_among(self._target.backend, absent) if absent else frozenset()
-        there, beside = found[: len(sides)], found[len(sides) :]
+        there, beside = found[: len(changes)], found[len(changes) :]
         if self._ancestry is not None:
-            sides = [await self._compared(*pair) for pair in zip(sides, there, strict=True)]
+            changes = [await self._find_base(*pair) for pair in zip(changes, there, strict=True)]
         return [
-            self._verdict(side, here, other, side.id in gone)
-            for side, here, other in zip(sides, there, beside, strict=True)
+            self._decide(change, here, other, change.id in gone)
+            for change, here, other in zip(changes, there, beside, strict=True)
         ]
 
-    async def _compared(self, side: Side, there: Datum | None) -> Side:
-        """The record with the newest version that both sides have had as its base."""
-        if self._ancestry is None or side.fork is None or _say_the_same(side.fork, there):
-            return side
-        base, here = await self._ancestry.of_record(side.id)
-        return side._replace(base=base, here=here)
+    async def _find_base(self, change: ForkChange, there: Datum | None) -> ForkChange:
+        """Return the change with the newest version that both sides have had as its base."""
+        if self._ancestry is None or change.fork is None or _is_same_content(change.fork, there):
+            return change
+        base, here = await self._ancestry.find_record_base(change.id)
+        return change._replace(base=base, here=here)
 
-    def _verdict(self, side: Side, there: Datum | None, beside: Datum | None, gone: bool) -> _Verdict:
-        was = None if side.base is None else side.base.proof
-        was_here = was if side.here is None else side.here
-        theirs = None if side.fork is None else proof(side.fork)
-        ours = None if there is None else proof(there)
-        if theirs in (was, ours) or _say_the_same(side.fork, there):
-            return _Verdict()
-        if side.fork is None:
-            assert there is not None, "what is gone on both sides is the same"
-            if side.schema in UNION:
-                return _Verdict(left=KEPT_ENTRY)
+    def _decide(
+        self, change: ForkChange, there: Datum | None, beside: Datum | None, gone: bool
+    ) -> _MergeDecision:
+        was = None if change.base is None else change.base.fingerprint
+        was_here = was if change.here is None else change.here
+        theirs = None if change.fork is None else hash_record(change.fork)
+        ours = None if there is None else hash_record(there)
+        if theirs in (was, ours) or _is_same_content(change.fork, there):
+            return _MergeDecision()
+        if change.fork is None:
+            assert there is not None, "a record deleted on both sides is equal"
+            if change.schema in UNION:
+                return _MergeDecision(left=KEPT_ENTRY)
             if ours == was_here:
-                return _Verdict(Delete(side.id, there.rev), "deleted")
-            return _Verdict(clash=ForkClash(side.id, side.schema, "deleted in the fork, changed here"))
-        if side.fork.problem is not None:
-            return _Verdict(left=UNREADABLE)
+                return _MergeDecision(Delete(change.id, there.rev), "deleted")
+            return _MergeDecision(
+                clash=ForkClash(change.id, change.schema, "deleted in the fork, changed here")
+            )
+        if change.fork.problem is not None:
+            return _MergeDecision(left=UNREADABLE)
         if there is None:
             if gone:
-                return _Verdict(left=FORGOTTEN)
-            put = self._put(side.fork, side.id, 0)
+                return _MergeDecision(left=FORGOTTEN)
+            put = self._put(change.fork, change.id, 0)
             if was is None:
-                return _Verdict(put, "added")
+                return _MergeDecision(put, "added")
             what = "deleted here, changed in the fork"
-            if side.schema in GRANTS:
-                theirs_now = dict(side.fork.data)
-                return _Verdict(clash=ForkClash(side.id, side.schema, what, theirs=theirs_now))
-            return _Verdict(put, clash=ForkClash(side.id, side.schema, what, side.id))
-        if ours == was_here and there.schema == side.fork.schema:
-            return _Verdict(self._put(side.fork, side.id, there.rev), "changed")
-        return self._both(side, side.fork, beside)
+            if change.schema in GRANTS:
+                theirs_now = dict(change.fork.data)
+                return _MergeDecision(clash=ForkClash(change.id, change.schema, what, theirs=theirs_now))
+            return _MergeDecision(put, clash=ForkClash(change.id, change.schema, what, change.id))
+        if ours == was_here and there.schema == change.fork.schema:
+            return _MergeDecision(self._put(change.fork, change.id, there.rev), "changed")
+        return self._keep_both(change, change.fork, beside)
 
-    def _both(self, side: Side, theirs: Datum, beside: Datum | None) -> _Verdict:
-        """Both sides wrote it: ours stays, and theirs is kept under another id where that is possible."""
-        what = "changed on both sides" if side.base is not None else "made on both sides"
-        if side.schema in IN_PLACE:
-            return _Verdict(clash=ForkClash(side.id, side.schema, what, theirs=dict(theirs.data)))
-        id = _beside(side)
+    def _keep_both(self, change: ForkChange, theirs: Datum, beside: Datum | None) -> _MergeDecision:
+        """Decide about a record that both sides wrote: ours stays, theirs gets another id where possible."""
+        what = "changed on both sides" if change.base is not None else "made on both sides"
+        if change.schema in IN_PLACE:
+            return _MergeDecision(clash=ForkClash(change.id, change.schema, what, theirs=dict(theirs.data)))
+        id = _make_copy_id(change)
         put = None if beside is not None else self._put(theirs, id, 0)
-        return _Verdict(put, clash=ForkClash(side.id, side.schema, what, id))
+        return _MergeDecision(put, clash=ForkClash(change.id, change.schema, what, id))
 
     def _put(self, datum: Datum, id: str, expect: int | None) -> Put:
         plain = datum.replace(id=id, rev=None, seq=None)
@@ -181,15 +185,15 @@ class Records:
         return write.add_author(op, self._target.author)
 
 
-def _say_the_same(one: Datum | None, other: Datum | None) -> bool:
-    """Whether two sides wrote the same, whoever did."""
-    return one is not None and other is not None and proof(one, False) == proof(other, False)
+def _is_same_content(one: Datum | None, other: Datum | None) -> bool:
+    """Check whether both sides have the same content, apart from the author."""
+    return one is not None and other is not None and hash_record(one, False) == hash_record(other, False)
 
 
-def _beside(side: Side) -> str:
-    """Where the fork's version of a record is kept when both sides changed it; the same each time."""
-    mark = "" if side.fork is None else proof(side.fork).hex()[:12]
-    id = f"{side.id}~{mark}"
+def _make_copy_id(change: ForkChange) -> str:
+    """Return the id for the fork's version of a record that both sides changed; the same each time."""
+    mark = "" if change.fork is None else hash_record(change.fork).hex()[:12]
+    id = f"{change.id}~{mark}"
     if len(id.encode()) <= ids.MAX_ID_BYTES:
         return id
-    return f"{hashlib.sha256(side.id.encode()).hexdigest()}~{mark}"
+    return f"{hashlib.sha256(change.id.encode()).hexdigest()}~{mark}"

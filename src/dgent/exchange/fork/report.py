@@ -1,4 +1,4 @@
-"""What a merge came to, or would come to."""
+"""The report of a merge or of its dry run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 import msgspec
 
-How = Literal["new", "versions", "changes", "compared", "beside", "card"]
-"""How a block was merged: it is new; version by version; as one version with all changes that were missing;
-as one version by comparing what both hold; as a block of its own beside; or only its card."""
+MergeMethod = Literal["new", "versions", "changes", "compared", "beside", "card"]
+"""The method by which a block was merged: it is new; version by version; as one version with all missing
+changes; as one version by comparing both contents; as a separate block; or only its header."""
 
 
 class ForkClash(msgspec.Struct, frozen=True):
-    """Something that both sides did, so that nobody but you can decide; nothing of it is lost.
+    """A conflict of both sides that the user must decide; nothing is lost.
 
-    `kept` is where the fork's version is now, an id or a label; where there is no place, `theirs` has it.
+    `kept` is the id or label of the fork's version here; if it is not stored, `theirs` has it.
     """
 
     id: str
@@ -25,12 +25,12 @@ class ForkClash(msgspec.Struct, frozen=True):
 
 
 class BlockMerged(msgspec.Struct, frozen=True):
-    """A block that the fork made or changed: how many versions came, and how."""
+    """A merged block: the number of versions merged, and the method."""
 
     id: str
     owner: str
     label: str
-    how: How
+    how: MergeMethod
     versions: int = 0
     size: int = 0
     limit: int = 0
@@ -38,7 +38,7 @@ class BlockMerged(msgspec.Struct, frozen=True):
 
 
 class NotMerged(msgspec.Struct, frozen=True):
-    """Records that the fork changed and a merge leaves alone, and why."""
+    """Records that the fork changed and the merge skipped, and why."""
 
     schema: str
     records: int
@@ -46,9 +46,9 @@ class NotMerged(msgspec.Struct, frozen=True):
 
 
 class ForkMerged(msgspec.Struct, frozen=True):
-    """What a merge did, or with `dry_run` would do.
+    """The result of a merge, or with `dry_run` what it would be.
 
-    `added`, `changed` and `deleted` count records that are no blocks; `entries` are archival ones among those
+    `added`, `changed` and `deleted` count records other than blocks; `entries` are archival ones among those
     added. `seq` is the target's newest commit afterwards.
     """
 
@@ -66,28 +66,28 @@ class ForkMerged(msgspec.Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Whether there was nothing to do."""
+        """True when there was nothing to merge."""
         return not (self.blocks or self.added or self.changed or self.deleted or self.conflicts)
 
 
-class Tally:
-    """A merge being counted."""
+class MergeTally:
+    """The counts of a merge in progress."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(("added", "changed", "deleted", "entries"), 0)
         self.blocks: list[BlockMerged] = []
         self.conflicts: list[ForkClash] = []
-        self.left: set[str] = set()  # the ids of what is not merged: the next merge tells it again
+        self.skipped: set[str] = set()  # ids that were not merged: the next merge reports them again
         self._left: dict[tuple[str, str], int] = {}
 
-    def leave(self, id: str, schema: str, why: str, again: bool = True) -> None:
-        """One more record stays where it is."""
+    def skip(self, id: str, schema: str, why: str, again: bool = True) -> None:
+        """Count a record that is not merged; with `again` the next merge considers it again."""
         self._left[schema, why] = self._left.get((schema, why), 0) + 1
         if again:
-            self.left.add(id)
+            self.skipped.add(id)
 
     def done(self, fork: str, fork_point: int, seq: int, dry_run: bool) -> ForkMerged:
-        """The end of it."""
+        """Return the result of the merge."""
         left = [NotMerged(schema, count, why) for (schema, why), count in sorted(self._left.items())]
         counts = self.counts
         return ForkMerged(

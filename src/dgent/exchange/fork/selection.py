@@ -1,4 +1,4 @@
-"""What goes into a fork: carried from one store to another as of one commit, while others go on writing."""
+"""The content of a fork: select records as of one commit and copy them, while others write."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dgent.blocks.record import AGENT, BLOCK, CHECKPOINT, GROUP, MEMBER, ROOM, S
 from dgent.errors import Corrupt, HistoryGone
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork import baseline
-from dgent.exchange.fork.baseline import EVERYTHING, INNER, proof
+from dgent.exchange.fork.baseline import EVERYTHING, INNER, hash_record
 from dgent.exchange.fork.origin import Origin
-from dgent.exchange.snapshot import Moment
+from dgent.exchange.snapshot import Snapshot
 from dgent.model.datum import Datum
 from dgent.store.backend import EVERY_ROOM, Delete, Op
 from dgent.system.progress import ProgressReporter
@@ -19,13 +19,13 @@ from dgent.universe import write
 from dgent.universe.universe import Universe
 
 BATCH_BYTES = 8 * 2**20
-ATTEMPTS = 64  # at reading a block while others write to it
+ATTEMPTS = 64  # to read a block while others write to it
 ROSTER = frozenset((AGENT.name, GROUP.name, MEMBER.name))
 _OF_BLOCKS = frozenset((VERSION.name, CHECKPOINT.name, SHARE.name))
 
 
 class Selection:
-    """Carrying a store or part of it, as of one commit, to one that has nothing else."""
+    """Copies a store or part of it, as of one commit, into a store without other records."""
 
     def __init__(self, source: Universe, target: Universe, made: Origin, pace: ProgressReporter) -> None:
         self.source, self.target, self.made, self.pace = source, target, made, pace
@@ -33,15 +33,17 @@ class Selection:
         self._owners: dict[str, str | None] = {}
 
     async def run(self) -> None:
-        """Carry everything that was asked for."""
+        """Copy everything in the scope."""
         self._owners = {schema.name: schema.owner for schema in await self.source.schemas()}
         if BLOCK.name in self._owners:
             self.target.register(*SCHEMAS)
-        choose = {"core": self._core, "since": self._changed, "all": self._all}[self.made.scope]
+        choose = {"core": self._select_core, "since": self._select_changed, "all": self._select_all}[
+            self.made.scope
+        ]
         await self._carry_blocks(await choose())
 
-    async def _all(self) -> set[str]:
-        """Every block; of the rest what replaying the log did not bring."""
+    async def _select_all(self) -> set[str]:
+        """Copy the records that replaying the log did not copy; return the ids of all blocks."""
         met: set[str] = set()
 
         async def missing() -> AsyncIterator[Datum]:
@@ -52,7 +54,7 @@ class Selection:
                 met.update(each.id for each in some)
                 held = await self.target.get_many([each.id for each in some], raw=True)
                 for datum, there in zip(some, held, strict=True):
-                    if there is None or proof(there) != proof(datum):
+                    if there is None or hash_record(there) != hash_record(datum):
                         yield datum
 
         async for batch in _batches(missing()):
@@ -63,14 +65,14 @@ class Selection:
         return {each.id for each in there if each.schema == BLOCK.name and each.id in met}
 
     async def _remove(self, datums: Sequence[Datum]) -> None:
-        """Take out what the source does not have: a copy that was gone on with may have older things."""
+        """Delete records that the source does not have: a resumed copy may have older ones."""
         ids = [each.id for each in datums]
         for start in range(0, len(ids), BATCH):
             ops: list[Op] = [Delete(id) for id in ids[start : start + BATCH]]
             await self.target.for_room(EVERY_ROOM).commit(ops, note="fork")
 
-    async def _core(self) -> set[str]:
-        """The core blocks; the roster goes along."""
+    async def _select_core(self) -> set[str]:
+        """Copy agents, groups and memberships; return the ids of the core blocks."""
         async for batch in _batches(self._records(*sorted(ROSTER))):
             await self._carry(batch)
         cards = self._records(BLOCK.name)
@@ -78,8 +80,8 @@ class Selection:
             card.id async for card in cards if card.data.get("kind") == "core" and card.data.get("active")
         }
 
-    async def _changed(self) -> set[str]:
-        """The blocks that changed; what else was written goes along, and the roster."""
+    async def _select_changed(self) -> set[str]:
+        """Copy changed records and the roster; return the ids of the changed blocks."""
         blocks: set[str] = set()
 
         async def others() -> AsyncIterator[Datum]:
@@ -100,29 +102,33 @@ class Selection:
         return blocks
 
     async def _records(self, *schemas: str) -> AsyncIterator[Datum]:
-        """The records of some schemas, or all of them, as of the fork point."""
+        """Yield the records of some schemas, or all of them, as of the fork point."""
         for query in [EVERYTHING.replace(schema=name) for name in schemas] or [EVERYTHING]:
-            async with aclosing(Moment(self.source, self.made.seq).records(query)) as found:
+            async with aclosing(Snapshot(self.source, self.made.seq).records(query)) as found:
                 async for datum in found:
                     if datum.problem is not None:
                         raise Corrupt(datum.problem, id=datum.id)
                     yield datum
 
     async def _carry_blocks(self, wanted: set[str]) -> None:
-        """Blocks whole: the card comes last, so there never is one without its document."""
+        """Copy whole blocks; the header comes last, so there never is one without its document."""
         for id in sorted(wanted):
-            card = await self._card(id)
+            card = await self._read_header(id)
             if card is None:
                 continue
             inside = await read_block(self.source, id, self.made.seq)
             held = {each.id: each for each in await read_block(self.target, id)}
-            new = [each for each in inside if each.id not in held or proof(held[each.id]) != proof(each)]
+            new = [
+                each
+                for each in inside
+                if each.id not in held or hash_record(held[each.id]) != hash_record(each)
+            ]
             for start in range(0, len(new), BATCH):
                 await self._carry(new[start : start + BATCH])
             await self._remove([each for each in held.values() if each.id not in {one.id for one in inside}])
             await self._carry([card])
 
-    async def _card(self, id: str) -> Datum | None:
+    async def _read_header(self, id: str) -> Datum | None:
         try:
             found: Datum | None = await self.source.get(id, as_of=self.made.seq, raw=True)
         except HistoryGone:
@@ -135,7 +141,7 @@ class Selection:
 
 
 async def carry(target: Universe, datums: Iterable[Datum], note: str) -> None:
-    """Put records of another store into this one as they are, whichever room they are of."""
+    """Write records of another store into this one unchanged, whatever their room."""
     ops: list[Op] = []
     for datum in datums:
         plain = datum.replace(rev=None, seq=None)
@@ -145,10 +151,10 @@ async def carry(target: Universe, datums: Iterable[Datum], note: str) -> None:
 
 
 async def read_block(universe: Universe, id: str, seq: int | None = None) -> list[Datum]:
-    """Everything of a block but its card, of one moment: as of a commit if that is still there, else later.
+    """Return all records of a block but its header, as of a commit if that is still kept, else as of later.
 
-    A block that others write to is folded now and then, and what was folded is gone. Then it is read as it is
-    now, and versions that came after the commit are left away where they stand alone.
+    Versions of a block that others write to are packed now and then, which removes their records. Then the
+    block is read as it is now, without later versions that have their own record.
     """
     for attempt in range(ATTEMPTS):
         moment = seq if attempt == 0 and seq is not None else await universe.seq()
@@ -163,7 +169,7 @@ async def read_block(universe: Universe, id: str, seq: int | None = None) -> lis
             if datum.problem is not None:
                 raise Corrupt(datum.problem, id=datum.id)
         stay = [each for each in found if not (each.schema == VERSION.name and _is_after(each, seq))]
-        # The newest version is never folded: without one that stands alone it could not be edited.
+        # The newest version is never packed: without its own record the block could not be edited.
         return stay if any(each.schema == VERSION.name for each in stay) else found
     raise AssertionError("the last attempt raises or returns")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from dgent.cupboard.definition import Defined
+    from dgent.cupboard.definition import Definition
     from dgent.cupboard.queue import Readiness as Judged
     from dgent.cupboard.tables import crumb, link, metadata, property, stash, trail
 
@@ -393,7 +393,7 @@ def link_of(found: link.Link, names: Mapping[str, str]) -> Link:
     return Link(found.id, found.link_type, found.from_id, found.to_id, found.created_at, *ends)
 
 
-def property_of(found: property.Property, defined: Defined) -> Property:
+def property_of(found: property.Property, defined: Definition) -> Property:
     """Return a property as doors show it."""
     return Property(
         found.id,
@@ -402,7 +402,7 @@ def property_of(found: property.Property, defined: Defined) -> Property:
         found.scope,
         found.description,
         defined.default(),
-        [choice.name for choice in defined.choices],
+        [choice.name for choice in defined.options],
     )
 
 

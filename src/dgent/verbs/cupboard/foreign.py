@@ -10,7 +10,7 @@ from dgent.exchange.foreign.beads_export import export_beads
 from dgent.exchange.foreign.beads_import import import_beads
 from dgent.exchange.foreign.crumbs_export import export_folder
 from dgent.exchange.foreign.crumbs_import import import_folder
-from dgent.exchange.foreign.report import Existing, TakenIn, WrittenOut
+from dgent.exchange.foreign.report import Existing, ExportResult, ImportResult
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.data.record import DryRun
@@ -32,7 +32,7 @@ class TakeIn(Ask):
 
 
 @verb("cupboard.import", effect="write", errors=(InputError, NotFound, Conflict), local=True, makes=True)
-async def take_in(context: Context, ask: TakeIn) -> TakenIn:
+async def take_in(context: Context, ask: TakeIn) -> ImportResult:
     """Read a folder of the original program; what is odd in it is reported, and nothing is lost."""
     cupboard = await input.cupboard_of(context)
     return await import_folder(
@@ -53,7 +53,7 @@ class WriteOut(Ask):
     errors=(InputError, Conflict, StorageFull, NoBackendAvailable),
     local=True,
 )
-async def write_out(context: Context, ask: WriteOut) -> WrittenOut:
+async def write_out(context: Context, ask: WriteOut) -> ExportResult:
     """Write the cupboard as a folder of the original program."""
     cupboard = await input.cupboard_of(context)
     return await export_folder(cupboard, Path(ask.path), replace=ask.replace, progress=context.report)
@@ -68,7 +68,7 @@ class TakeInIssues(Ask):
 
 
 @verb("beads.import", effect="write", errors=(InputError, NotFound, Conflict), local=True, makes=True)
-async def take_in_issues(context: Context, ask: TakeInIssues) -> TakenIn:
+async def take_in_issues(context: Context, ask: TakeInIssues) -> ImportResult:
     """Read issues of beads: what blocks them becomes links, the rest is kept beside."""
     cupboard = await input.cupboard_of(context)
     return await import_beads(
@@ -87,7 +87,7 @@ class WriteOutIssues(Ask):
 @verb(
     "beads.export", effect="read", errors=(InputError, Conflict, StorageFull, NoBackendAvailable), local=True
 )
-async def write_out_issues(context: Context, ask: WriteOutIssues) -> WrittenOut:
+async def write_out_issues(context: Context, ask: WriteOutIssues) -> ExportResult:
     """Write the crumbs as issues of beads: those that came from there as they came, but for changes."""
     cupboard = await input.cupboard_of(context)
     return await export_beads(

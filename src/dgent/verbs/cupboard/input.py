@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from dgent.cupboard import Crumb, Cupboard, Stash, errors
 from dgent.cupboard.change import CHUNK
-from dgent.cupboard.definition import Defined, Definitions
+from dgent.cupboard.definition import Definition, Definitions
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.record import LINK
 from dgent.cupboard.tables.entity import Entity
@@ -152,7 +152,7 @@ def states_of(words: Sequence[str]) -> list[str]:
     return list(states)
 
 
-def parse_value(defined: Defined, raw: str) -> Any:
+def parse_value(defined: Definition, raw: str) -> Any:
     """Parse user input as a value of the property's type."""
     kind = defined.value_type
     if kind == "text":

@@ -60,7 +60,7 @@ class AddMetadata(Ask):
 async def add(context: Context, ask: AddMetadata) -> MetadataEntry:
     """Put an entry beside a crumb."""
     cupboard = await input.cupboard_of(context)
-    about = None if ask.property is None else (await cupboard.definitions()).any(ask.property)
+    about = None if ask.property is None else (await cupboard.definitions()).find_any(ask.property)
     made = Metadata(
         await input.id_of(cupboard, "crumbs", ask.id),
         ask.schema,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from dgent.cupboard import Cupboard
-from dgent.cupboard.definition import Defined
+from dgent.cupboard.definition import Definition
 from dgent.cupboard.kind import Scope, ValueType
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs.context import Context
@@ -43,7 +43,7 @@ async def define(context: Context, ask: Define) -> Property:
     made = await cupboard.properties.define(
         ask.name, kind, ask.description, scope=ask.scope, categories=ask.category
     )
-    return property_of(made, (await cupboard.definitions()).any(made.id))
+    return property_of(made, (await cupboard.definitions()).find_any(made.id))
 
 
 class ListProperties(Ask):
@@ -59,13 +59,16 @@ async def list_(context: Context, ask: ListProperties) -> Properties:
     filters = {} if ask.scope is None else {"scope": ask.scope}
     definitions = await cupboard.definitions()
     return Properties(
-        [property_of(each, definitions.any(each.id)) for each in await cupboard.properties.fetch(filters)]
+        [
+            property_of(each, definitions.find_any(each.id))
+            for each in await cupboard.properties.fetch(filters)
+        ]
     )
 
 
-async def _of(cupboard: Cupboard, property: str, id: str) -> tuple[Defined, Any]:
+async def _of(cupboard: Cupboard, property: str, id: str) -> tuple[Definition, Any]:
     """Return a property, and the crumb, trail or stash of the call."""
-    defined = (await cupboard.definitions()).any(property)
+    defined = (await cupboard.definitions()).find_any(property)
     return defined, await input.find_entity(cupboard, TABLES[defined.scope], id)
 
 
@@ -142,13 +145,13 @@ async def categories(context: Context, ask: OneProperty) -> Categories:
         Category(each.id, each.name, each.ordinal)
         for each in await cupboard.properties.get_categories(ask.name)
     ]
-    return Categories((await cupboard.definitions()).any(ask.name).name, items)
+    return Categories((await cupboard.definitions()).find_any(ask.name).name, items)
 
 
 @verb("property.delete", effect="write", errors=(InputError, NotFound, Conflict))
 async def delete(context: Context, ask: OneProperty) -> Removed:
     """Remove a property with its categories; values that are stored are no longer read."""
     cupboard = await input.cupboard_of(context)
-    defined = (await cupboard.definitions()).any(ask.name)
+    defined = (await cupboard.definitions()).find_any(ask.name)
     await cupboard.properties.delete(defined.id)
     return Removed("properties", defined.id, defined.name)

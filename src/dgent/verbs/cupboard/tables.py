@@ -16,7 +16,7 @@ import msgspec
 
 from dgent.cupboard import Cupboard, Table, errors
 from dgent.cupboard.tables.entity import Propertied
-from dgent.cupboard.tables.filter import plain
+from dgent.cupboard.tables.filter import normalize_key
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.caller import Effect
@@ -153,10 +153,12 @@ def _row(table: Table[Any], entity: Any) -> Row:
 
 def _fill(table: Table[Any], entity: Any, given: Mapping[str, Any], new: bool) -> None:
     """Set the fields of an entity from a row; leaves the fields alone that the store sets."""
-    known = {plain(field.name): field.name for field in fields(entity) if not field.name.startswith("_")}
-    known[plain(table.alias)] = "id" if table.alias.endswith("_id") else "name"
+    known = {
+        normalize_key(field.name): field.name for field in fields(entity) if not field.name.startswith("_")
+    }
+    known[normalize_key(table.alias)] = "id" if table.alias.endswith("_id") else "name"
     for key, value in given.items():
-        name = known.get(plain(key))
+        name = known.get(normalize_key(key))
         if name is None:
             hint = nearest(key, [_key(each) for each in known.values()])
             raise errors.InvalidData(f"{table.name} have no {key!r}", hint=hint, field=key)
@@ -182,25 +184,27 @@ def _moment(value: Any, key: str) -> datetime | None:
         return None
     if not isinstance(value, str):
         raise errors.InvalidData(f"{key} is a time as text, not {value!r:.80}", field=key)
-    return parse.ahead(value, key) if plain(key) == "deferuntil" else parse.moment(value, key)
+    return parse.ahead(value, key) if normalize_key(key) == "deferuntil" else parse.moment(value, key)
 
 
 async def _filters(cupboard: Cupboard, table: Table[Any], given: Iterable[str]) -> dict[str, Any]:
     """Parse filters given as key=value; a key that is a property's name looks for its value."""
-    kinds = {plain(column): kind for column, kind in table.columns.items()}
+    kinds = {normalize_key(column): kind for column, kind in table.columns.items()}
     definitions = await cupboard.definitions()
-    named = {plain(each.name): each for each in definitions.of("crumb")} if table.name == "crumbs" else {}
+    named = (
+        {normalize_key(each.name): each for each in definitions.of("crumb")} if table.name == "crumbs" else {}
+    )
     filters: dict[str, Any] = {}
     for each in given:
         key, sign, raw = each.partition("=")
         if not sign or not key.strip():
             raise errors.InvalidFilter(f"{each!r} is not a filter", hint="write key=value", field="filter")
-        kind, value = kinds.get(plain(key.strip())), parse.value(raw)
+        kind, value = kinds.get(normalize_key(key.strip())), parse.value(raw)
         if kind in ("text", "texts", "time") and not isinstance(value, str | list):
             value = raw
-        if table.name == "crumbs" and plain(key.strip()) in ("state", "states"):
+        if table.name == "crumbs" and normalize_key(key.strip()) in ("state", "states"):
             value = input.states_of(value if isinstance(value, list) else [value])
-        defined = named.get(plain(key.strip()))
+        defined = named.get(normalize_key(key.strip()))
         if kind is None and defined is not None:
             wanted = input.filters_of({defined.name: input.parse_value(defined, raw)})
             filters["properties"] = filters.get("properties", {}) | wanted

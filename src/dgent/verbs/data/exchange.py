@@ -42,10 +42,10 @@ async def export(context: Context, ask: Export) -> jsonl.Exported:
         if context.out is None:
             raise InputError("there is no standard output here", hint="name a file", field="to")
         return await jsonl.export(u, context.out, query=wanted, progress=context.report)
-    target = folders.usable(Path(ask.to), "to")
+    target = folders.check_path(Path(ask.to), "to")
     if os.path.lexists(target):
         raise _name_error(target)
-    with folders.translated(target):
+    with folders.translate_errors(target):
         return await _export_to(target, u, wanted, context)
 
 

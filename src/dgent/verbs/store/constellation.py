@@ -81,7 +81,7 @@ async def create(context: Context, ask: OneConstellation) -> Constellation:
     with making(folder, ask.name) as new:
         async with open_universe(url_of(new)):
             pass
-        folders.put(new, folder)
+        folders.publish_folder(new, folder)
     return describe(context, ask.name)
 
 
@@ -98,16 +98,16 @@ async def copy(context: Context, ask: CopyConstellation) -> Constellation:
         except StorageError:
             folder_of(context, ask.name)  # deleted meanwhile: say that
             raise
-        folders.put(new, target)
+        folders.publish_folder(new, target)
     return describe(context, ask.to)
 
 
 @contextmanager
 def making(folder: Path, name: str) -> Iterator[Path]:
     """Yield a temporary folder to fill; raises Conflict when another process makes one of that name."""
-    with folders.translated(folder):
+    with folders.translate_errors(folder):
         make_private(folder.parent)
-        with folders.unfinished(folder.with_name(f".{name}{folders.MAKING}"), Conflict) as new:
+        with folders.build_folder(folder.with_name(f".{name}{folders.MAKING}"), Conflict) as new:
             yield new
 
 
@@ -126,9 +126,9 @@ def remove(context: Context, name: str) -> None:
     folder = folder_of(context, name)
     # Renamed in one step: who opens the name meanwhile finds nothing, never half.
     doomed = folder.with_name(f".{name}{folders.DELETING}")
-    with folders.translated(folder), folders.unfinished(doomed, Conflict):
+    with folders.translate_errors(folder), folders.build_folder(doomed, Conflict):
         folder_of(context, name)
-        with backup.alone(folder):
+        with backup.lock_folder(folder):
             folder.rename(doomed / name)
         shutil.rmtree(doomed / name)
 
@@ -136,7 +136,7 @@ def remove(context: Context, name: str) -> None:
 def folder_of(context: Context, name: str) -> Path:
     """Return the folder of an existing constellation."""
     folder = constellation_folder(context.settings.places, name)
-    with folders.translated(folder):
+    with folders.translate_errors(folder):
         there = (folder / DATABASE).exists()
     if not there:
         known = ", ".join(constellations(context.settings.places)) or "none yet"
@@ -146,7 +146,7 @@ def folder_of(context: Context, name: str) -> Path:
 
 def check_free(folder: Path, name: str) -> None:
     """Raise Conflict when the name is taken."""
-    with folders.translated(folder):
+    with folders.translate_errors(folder):
         if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(f"the constellation {name!r} exists already", hint="choose another name")
 

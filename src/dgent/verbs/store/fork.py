@@ -93,7 +93,7 @@ async def make(context: Context, ask: MakeFork) -> MadeFork:
                     name=context.constellation or "",
                     progress=context.report,
                 )
-        folders.put(new, folder)
+        folders.publish_folder(new, folder)
     path = describe(context, ask.to).path
     told = (done.fork, done.seq, done.scope, done.records, done.blocks, done.left_out)
     return MadeFork(ask.to, path, *told)
@@ -103,7 +103,7 @@ async def _copy_file(context: Context, source: Universe, new: Path) -> forks.For
     """Fork a whole SQLite store by copying its file."""
     whose = await identity(source)
     await backup.copy_into(source, context.folder, new, progress=context.report)
-    await backup.make_its_own(new)
+    await backup.make_independent(new)
     async with open_universe(url_of(new), author=source.author) as u:
         home = await position_of(source.backend)
         return await forks.stamp(u, whose, await u.seq(), name=context.constellation or "", home=home)
@@ -153,7 +153,7 @@ class OneFork(Ask):
 
 
 @verb("fork.status", effect="read", errors=(NotFound, Conflict, Corrupt), local=True)
-async def status(context: Context, ask: OneFork) -> forks.Apart:
+async def status(context: Context, ask: OneFork) -> forks.ForkStatus:
     """Show how far a fork and this store are apart, and what a merge would do."""
     source = await context.universe()
     async with _open(context, ask.name, source.author) as u:

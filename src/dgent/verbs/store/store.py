@@ -141,7 +141,7 @@ def _leftovers(context: Context, fix: bool) -> list[Finding]:
     """Return findings on files that killed processes left beside the constellation and its backups."""
     if context.folder is None:
         return []
-    found = place.leftovers(context.folder)
+    found = place.find_leftovers(context.folder)
     if not found:
         return [Finding("ok", "leftovers", "nothing unfinished lies beside it")]
     cleared = len(place.clear_leftovers(found)) if fix else 0
