@@ -20,7 +20,7 @@ from dgent.model.query import Query
 from dgent.store.backend import Declaration, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.damage import DAMAGED
-from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
+from dgent.store.jsonl.line import CommitMark, RecordLine, SchemaLine, parse_line, seal_line
 from dgent.testing.contract import STORED, commit, delete, put, record, typed
 from dgent.verbs.context import Desk
 from dgent.verbs.store.jsonl import Check, check
@@ -113,7 +113,7 @@ async def test_a_damaged_byte_costs_at_most_its_line(whole: Path, tmp_path: Path
 
 
 _BAD = {
-    Line: [
+    RecordLine: [
         {"rev": 2**63}, {"rev": 2**64}, {"rev": -1}, {"seq": 2**63}, {"seq": -5}, {"i": 2**70}, {"i": -1},
         {"n": -1},
         {"schema_version": 2**40}, {"schema_version": -1}, {"keep": 2**63}, {"keep": -1}, {"after": 2**63},
@@ -127,7 +127,7 @@ _BAD = {
         {"note": "a\0b"}, {"by": ""}, {"by": "y" * 999}, {"of": "x" * 9999},
         {"tags": [f"t{n}" for n in range(100)]}, {"seq": 2**63 - 1}, {"rev": 2**63 - 1}, {"kind": "x"},
     ],
-    Mark: [
+    CommitMark: [
         {"seq": 2**63}, {"seq": -1}, {"n": -1}, {"n": 2**63}, {"key": "xyz"}, {"digest": "q"},
         {"floor": 2**63},
         {"floor": -1}, {"forget": [["zz", 1]]}, {"forget": [["00", 2**63]]}, {"forget": [["00" * 20, -1]]},
@@ -136,7 +136,7 @@ _BAD = {
         {"at": "2026-01-01T00:00:00"}, {"expired": "2026-01-01T00:00:00"}, {"by": ""}, {"c": ""},
         {"expired": "0001-01-01T00:00:00+14:00"}, {"note": "\0"}, {"of": "x" * 9999}, {"seq": 2**63 - 1},
     ],
-    Declared: [
+    SchemaLine: [
         {"schema": ""}, {"schema": "x" * 300}, {"version": 2**31}, {"version": -1}, {"indexes": ["a..b"]},
         {"indexes": [""]}, {"refs": ["..", "x"]}, {"indexes": ["x" * 600]}, {"history": "some"},
         {"history": -1},
@@ -146,7 +146,8 @@ _BAD = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(Line, "note.jsonl"), (Mark, "_commits.jsonl"), (Declared, "_schemas.jsonl")]
+    ("kind", "name"),
+    [(RecordLine, "note.jsonl"), (CommitMark, "_commits.jsonl"), (SchemaLine, "_schemas.jsonl")],
 )
 async def test_a_sealed_line_that_no_store_writes_is_set_aside(
     whole: Path, tmp_path: Path, kind: Any, name: str
@@ -156,17 +157,17 @@ async def test_a_sealed_line_that_no_store_writes_is_set_aside(
     told.pop("sum")
     for n, change in enumerate(_BAD[kind]):
         folder = _copy(whole, tmp_path / f"s{n}")
-        fields = {**told, **({"id": "new"} if kind is Line else {}), "c": f"c{n}", **change}
-        if kind is Declared:
+        fields = {**told, **({"id": "new"} if kind is RecordLine else {}), "c": f"c{n}", **change}
+        if kind is SchemaLine:
             fields.pop("c")
         fields.pop("prev", None)
-        line, _ = sealed(fields)
+        line, _ = seal_line(fields)
         with open(folder / name, "ab") as file:
             file.write(line)
         number = len((folder / name).read_bytes().splitlines())
         refused = True
         try:
-            read(line, kind)
+            parse_line(line, kind)
             refused = False
         except ValueError:
             pass
