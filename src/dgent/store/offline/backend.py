@@ -208,11 +208,11 @@ class DegradableBackend:
             if self._down is not None:
                 return
             for place in self._fallbacks:
-                stand_in = place.make()
+                fallback = place.make()
                 with suppress(StorageError):
-                    if await stand_in.is_available():
-                        await stand_in.open()
-                        self.overlay.fallback = stand_in
+                    if await fallback.is_available():
+                        await fallback.open()
+                        self.overlay.fallback = fallback
                         break
             self._down = Outage(clock.now(), error.message)
         self._went_down.set()
@@ -402,7 +402,7 @@ class DegradableBackend:
 
     @property
     def at_hand(self) -> AtHand:
-        """The same store for callers who take a partial answer while it is unavailable."""
+        """The same store for callers who accept a partial answer while it is unavailable."""
         return AtHand(self)
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:

@@ -106,7 +106,7 @@ class PendingRecord(NamedTuple):
     steps: int  # the number of puts and deletes
     key: str  # of the commit that has the last one
     made: int  # when it was first put, or put again after a delete
-    anew: bool  # whether a delete came before that
+    recreated: bool  # whether a delete came before that
 
 
 class _Eager:
@@ -151,10 +151,10 @@ class Overlay:
             if before is None:
                 self._records[step.id] = PendingRecord(step, 1, entry.key, step.t, False)
                 continue
-            anew = before.step.op == "delete"
-            made = step.t if anew else before.made
+            recreated = before.step.op == "delete"
+            made = step.t if recreated else before.made
             self._records[step.id] = PendingRecord(
-                step, before.steps + 1, entry.key, made, anew or before.anew
+                step, before.steps + 1, entry.key, made, recreated or before.recreated
             )
 
     # -- reading --------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def _overlay_record(pending: PendingRecord | None, below: Datum | None) -> Datum
     if pending.step.op == "delete":
         return None
     # A record keeps the time of its first version.
-    older = below is not None and not pending.anew
+    older = below is not None and not pending.recreated
     made = below.created_at if older and below is not None else clock.from_us(pending.made)
     base = 0 if below is None or below.rev is None else below.rev
     return pending.step.datum().replace(rev=base + pending.steps, created_at=made)
