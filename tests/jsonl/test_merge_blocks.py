@@ -57,7 +57,7 @@ async def _do(u: dgent.Universe, block: Block, step: str, said: str) -> list[str
 
 async def _contents(folder: Path) -> Any:
     async with opened(folder) as store:
-        assert (await store.oddities())[1] == []
+        assert (await store.check_lines())[1] == []
     async with dgent.open(f"jsonl:{folder}") as u:
         block = await Library(u, agent="scout").get("notes")
         history = list(reversed(await block.history()))

@@ -116,7 +116,7 @@ class JSONLBackend(SQLiteBackend):
         return kernel
 
     async def open(self) -> None:
-        """Open or create the folder, and read what changed in it."""
+        """Open or create the folder, and read the files that changed."""
         await super().open()
         self._use_cache(self._opened())
 
@@ -146,7 +146,7 @@ class JSONLBackend(SQLiteBackend):
         """Update the cache if the files changed; on an event loop raise Busy instead."""
         kernel = self.kernel
         if kernel.epoch != self.epoch:
-            self.epoch = kernel.epoch  # the cache was built anew
+            self.epoch = kernel.epoch  # the cache was rebuilt
         kernel.was_read = True
         if not kernel.late and (kernel.writing or not kernel.is_behind_files()):
             return
@@ -287,7 +287,7 @@ class JSONLBackend(SQLiteBackend):
 
         Raises NotFound if the record has no conflict.
         """
-        if id not in {each.id for each in (await self.oddities())[1]}:
+        if id not in {each.id for each in (await self.check_lines())[1]}:
             raise NotFound(f"{id!r} has no conflict to settle", hint="`dgent jsonl check` lists conflicts")
         return await self._write(lambda ledger: accept_record(ledger, id, author))
 
@@ -305,7 +305,7 @@ class JSONLBackend(SQLiteBackend):
         own = self._opened()._reader().own
         return own._all(sql)
 
-    async def oddities(self) -> tuple[list[Report], list[RecordConflict]]:
+    async def check_lines(self) -> tuple[list[Report], list[RecordConflict]]:
         """Return reports of unusual lines, and records that two copies changed in the same fields."""
 
         def work(_: Reading) -> tuple[list[Report], list[RecordConflict]]:
@@ -399,7 +399,7 @@ async def _run_quietly(work: Awaitable[Any]) -> None:
 
 
 def _do_nothing(_: Ledger) -> None:
-    """Do nothing: the transaction itself writes what is held."""
+    """Do nothing: the transaction itself writes the held commits."""
 
 
 def _ignore_answer(_: Sequence[Job]) -> None:

@@ -54,7 +54,7 @@ class JSONLUpkeep(SQLiteUpkeep):
     ) -> list[Finding]:
         """Look for problems; `deep` also checks the cache, `fix` repairs there what is safe to repair."""
         backend = self._backend
-        reports, conflicts = await backend.oddities()
+        reports, conflicts = await backend.check_lines()
         found = [
             Finding("ok", "universe", f"its id is {await self.universe_id()}"),
             Finding("ok", "format", f"format {FORMAT}; sync is {backend.policy.strategy}"),
@@ -91,7 +91,7 @@ def _line_findings(reports: list[Report]) -> list[Finding]:
         for each in reports[:NAMED]
     ]
     if len(reports) > NAMED:
-        found.append(Finding("warning", "lines", f"{len(reports) - NAMED:,} more lines are odd"))
+        found.append(Finding("warning", "lines", f"{len(reports) - NAMED:,} more unusual lines"))
     return found
 
 

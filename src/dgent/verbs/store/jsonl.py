@@ -76,7 +76,7 @@ class Checked(msgspec.Struct, frozen=True):
 async def check(desk: Desk, ask: Check) -> Checked:
     """List lines that cannot be read or were edited, and records changed in two copies."""
     async with _folder(desk, ask.folder) as backend:
-        reports, conflicts = await backend.oddities()
+        reports, conflicts = await backend.check_lines()
         return Checked(
             not conflicts and all(level_of(each) != "problem" for each in reports),
             backend.folder,
