@@ -48,7 +48,7 @@ class AtHand:
         return await self._either(as_of, lambda store: store.get(id, as_of, lazy), at_hand)
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
-        """One answer for each id."""
+        """Return one record or None for each id."""
         return await self._either(
             as_of,
             lambda store: store.get_many(ids, as_of),
@@ -160,7 +160,7 @@ class Overlay:
     # -- reading --------------------------------------------------------------------------
 
     async def get_many(self, ids: Sequence[str]) -> list[Datum | None]:
-        """One answer for each id."""
+        """Return one record or None for each id."""
         records = await self.records()
         below = await self._get_from_fallback(ids)
         return [_overlay_record(records.get(id), datum) for id, datum in zip(ids, below, strict=True)]
@@ -174,7 +174,7 @@ class Overlay:
         return found
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it, nearest first."""
+        """Return a record and its chain of parents, nearest first."""
         chain: dict[str, Datum] = {}
         next_id: str | None = id
         while next_id is not None and next_id not in chain and len(chain) < limit:
@@ -186,7 +186,7 @@ class Overlay:
         return list(chain.values())
 
     async def query(self, query: Query, view: View) -> Page:
-        """A page of what matches; its cursor counts, so that it skips or repeats what changes meanwhile."""
+        """Return a page of matching records; its cursor is an offset, so changes shift the next page."""
         offset = query.offset if query.cursor is None else _offset(query.cursor)
         rows = await self._rank_records(query, view, offset)
         last = None if query.limit is None else offset + query.limit
