@@ -11,7 +11,7 @@ from dgent import clock
 from dgent.store.backend import Change, Item
 from dgent.store.offline.entry import OutboxEntry
 
-KEPT = 10_000  # at most so many changes wait for one listener
+MAX_WAITING = 10_000  # at most so many changes wait for one listener
 
 
 class FeedListener:
@@ -23,7 +23,7 @@ class FeedListener:
 
     def notify(self, change: Change) -> None:
         """Add a change; dropped if too many wait already."""
-        if len(self._waiting) < KEPT:
+        if len(self._waiting) < MAX_WAITING:
             self._waiting.append(change)
         self._came.set()
 
