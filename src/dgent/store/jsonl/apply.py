@@ -75,20 +75,21 @@ class LineApplier:
         fresh = self._make_row(found, head, hand)
         if fresh is None:
             return None
-        if head is not None:
-            self._track_tips(line, known, head, hand)
+        self._track_tips(line, known, head, hand)
         self.write_row(fresh, head, line.keep)
         at = fresh.at if hand or line.at is None else clock.to_us(line.at)
-        said = fresh.rev if hand else line.rev
-        number = self._cache.number(found.name)
-        self._cache.put_lines([(fresh.dk, fresh.rev, made, c, at, number, said, line.after)])
+        cached = CachedLine(fresh.dk, fresh.rev, made, c, at, fresh.rev if hand else line.rev)
+        self._put_line(line, cached, self._cache.number(found.name))
         if line.id in self._tips:
-            self._tips[line.id][made] = CachedLine(fresh.dk, fresh.rev, made, c, at, said), fresh
-        disputed = line.disputed != [] and not (line.disputed is None and is_internal(line.schema or ""))
-        if isinstance(line.prev, list) and not hand and disputed:
+            self._tips[line.id][made] = cached, fresh
+        if not hand and _is_disputed(line):
             self._cache.put_conflict(fresh.dk, fresh.rev, previous_sums(line), line.disputed or ())
-        self.touched.setdefault(line.schema or "", set()).add(line.id)
         return self.log_op(fresh)
+
+    def _put_line(self, line: RecordLine, cached: CachedLine, file: int) -> None:
+        record_key, rev, made, c, at, said = cached
+        self._cache.put_lines([(record_key, rev, made, c, at, file, said, line.after)])
+        self.touched.setdefault(line.schema or "", set()).add(line.id)
 
     def log_op(self, row: Row) -> LoggedOp:
         """Return the log entry of a version."""
@@ -96,11 +97,15 @@ class LineApplier:
         quiet = 0 if state is None or state.feed else QUIET
         return (PUT if row.live else DELETE) | quiet, row.dk, row.rev
 
-    def _track_tips(self, line: RecordLine, known: dict[str, CachedLine], head: Row, hand: bool) -> None:
+    def _track_tips(
+        self, line: RecordLine, known: dict[str, CachedLine], head: Row | None, hand: bool
+    ) -> None:
         """Record that two copies changed a record, when a line does not follow its newest line.
 
         If the line that it follows is missing and its rev is higher, that was compacted: nothing diverged.
         """
+        if head is None:
+            return
         newest = max(known.values(), key=lambda seen: seen.rev, default=None)
         before = previous_sums(line)
         if line.id in self._tips:
@@ -116,47 +121,51 @@ class LineApplier:
         line: RecordLine = found.read.line
         store, tip = self.store, self._kernel.tip
         try:
-            data, x, tags = self._encode_body(line, found.read.hand)
+            data, extra, tags = self._encode_body(line, found.read.hand)
         except InputError as error:
             self._cache.put_report(Report(found.name, found.number, BAD, str(error)))
             return None
         live = line.op == "put"
-        schema = line.schema or ""
-        state = self.schema_state(schema, (line.schema_version or 0) if schema else 0)
-        if head is None:
-            dk, least = self.reserve_record_key(line.id), store.forgotten_rev(line.id) + 1
-            self._reserved_keys.pop(line.id, None)
-        else:
-            dk, least = head.dk, head.rev + 1
+        schema_version = (line.schema_version or 0) if line.schema else 0
+        state = self.schema_state(line.schema or "", schema_version)
+        record_key, least = self._next_version(line.id, head)
         at = tip.at
-        t = line.created_at or line.at
+        created_at = line.created_at or line.at
         return Row(
-            dk,
+            record_key,
             line.id,
             max(least, line.rev + hand),
             tip.seq,
             int(live),
-            at if t is None else clock.to_us(t),
+            at if created_at is None else clock.to_us(created_at),
             at,
             state.number,
-            (line.schema_version or 0) if schema else 0,
+            schema_version,
             store.make_number(line.author or "hand"),
             None if line.source is None else store.make_number(line.source),
             line.parent_id,
             tags,
             0,
             None,
-            x if live else None,
+            extra if live else None,
             data if live else None,
             (line.content or None) if live else None,
         )
 
+    def _next_version(self, id: str, head: Row | None) -> tuple[int, int]:
+        """Return the key of a record, and the least rev of its next version."""
+        if head is not None:
+            return head.dk, head.rev + 1
+        key = self.reserve_record_key(id)
+        self._reserved_keys.pop(id, None)
+        return key, self.store.forgotten_rev(id) + 1
+
     def _encode_body(self, line: RecordLine, hand: bool) -> tuple[bytes, bytes | None, str]:
         """Return data, extra and tags as stored bytes; check them if the line was edited by hand."""
         if not hand:
-            x = codec.encode(line.extra) if line.extra else None
+            extra = codec.encode(line.extra) if line.extra else None
             tags = codec.encode(sorted(line.tags)).decode() if line.tags else "[]"
-            return bytes(line.data), x, tags
+            return bytes(line.data), extra, tags
         made = rows.draft(
             Datum(
                 id=line.id,
@@ -175,13 +184,13 @@ class LineApplier:
         )
         return made.data, made.x, made.tags
 
-    def schema_state(self, schema: str, sv: int) -> SchemaState:
+    def schema_state(self, schema: str, schema_version: int) -> SchemaState:
         """Return the state of a schema, and record that it has records of this version."""
         state = self.store.state(schema)
         if state is None:
             state = SchemaState(schema, self.store.make_number(schema))
-        if sv not in state.seen:
-            state = msgspec.structs.replace(state, seen=state.seen | {sv})
+        if schema_version not in state.seen:
+            state = msgspec.structs.replace(state, seen=state.seen | {schema_version})
             self.store.set_state(state)
         return state
 
@@ -341,3 +350,10 @@ class LineApplier:
                 pass
         if new != state or store.state(declared.schema) is None:
             store.set_state(new)
+
+
+def _is_disputed(line: RecordLine) -> bool:
+    """Check whether a line merges versions of two copies and leaves fields in conflict."""
+    if not isinstance(line.prev, list) or line.disputed == []:
+        return False
+    return line.disputed is not None or not is_internal(line.schema or "")

@@ -110,7 +110,7 @@ class Report(NamedTuple):
 class CachedLine(NamedTuple):
     """A line in the cache; `rev` is its version here, `said` the rev in the line itself."""
 
-    dk: int
+    record_key: int
     rev: int
     sum: str
     c: str
@@ -197,26 +197,26 @@ class Cache:
     # -- lines ----------------------------------------------------------------------------
 
     def put_lines(self, lines: Iterable[tuple[int, int, str, str, int, int, int, int]]) -> None:
-        """Record lines: dk, rev, sum, commit, time, file number, and the line's own rev and `after`."""
+        """Record lines: record key, rev, sum, commit, time, file, and the line's own rev and `after`."""
         found = list(lines)
         if found:
             self._kernel._many(PUT_LINE, found)
 
-    def find_newest_line(self, dk: int) -> CachedLine | None:
+    def find_newest_line(self, record_key: int) -> CachedLine | None:
         """Return the line of a record's newest version."""
         sql = "SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ? ORDER BY rev DESC LIMIT 1"
-        found = self._kernel._all(sql, dk)
+        found = self._kernel._all(sql, record_key)
         return CachedLine(*found[0]) if found else None
 
-    def lines_of(self, dk: int) -> dict[str, CachedLine]:
+    def lines_of(self, record_key: int) -> dict[str, CachedLine]:
         """Return the lines of a record by their sums."""
-        found = self._kernel._all("SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ?", dk)
+        found = self._kernel._all("SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ?", record_key)
         return {each[2]: CachedLine(*each) for each in found}
 
-    def is_recreated_after(self, dk: int, rev: int) -> bool:
+    def is_recreated_after(self, record_key: int, rev: int) -> bool:
         """Check whether a record was created again after its id was forgotten at a rev."""
         sql = "SELECT 1 FROM j_line WHERE dk = ? AND after >= ? LIMIT 1"
-        return bool(self._kernel._all(sql, dk, rev))
+        return bool(self._kernel._all(sql, record_key, rev))
 
     def sums(self) -> set[str]:
         """Return the sums of all lines."""
@@ -226,9 +226,9 @@ class Cache:
         """Return id and rev of the newest versions that were read from a file, by the sums of their lines."""
         return {made: (id, said) for made, id, said in self._kernel._all(_HEADS, name)}
 
-    def drop_lines(self, dk: int, below_rev: int) -> None:
+    def drop_lines(self, record_key: int, below_rev: int) -> None:
         """Delete lines of versions that are no longer kept."""
-        self._kernel._execute("DELETE FROM j_line WHERE dk = ? AND rev < ?", (dk, below_rev))
+        self._kernel._execute("DELETE FROM j_line WHERE dk = ? AND rev < ?", (record_key, below_rev))
 
     # -- forgotten records ----------------------------------------------------------------
 
@@ -306,10 +306,10 @@ class Cache:
         """Return all commits in the log."""
         return {c for (c,) in self._kernel._all("SELECT cid FROM commits WHERE cid IS NOT NULL")}
 
-    def put_conflict(self, dk: int, rev: int, sums: Sequence[str], fields: Sequence[str]) -> None:
+    def put_conflict(self, record_key: int, rev: int, sums: Sequence[str], fields: Sequence[str]) -> None:
         """Record that a version decides a conflict between two copies, and its fields."""
         sql = "INSERT OR REPLACE INTO j_dispute (dk, rev, sums, fields) VALUES (?, ?, ?, ?)"
-        self._kernel._execute(sql, (dk, rev, " ".join(sums), "\n".join(fields)))
+        self._kernel._execute(sql, (record_key, rev, " ".join(sums), "\n".join(fields)))
 
 
 def list_reports(ask: Any) -> list[Report]:

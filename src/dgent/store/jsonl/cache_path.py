@@ -63,7 +63,7 @@ def _ensure_proven(folder: StoreFolder, place: str, key: bytes) -> str:
 
 
 def discard_cache(place: str) -> None:
-    """Invalidate the cache of a place, so that the next one who opens it creates it again."""
+    """Invalidate the cache of a place, so that the next process to open it creates it again."""
     with suppress(OSError):
         os.unlink(os.path.join(place, PROOF))
 

@@ -17,10 +17,11 @@ from dgent import clock, ids
 from dgent.errors import Conflict, Corrupt
 from dgent.store.engine.read import version
 from dgent.store.jsonl import folder
-from dgent.store.jsonl.damage import SETTLE
+from dgent.store.jsonl.damage import SETTLE, mark_of
 from dgent.store.jsonl.journal import Journal
 from dgent.store.jsonl.line import (
     CommitMark,
+    ParsedLine,
     RecordLine,
     SchemaLine,
     fields_of,
@@ -54,7 +55,7 @@ class Compaction(msgspec.Struct, frozen=True):
 class _CachedVersion(NamedTuple):
     """The version of a line in the cache; `kept` is whether it is stored as an old version."""
 
-    dk: int
+    record_key: int
     rev: int
     head_rev: int
     live: int
@@ -129,25 +130,28 @@ class Compactor:
         self._seen.add(found.sum)
         known = self._versions.get(found.sum)
         if known is None:
-            # Of a commit that is not whole, or a version that an edit took the place of.
+            # Its commit is incomplete, or an edit by hand replaced it.
             self._add_to_target(name, _LinePlace(_UNREAD, 1, name, offset, len(raw)))
-            return
-        if not known.kept and known.rev != known.head_rev:
+        elif known.kept or known.rev == known.head_rev:
+            self._move_line(found, known, _LinePlace(line.id, known.rev, name, offset, len(raw)))
+        else:
             self.dropped += 1
             if line.c is not None and line.c in self._logged:
                 self._past.setdefault(line.c, []).append(line)
-            return
-        target = folder.file_of(line.schema or "")
-        if known.rev == known.head_rev and not known.live:
-            target = folder.DELETED
-        if found.hand and known.rev == known.head_rev:
-            self._seal_edited(line, known, (name, offset))
+
+    def _move_line(self, found: ParsedLine, known: _CachedVersion, place: _LinePlace) -> None:
+        """Add a line to the file that it belongs to, and seal it if it was edited by hand."""
+        line: RecordLine = found.line
+        is_newest = known.rev == known.head_rev
+        target = folder.file_of(line.schema or "") if known.live or not is_newest else folder.DELETED
+        if found.hand and is_newest:
+            self._seal_edited(line, known, (place.name, place.offset))
         elif line.c is not None:
             self._count_line(line)
-        self._add_to_target(target, _LinePlace(line.id, known.rev, name, offset, len(raw)))
-        if target != name:
+        self._add_to_target(target, place)
+        if target != place.name:
             number = self._kernel.cache.number(target)
-            values = (number, known.dk, known.rev)
+            values = (number, known.record_key, known.rev)
             self._kernel._execute("UPDATE j_line SET file = ? WHERE dk = ? AND rev = ?", values)
 
     def _add_to_target(self, target: str, place: _LinePlace) -> None:
@@ -191,30 +195,39 @@ class Compactor:
 
         A commit that loses lines gets a mark without `n`, so that its remaining lines still count.
         """
-        others: list[bytes] = []
-        marks: list[CommitMark] = []
-        for raw in self._read_raw(folder.COMMITS):
-            try:
-                marks.append(parse_line(raw, CommitMark).line)
-            except ValueError:
-                others.append(raw + b"\n")
+        marks, others = self._read_marks()
         kept = {mark.c: mark for mark in (self._trim_mark(mark) for mark in marks) if mark is not None}
         for c, left in self._left.items():
             line = self._wanted[c]
             if c not in kept and line.n and line.n != left:
-                kept[c] = CommitMark(c=c, seq=line.seq, at=line.at or clock.EPOCH, by=line.by, kind=line.kind)
-                self._kernel.cache.put_marks([(c, self._logged.get(c, 0))])
+                kept[c] = self._mark_shortened(c, line)
         for c, dropped in self._past.items():
             kept[c] = self._describe_dropped(kept.get(c), dropped)
-        thinned = self._make_retention_mark()
-        if thinned is not None:
-            kept[thinned.c] = thinned
+        retention = self._make_retention_mark()
+        if retention is not None:
+            kept[retention.c] = retention
         lines = [
             seal_line(fields_of(mark))[0]
             for mark in sorted(kept.values(), key=lambda m: (m.at, m.seq or 0, m.c))
         ]
         if lines or others or self._folder.stamp(folder.COMMITS) is not None:
             self._files.write(folder.COMMITS, [*lines, *others])
+
+    def _mark_shortened(self, c: str, line: RecordLine) -> CommitMark:
+        """Return a mark without `n` for a commit that loses lines and had no mark."""
+        self._kernel.cache.put_marks([(c, self._logged.get(c, 0))])
+        return CommitMark(c=c, seq=line.seq, at=line.at or clock.EPOCH, by=line.by, kind=line.kind)
+
+    def _read_marks(self) -> tuple[list[CommitMark], list[bytes]]:
+        """Return the marks, and the lines that are unreadable, each with a newline."""
+        marks: list[CommitMark] = []
+        unreadable: list[bytes] = []
+        for raw in self._read_raw(folder.COMMITS):
+            try:
+                marks.append(parse_line(raw, CommitMark).line)
+            except ValueError:
+                unreadable.append(raw + b"\n")
+        return marks, unreadable
 
     def _read_raw(self, name: str) -> list[bytes]:
         if self._folder.stamp(name) is None:
@@ -246,12 +259,7 @@ class Compactor:
     def _describe_dropped(self, mark: CommitMark | None, lines: list[RecordLine]) -> CommitMark:
         """Return the mark of a commit that loses lines, with the ops of these lines in `past`."""
         if mark is None:
-            first = min(lines, key=lambda line: line.i)
-            mark = CommitMark(
-                c=first.c or "", seq=first.seq, at=first.at or clock.EPOCH, by=first.by or first.author
-            )
-            mark.kind, mark.note, mark.of = first.kind, first.note, first.of
-            mark.key, mark.digest = first.key, first.digest
+            mark = mark_of(min(lines, key=lambda line: line.i))
             self._kernel.cache.put_marks([(mark.c, self._logged.get(mark.c, 0))])
         mark.n = None
         mark.quiet = sorted({*mark.quiet, *(line.i for line in lines if self._is_quiet(line))})

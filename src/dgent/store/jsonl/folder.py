@@ -310,7 +310,7 @@ class StoreFolder:
         self._sync_names()
 
     def _read_manifest(self) -> dict[str, str] | None:
-        """Return the staged files of an interrupted `switch`; None if there is no valid manifest."""
+        """Return the staged files of an interrupted `switch`; None if it left no valid manifest."""
         try:
             with self.read(MANIFEST) as file:
                 staged = msgspec.json.decode(file.read(), type=dict[str, str])

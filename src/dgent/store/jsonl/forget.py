@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dgent import clock
 from dgent.store.jsonl import folder
+from dgent.store.jsonl.damage import mark_of
 from dgent.store.jsonl.line import CommitMark, RecordLine, fields_of, parse_line, seal_line
 from dgent.store.jsonl.rewrite import rewrite_files
 from dgent.store.jsonl.scan import raw_lines
@@ -73,7 +73,7 @@ def _rewrite_marks(
     kernel: JSONLKernel, touched: dict[str, list[RecordLine]], texts: Sequence[bytes]
 ) -> Iterator[bytes]:
     """Yield the marks without forgotten records; each commit that loses a line gets a mark."""
-    told: set[str] = set()
+    marked: set[str] = set()
     there = kernel.folder.stamp(folder.COMMITS) is not None
     for raw in raw_lines(kernel.folder, folder.COMMITS) if there else ():
         try:
@@ -82,25 +82,30 @@ def _rewrite_marks(
             if not any(text in raw for text in texts):
                 yield raw if raw.endswith(b"\n") else raw + b"\n"
             continue
-        told.add(mark.c)
-        known = {id for _, id, _ in mark.same if id is not None} | mark.drops.keys()
-        known |= {id for _, id, _, _ in mark.past}
-        known = {id for id in known if kernel.head(id) is not None}
-        mark.same = [(i, id if id in known else None, rev) for i, id, rev in mark.same]
-        mark.drops = {id: rev for id, rev in mark.drops.items() if id in known}
-        gone = [each for each in mark.past if each[1] not in known]
-        if gone:
-            mark.note = mark.digest = None
-            mark.past = [each for each in mark.past if each[1] in known]
-            mark.gone = sorted([*mark.gone, *((i, op, rev) for i, _, op, rev in gone)])
+        marked.add(mark.c)
+        _remove_forgotten(kernel, mark)
         yield _seal_mark(mark, touched.get(mark.c, ()))
     for c, lines in touched.items():
-        if c not in told:
-            first = min(lines, key=lambda line: line.i)
-            mark = CommitMark(c=c, seq=first.seq, at=first.at or clock.EPOCH, by=first.by or first.author)
-            mark.kind, mark.of, mark.key = first.kind, first.of, first.key
+        if c not in marked:
             kernel.cache.put_marks([(c, kernel.cache.seq_of(c) or 0)])
-            yield _seal_mark(mark, lines)
+            yield _seal_mark(mark_of(min(lines, key=lambda line: line.i)), lines)
+
+
+def _remove_forgotten(kernel: JSONLKernel, mark: CommitMark) -> None:
+    """Remove the ids of forgotten records from a mark; their ops stay, without ids."""
+    known = {id for id in _ids_in(mark) if kernel.head(id) is not None}
+    mark.same = [(i, id if id in known else None, rev) for i, id, rev in mark.same]
+    mark.drops = {id: rev for id, rev in mark.drops.items() if id in known}
+    gone = [each for each in mark.past if each[1] not in known]
+    if gone:
+        mark.note = mark.digest = None
+        mark.past = [each for each in mark.past if each[1] in known]
+        mark.gone = sorted([*mark.gone, *((i, op, rev) for i, _, op, rev in gone)])
+
+
+def _ids_in(mark: CommitMark) -> set[str]:
+    ids = {id for _, id, _ in mark.same if id is not None} | mark.drops.keys()
+    return ids | {id for _, id, _, _ in mark.past}
 
 
 def _seal_mark(mark: CommitMark, lost: Sequence[RecordLine]) -> bytes:

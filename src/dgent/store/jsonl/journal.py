@@ -26,9 +26,9 @@ class Changeset:
 
     def __init__(self) -> None:
         self.commits: list[tuple[Logged, dict[int, Row]]] = []
-        self.rows: dict[int, Row] = {}  # of the current commit, by dk
-        self.new: set[int] = set()  # the dks of new records
-        self.keep: dict[tuple[int, int], int] = {}  # how many older versions to keep, by dk and rev
+        self.rows: dict[int, Row] = {}  # of the current commit, by record key
+        self.new: set[int] = set()  # the keys of new records
+        self.keep: dict[tuple[int, int], int] = {}  # how many older versions to keep, by record key and rev
         self.states: dict[str, SchemaState] = {}
         self.states_before: dict[str, SchemaState | None] = {}
         self.drops: dict[int, int] = {}
@@ -124,7 +124,7 @@ class Journal:
         self._marks: list[tuple[str, int]] = []
         self._written = 0
         self._names: dict[int, str] = {}
-        self._latest: dict[int, str] = {}  # sums of the lines of this transaction, by dk
+        self._latest: dict[int, str] = {}  # sums of the lines of this transaction, by record key
 
     # -- lines ----------------------------------------------------------------------------
 
@@ -146,59 +146,59 @@ class Journal:
         one is forgotten, and a line never changes.
         """
         c = self._kernel.commit_id(logged.seq)
-        told = self._commit_fields(logged)
+        about = self._commit_fields(logged)
         changed = [(i, op) for i, op in enumerate(logged.ops) if op[0] & ~QUIET not in (SAME, FORGET)]
         marked = spread or len(changed) != len(logged.ops) or not changed
-        marked = marked or (len(changed) > 1 and not {"note", "key"}.isdisjoint(told))
+        marked = marked or (len(changed) > 1 and not {"note", "key"}.isdisjoint(about))
         self._written += 1
-        for i, (_, dk, _) in changed:
-            row = rows[dk]
+        for i, (_, record_key, _) in changed:
+            row = rows[record_key]
             fields: Fields = {}
             if len(changed) > 1 or marked:
                 fields["i"] = i
                 fields["n"] = 0 if marked else len(changed)
-            about = told if not marked and i == changed[0][0] else {}
-            prev = None if dk in recorded.new else self.sum_of(dk)
-            self.add_line(row, c, fields, about, prev, recorded.keep.get((dk, row.rev)))
+            in_line = about if not marked and i == changed[0][0] else {}
+            prev = None if record_key in recorded.new else self.sum_of(record_key)
+            self.add_line(row, c, fields, in_line, prev, recorded.keep.get((record_key, row.rev)))
         if marked:
             mark = {"c": c, "seq": logged.seq, "at": clock.from_us(logged.at), "n": len(changed)}
-            self.add_mark({**mark, **told, **self._op_fields(logged, recorded)}, logged.seq)
+            self.add_mark({**mark, **about, **self._op_fields(logged, recorded)}, logged.seq)
 
     def _commit_fields(self, logged: Logged) -> Fields:
         """Return the fields about the commit itself."""
-        told: Fields = {"by": self._kernel.name(logged.author)}
+        fields: Fields = {"by": self._kernel.name(logged.author)}
         if logged.kind:
-            told["kind"] = KINDS[logged.kind]
+            fields["kind"] = KINDS[logged.kind]
         if logged.note is not None:
-            told["note"] = logged.note
+            fields["note"] = logged.note
         if logged.of_seq is not None:
-            told["of"] = self._cache.commit_of(logged.of_seq) or ""
+            fields["of"] = self._cache.commit_of(logged.of_seq) or ""
         if logged.key is not None:
-            told["key"] = logged.key.hex()
+            fields["key"] = logged.key.hex()
         if logged.digest is not None:
-            told["digest"] = logged.digest.hex()
-        return told
+            fields["digest"] = logged.digest.hex()
+        return fields
 
     def _op_fields(self, logged: Logged, recorded: Changeset) -> Fields:
         """Return the fields about ops without a line: unchanged and forgotten records."""
-        told: Fields = {}
+        fields: Fields = {}
         same = []
-        for i, (code, dk, rev) in enumerate(logged.ops):
+        for i, (code, record_key, rev) in enumerate(logged.ops):
             if code & ~QUIET == SAME:
-                row = self._kernel.row(dk) if dk else None
+                row = self._kernel.row(record_key) if record_key else None
                 same.append((i, None if row is None else row.id, rev))
         if same:
-            told["same"] = same
+            fields["same"] = same
         erased = {row.dk: row for row in recorded.erased}
-        gone = [erased[dk] for code, dk, _ in logged.ops if code & ~QUIET == FORGET]
+        gone = [erased[record_key] for code, record_key, _ in logged.ops if code & ~QUIET == FORGET]
         if gone:
-            told["forget"] = [(self._kernel._hash(row.id).hex(), row.rev) for row in gone]
+            fields["forget"] = [(self._kernel._hash(row.id).hex(), row.rev) for row in gone]
             lines = {self._kernel._hash(row.id).hex(): self._erased_lines(row) for row in gone}
-            told["lines"] = {hashed: sums for hashed, sums in lines.items() if sums is not None}
-            self._cache.put_erased(told["forget"], told["lines"])
-            if not told["lines"]:
-                del told["lines"]
-        return told
+            fields["lines"] = {hashed: sums for hashed, sums in lines.items() if sums is not None}
+            self._cache.put_erased(fields["forget"], fields["lines"])
+            if not fields["lines"]:
+                del fields["lines"]
+        return fields
 
     def _erased_lines(self, row: Row) -> list[str] | None:
         """Return the sums of a forgotten record's lines if only these are erased; None to erase by id.
@@ -216,7 +216,7 @@ class Journal:
         row: Row,
         c: str,
         decided: Fields,
-        told: Fields,
+        about: Fields,
         prev: Any,
         keep: int | None = None,
         local_rev: int | None = None,
@@ -228,31 +228,13 @@ class Journal:
         fields: Fields = {"id": row.id, "rev": row.rev, "seq": row.seq, "c": c, **decided}
         if fields["seq"] is None:
             del fields["seq"]
-        fields["at"] = clock.from_us(row.at)
-        if not row.live:
-            fields["op"] = "delete"
-        fields["created_at"] = clock.from_us(row.t)
-        if schema:
-            fields["schema"], fields["schema_version"] = schema, row.sv
-        fields["author"] = author
-        if row.source is not None:
-            fields["source"] = name(row.source)
-        if row.parent is not None:
-            fields["parent_id"] = row.parent
-        if row.tags != "[]":
-            fields["tags"] = msgspec.Raw(row.tags.encode())
-        if row.x is not None:
-            fields["extra"] = msgspec.Raw(row.x)
-        if row.data is not None:
-            fields["data"] = msgspec.Raw(row.data)
-        if row.content is not None:
-            fields["content"] = row.content
+        self._add_record_fields(fields, row, schema, author)
         if keep is not None:
             fields["keep"] = keep
         after = self._kernel.forgotten_rev(row.id)
         if after:
             fields["after"] = after
-        for key, value in told.items():
+        for key, value in about.items():
             if key != "by" or value != author:
                 fields[key] = value
         if prev is not None:
@@ -265,30 +247,52 @@ class Journal:
         self._latest[row.dk] = made
         return made
 
+    def _add_record_fields(self, fields: Fields, row: Row, schema: str, author: str) -> None:
+        """Add the fields of the record itself, in the order of a line."""
+        fields["at"] = clock.from_us(row.at)
+        if not row.live:
+            fields["op"] = "delete"
+        fields["created_at"] = clock.from_us(row.t)
+        if schema:
+            fields["schema"], fields["schema_version"] = schema, row.sv
+        fields["author"] = author
+        if row.source is not None:
+            fields["source"] = self._kernel.name(row.source)
+        if row.parent is not None:
+            fields["parent_id"] = row.parent
+        if row.tags != "[]":
+            fields["tags"] = msgspec.Raw(row.tags.encode())
+        if row.x is not None:
+            fields["extra"] = msgspec.Raw(row.x)
+        if row.data is not None:
+            fields["data"] = msgspec.Raw(row.data)
+        if row.content is not None:
+            fields["content"] = row.content
+
     def add_mark(self, fields: Fields, seq: int) -> None:
         """Add the mark of a commit that has a seq here."""
         self._marks.append((fields["c"], seq))
         self._append(folder.COMMITS, fields)
 
-    def sum_of(self, dk: int) -> str | None:
+    def sum_of(self, record_key: int) -> str | None:
         """Return the sum of the line of a record's newest version."""
-        made = self._latest.get(dk)
+        made = self._latest.get(record_key)
         if made is None:
-            found = self._cache.find_newest_line(dk)
+            found = self._cache.find_newest_line(record_key)
             made = None if found is None else found.sum
         return made
 
     def _add_schema(self, state: SchemaState, before: SchemaState | None) -> None:
         """Add the declaration of a schema if it changed; index progress is only in the cache."""
-        told = declared_fields(state)
-        if told != ({} if before is None else declared_fields(before)):
+        declared = declared_fields(state)
+        if declared != ({} if before is None else declared_fields(before)):
             at = clock.from_us(max(clock.now_us(), self._kernel.tip.at))
-            self._append(folder.SCHEMAS, {"schema": state.name, "at": at, **told})
+            self._append(folder.SCHEMAS, {"schema": state.name, "at": at, **declared})
 
     def _add_retention(self, recorded: Changeset) -> None:
         kernel, tip = self._kernel, self._kernel.tip
         fields: Fields = {"c": ids.new_id(), "seq": tip.seq, "at": clock.from_us(tip.at), "kind": "compact"}
-        rows = [(kernel.row(dk), below) for dk, below in recorded.drops.items()]
+        rows = [(kernel.row(record_key), below) for record_key, below in recorded.drops.items()]
         drops = {row.id: below for row, below in rows if row is not None}
         if drops:
             fields["drops"] = drops
@@ -340,5 +344,5 @@ _NAMES = {"version": "iv", "indexes": "paths"} | {
 
 def declared_fields(state: SchemaState) -> Fields:
     """Return the declared fields of a schema that differ from their defaults."""
-    told = {name: getattr(state, field) for name, field in _NAMES.items()}
-    return {name: value for name, value in told.items() if value != getattr(_PLAIN, _NAMES[name])}
+    declared = {name: getattr(state, field) for name, field in _NAMES.items()}
+    return {name: value for name, value in declared.items() if value != getattr(_PLAIN, _NAMES[name])}

@@ -94,7 +94,7 @@ def _merge_lines(
     for key, entry in ours.items():
         other = theirs.get(key)
         if other is not None:
-            merged.append(_merge_marks(base.get(key), entry, other))
+            merged.append(_merge_line(base.get(key), entry, other))
         elif key not in base or _is_permanent(entry):
             merged.append(entry)
     merged += [
@@ -105,8 +105,8 @@ def _merge_lines(
     return merged
 
 
-def _merge_marks(base: _KeyedLine | None, ours: _KeyedLine, theirs: _KeyedLine) -> _KeyedLine:
-    """Merge two lines with the same key; what either side removed from a mark stays removed."""
+def _merge_line(base: _KeyedLine | None, ours: _KeyedLine, theirs: _KeyedLine) -> _KeyedLine:
+    """Merge two lines with the same key: the changed one wins, and marks that both changed are merged."""
     if base is not None and ours.raw == base.raw:
         return theirs
     left, right = ours.line, theirs.line
@@ -114,17 +114,22 @@ def _merge_marks(base: _KeyedLine | None, ours: _KeyedLine, theirs: _KeyedLine) 
         return ours
     if not isinstance(left, CommitMark) or not isinstance(right, CommitMark):
         return ours
+    _merge_marks(left, right)
+    return _KeyedLine(ours.key, seal_line(fields_of(left))[0], left)
+
+
+def _merge_marks(left: CommitMark, right: CommitMark) -> None:
+    """Merge one mark into another; a field that either side removed stays removed."""
     for name in ("n", "note", "key", "digest"):
         if getattr(right, name) is None:
             setattr(left, name, None)
     left.gone = sorted({*left.gone, *right.gone})
-    gone = {(i, op, rev) for i, op, rev in left.gone}
+    gone = set(left.gone)
     left.past = sorted(e for e in {*left.past, *right.past} if (e[0], e[2], e[3]) not in gone)
     left.quiet = sorted({*left.quiet, *right.quiet})
     left.drops = {id: max(rev, right.drops[id]) for id, rev in left.drops.items() if id in right.drops}
     known = {(i, id) for i, id, _ in right.same}
     left.same = [(i, id if (i, id) in known else None, rev) for i, id, rev in left.same]
-    return _KeyedLine(ours.key, seal_line(fields_of(left))[0], left)
 
 
 def _is_permanent(entry: _KeyedLine) -> bool:

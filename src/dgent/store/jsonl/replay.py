@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 HAND = "hand"
 LAST = 2**63
 INCOMPLETE = "incomplete commit"
+_CODES = {"put": PUT, "delete": DELETE}
 
 
 class _Vanished(Exception):
-    """The newest version of a record is no longer in any file, so the cache must be rebuilt."""
+    """The newest version of a record is missing from all files, so the cache must be rebuilt."""
 
 
 class CommitGroup(NamedTuple):
@@ -146,6 +147,7 @@ class FileReplay:
         self._cache.clear_pending(name for name, scan in scans.items() if scan.whole)
 
     def _check_vanished(self, scans: dict[str, FileScan], gone: set[str]) -> None:
+        """Raise _Vanished if a newest version is missing that was neither forgotten nor compacted."""
         whole = [name for name, scan in scans.items() if scan.whole and folder.holds_records(name)]
         there: set[str | None] = set()
         newest: dict[str, int] = {}  # an old line may be gone because a newer one came and it was compacted
@@ -153,8 +155,10 @@ class FileReplay:
             line: RecordLine = found.read.line
             there.update((found.read.sum, line.sum))
             newest[line.id] = max(line.rev, newest.get(line.id, 0))
-        forgotten = {h for mark in _marks(scans) for h, _ in mark.forget if h not in mark.lines}
-        there.update(made for mark in _marks(scans) for some in mark.lines.values() for made in some)
+        forgotten: set[str] = set()
+        for mark in _marks(scans):
+            forgotten.update(hashed for hashed, _ in mark.forget if hashed not in mark.lines)
+            there.update(*mark.lines.values())
         for name in (*whole, *gone):
             for made, (id, said) in self._cache.heads_in(name).items():
                 missing = made not in there and newest.get(id, 0) <= said
@@ -274,37 +278,47 @@ class FileReplay:
             LineApplier(self._kernel, self._ledger).declare(declared)
 
     def _apply_group(self, group: CommitGroup, applier: LineApplier) -> None:
-        kernel, tip = self._kernel, self._kernel.tip
-        mark = group.mark
+        tip, mark, first = self._kernel.tip, group.mark, group.first
         if mark is not None and mark.thins:
             applier.apply_retention(mark)
             return
-        hand = group.by_hand
-        first = group.first
         before = tip.seq, tip.at
-        self._merged = self._merged or (not hand and (first.seq or 0) <= tip.seq)
-        tip.seq = first.seq if first.seq is not None and first.seq > tip.seq and not hand else tip.seq + 1
-        tip.at = max(tip.at, clock.now_us() if hand else _us(first.at))
+        self._advance_tip(group)
         ops: list[tuple[int, LoggedOp]] = []
         for found in group.lines:
             op = applier.apply_line(found, group.c)
             if op is not None:
                 ops.append((found.read.line.i, op))
         if mark is not None:
-            for i, id, rev in mark.same:
-                head = None if id is None else kernel.head(id)
-                ops.append((i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)))
-            for i, id, op_name, rev in mark.past:
-                code = (PUT if op_name == "put" else DELETE) | (QUIET if i in mark.quiet else 0)
-                ops.append((i, (code, applier.reserve_record_key(id), rev)))
-            for i, op_name, rev in mark.gone:
-                ops.append((i, (PUT if op_name == "put" else DELETE, applier.new_record_key(), rev)))
-            ops += [(i, (FORGET, applier.new_record_key(), rev)) for i, (_, rev) in enumerate(mark.forget)]
+            ops += self._ops_of_mark(mark, applier)
         if not ops:
             tip.seq, tip.at = before
             return
-        author = HAND if hand else first.by or getattr(first, "author", None) or "system"
+        author = HAND if group.by_hand else first.by or getattr(first, "author", None) or "system"
         self._log_commit(group, author, [op for _, op in sorted(ops, key=lambda each: each[0])])
+
+    def _advance_tip(self, group: CommitGroup) -> None:
+        """Set the tip to the seq and time of a commit, or to the next seq if its own is taken."""
+        tip, first = self._kernel.tip, group.first
+        if group.by_hand:
+            tip.seq, tip.at = tip.seq + 1, max(tip.at, clock.now_us())
+            return
+        seq = first.seq or 0
+        self._merged = self._merged or seq <= tip.seq
+        tip.seq, tip.at = max(seq, tip.seq + 1), max(tip.at, _us(first.at))
+
+    def _ops_of_mark(self, mark: CommitMark, applier: LineApplier) -> Iterable[tuple[int, LoggedOp]]:
+        """Yield the ops of a commit that have no line, with their places."""
+        for i, known, rev in mark.same:
+            head = None if known is None else self._kernel.head(known)
+            yield i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)
+        for i, id, name, rev in mark.past:
+            quiet = QUIET if i in mark.quiet else 0
+            yield i, (_CODES[name] | quiet, applier.reserve_record_key(id), rev)
+        for i, name, rev in mark.gone:
+            yield i, (_CODES[name], applier.new_record_key(), rev)
+        for i, (_, rev) in enumerate(mark.forget):
+            yield i, (FORGET, applier.new_record_key(), rev)
 
     def _log_commit(self, group: CommitGroup, author: str, ops: list[LoggedOp]) -> None:
         kernel, tip, first = self._kernel, self._kernel.tip, group.first

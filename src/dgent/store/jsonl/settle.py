@@ -181,8 +181,8 @@ class LineSettlement:
         keep = _versions_to_keep(store.state(store.name(row.schema)))
         self._applier.write_row(here, head, keep)
         prev = sums if len(sums) > 1 else next(iter(sums), None)
-        line, told = row._replace(rev=said, at=at), {**about, "disputed": list(disputed)}
-        journal.add_line(line, c, decided, told, prev, keep, local_rev=here.rev)
+        line, fields = row._replace(rev=said, at=at), {**about, "disputed": list(disputed)}
+        journal.add_line(line, c, decided, fields, prev, keep, local_rev=here.rev)
         if disputed:
             self._kernel.cache.put_conflict(here.dk, here.rev, sums, disputed)
         return self._applier.log_op(here)
@@ -200,15 +200,15 @@ class LineSettlement:
         store, tip = self._store, self._kernel.tip
         head = store.head(id)
         if head is None:
-            dk, rev = self._applier.new_record_key(), store.forgotten_rev(id) + 1
+            record_key, rev = self._applier.new_record_key(), store.forgotten_rev(id) + 1
         else:
-            dk, rev = head.dk, head.rev + 1
+            record_key, rev = head.dk, head.rev + 1
         if version is None:
             # From the latest deletion: the newest row may differ between copies.
             deleted = [each for each in ends.values() if not each[1].live] or list(ends.values())
             gone = max(deleted, key=lambda each: (each[0].at, each[0].c))[1]
             return gone._replace(
-                dk=dk,
+                dk=record_key,
                 rev=rev,
                 seq=tip.seq,
                 at=tip.at,
@@ -223,10 +223,10 @@ class LineSettlement:
             made = rows.draft(version, MERGE)
         except DgentError:  # the merged version cannot be stored: the later one stays unchanged
             latest = max(ends.values(), key=lambda each: (each[0].at, each[0].c))[1]
-            return latest._replace(dk=dk, rev=rev, seq=tip.seq, at=tip.at, enc=0, fk=None)
+            return latest._replace(dk=record_key, rev=rev, seq=tip.seq, at=tip.at, enc=0, fk=None)
         state = self._applier.schema_state(made.schema, made.sv)
         return Row(
-            *(dk, id, rev, tip.seq, 1, made.t, tip.at, state.number, made.sv),
+            *(record_key, id, rev, tip.seq, 1, made.t, tip.at, state.number, made.sv),
             store.make_number(made.author),
             None if made.source is None else store.make_number(made.source),
             *(made.parent, made.tags, 0, None, made.x, made.data, made.content),
@@ -260,8 +260,8 @@ def _versions_to_keep(state: object) -> int | None:
 
 def _commit_name(made: Sequence[Row], ends: Mapping[str, Ends]) -> str:
     """Return the name of a commit: the same in every copy that writes the same over the same lines."""
-    told = [
+    identity = [
         (row.id, sorted(ends[row.id]), row.live, row.t, row.sv, row.tags, row.x, row.data, row.content)
         for row in made
     ]
-    return "merge-" + hashlib.sha256(msgspec.msgpack.encode(told)).hexdigest()[:32]
+    return "merge-" + hashlib.sha256(msgspec.msgpack.encode(identity)).hexdigest()[:32]
