@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from dgent.store.jsonl.git import git_setup
+from dgent.store.jsonl.git import set_up_git
 
 ENV = {
     "GIT_AUTHOR_NAME": "ann",
@@ -56,9 +56,9 @@ def two_clones(base: Path, *, driver: bool) -> tuple[Clone, Clone]:
     one, two = Clone(base / "one", driver=driver), Clone(base / "two", driver=driver)
     git(one.path, "init", "-q", "-b", "main")
     if driver:
-        git_setup(str(one.store))
+        set_up_git(str(one.store))
     one.save("begin")
     git(base, "clone", "-q", str(one.path), str(two.path))
     if driver:
-        git_setup(str(two.store))
+        set_up_git(str(two.store))
     return one, two

@@ -35,7 +35,7 @@ def without_cache(folder: Path) -> None:
 
 async def odd(backend: JSONLBackend) -> list[tuple[str, int, str]]:
     """What is odd: file, line and kind."""
-    return [each[:3] for each in (await backend.oddities())[0]]
+    return [each[:3] for each in (await backend.check_lines())[0]]
 
 
 async def data_of(backend: JSONLBackend, *ids: str) -> list[Any]:

@@ -203,8 +203,8 @@ async def test_a_damaged_cache_stops_no_write(folder: Path, ways: str) -> None:
 
 _HOLDER = """
 import sys, os, signal
-from dgent.store.jsonl.folder import Folder
-folder = Folder(sys.argv[1])
+from dgent.store.jsonl.folder import StoreFolder
+folder = StoreFolder(sys.argv[1])
 folder.lock.acquire()
 os.write(1, b"locked")
 signal.pause()

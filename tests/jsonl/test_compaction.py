@@ -142,7 +142,7 @@ async def _run(steps: list[Step], history: bool) -> None:
         now = await program.answer(backend, "query", everything)
         followed = await program.answer(follower, "query", everything)
         assert sorted(map(str, followed)) == sorted(map(str, now))
-        assert (await follower.oddities())[1] == []
+        assert (await follower.check_lines())[1] == []
         await backend.close()
         await follower.close()
         without_cache(place)

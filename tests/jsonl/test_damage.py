@@ -20,7 +20,7 @@ from dgent.model.query import Query
 from dgent.store.backend import Declaration, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.damage import DAMAGED
-from dgent.store.jsonl.line import Declared, Line, Mark, read, sealed
+from dgent.store.jsonl.line import CommitMark, RecordLine, SchemaLine, parse_line, seal_line
 from dgent.testing.contract import STORED, commit, delete, put, record, typed_record
 from dgent.verbs.context import Context
 from dgent.verbs.store.jsonl import CheckFolder, check
@@ -97,7 +97,7 @@ async def test_a_damaged_byte_costs_at_most_its_line(whole: Path, tmp_path: Path
         try:
             async with opened(folder, cache=str(tmp_path / "cache"), sync="on_close") as store:
                 now = await _records(store)
-                told = (await store.oddities())[0]
+                told = (await store.check_lines())[0]
                 findings = await store.upkeep().inspect()
                 await put(store, record("after", 1))
         except Exception as error:
@@ -113,7 +113,7 @@ async def test_a_damaged_byte_costs_at_most_its_line(whole: Path, tmp_path: Path
 
 
 _BAD = {
-    Line: [
+    RecordLine: [
         {"rev": 2**63}, {"rev": 2**64}, {"rev": -1}, {"seq": 2**63}, {"seq": -5}, {"i": 2**70}, {"i": -1},
         {"n": -1},
         {"schema_version": 2**40}, {"schema_version": -1}, {"keep": 2**63}, {"keep": -1}, {"after": 2**63},
@@ -127,7 +127,7 @@ _BAD = {
         {"note": "a\0b"}, {"by": ""}, {"by": "y" * 999}, {"of": "x" * 9999},
         {"tags": [f"t{n}" for n in range(100)]}, {"seq": 2**63 - 1}, {"rev": 2**63 - 1}, {"kind": "x"},
     ],
-    Mark: [
+    CommitMark: [
         {"seq": 2**63}, {"seq": -1}, {"n": -1}, {"n": 2**63}, {"key": "xyz"}, {"digest": "q"},
         {"floor": 2**63},
         {"floor": -1}, {"forget": [["zz", 1]]}, {"forget": [["00", 2**63]]}, {"forget": [["00" * 20, -1]]},
@@ -136,7 +136,7 @@ _BAD = {
         {"at": "2026-01-01T00:00:00"}, {"expired": "2026-01-01T00:00:00"}, {"by": ""}, {"c": ""},
         {"expired": "0001-01-01T00:00:00+14:00"}, {"note": "\0"}, {"of": "x" * 9999}, {"seq": 2**63 - 1},
     ],
-    Declared: [
+    SchemaLine: [
         {"schema": ""}, {"schema": "x" * 300}, {"version": 2**31}, {"version": -1}, {"indexes": ["a..b"]},
         {"indexes": [""]}, {"refs": ["..", "x"]}, {"indexes": ["x" * 600]}, {"history": "some"},
         {"history": -1},
@@ -146,7 +146,8 @@ _BAD = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(Line, "note.jsonl"), (Mark, "_commits.jsonl"), (Declared, "_schemas.jsonl")]
+    ("kind", "name"),
+    [(RecordLine, "note.jsonl"), (CommitMark, "_commits.jsonl"), (SchemaLine, "_schemas.jsonl")],
 )
 async def test_a_sealed_line_that_no_store_writes_is_set_aside(
     whole: Path, tmp_path: Path, kind: Any, name: str
@@ -156,17 +157,17 @@ async def test_a_sealed_line_that_no_store_writes_is_set_aside(
     told.pop("sum")
     for n, change in enumerate(_BAD[kind]):
         folder = _copy(whole, tmp_path / f"s{n}")
-        fields = {**told, **({"id": "new"} if kind is Line else {}), "c": f"c{n}", **change}
-        if kind is Declared:
+        fields = {**told, **({"id": "new"} if kind is RecordLine else {}), "c": f"c{n}", **change}
+        if kind is SchemaLine:
             fields.pop("c")
         fields.pop("prev", None)
-        line, _ = sealed(fields)
+        line, _ = seal_line(fields)
         with open(folder / name, "ab") as file:
             file.write(line)
         number = len((folder / name).read_bytes().splitlines())
         refused = True
         try:
-            read(line, kind)
+            parse_line(line, kind)
             refused = False
         except ValueError:
             pass
@@ -177,7 +178,7 @@ async def test_a_sealed_line_that_no_store_writes_is_set_aside(
             except DgentError as error:
                 raise AssertionError(f"{change}: {error}") from error
             assert set(NAMES) - {NAMES[3]} <= there.keys(), change
-            named = [each[:2] for each in (await store.oddities())[0]]
+            named = [each[:2] for each in (await store.check_lines())[0]]
             assert ((name, number) in named) == refused, f"{change}: {named}"
         shutil.rmtree(folder / ".cache")
         async with opened(folder, sync="on_close") as store:
@@ -193,7 +194,7 @@ async def test_a_byte_order_mark_costs_nothing(whole: Path, tmp_path: Path) -> N
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     async with opened(folder) as store:
         assert await _records(store) == before
-        assert (await store.oddities())[0] == []
+        assert (await store.check_lines())[0] == []
         await store.rewrite(history=True)
         assert await _records(store) == before
     assert not any(path.read_bytes().startswith(b"\xef\xbb\xbf") for path in folder.glob("*.jsonl"))
@@ -206,7 +207,7 @@ async def test_data_that_is_not_unicode_costs_its_line(whole: Path, tmp_path: Pa
     (folder / "_none.jsonl").write_bytes(raw.replace(b"long text", b"long " + text))
     async with opened(folder) as store:
         assert set(NAMES) - {NAMES[3]} == (await _records(store)).keys()
-        assert {(each.line, each.kind) for each in (await store.oddities())[0]} == {(1, "bad line")}
+        assert {(each.line, each.kind) for each in (await store.check_lines())[0]} == {(1, "bad line")}
         await put(store, record("after", 1))
 
 
@@ -248,7 +249,7 @@ async def test_a_commit_that_lost_a_line_shows_the_others(
         there = await _records(store)
         assert lost not in there
         assert {f"r{n}" for n in range(20)} - {lost} <= there.keys()
-        told = [each for each in (await store.oddities())[0] if each.kind == DAMAGED]
+        told = [each for each in (await store.check_lines())[0] if each.kind == DAMAGED]
         assert len(told) == 19
         assert "only 19 of 20 lines" in told[0].text
         notes = [entry.note for entry in await store.changes(0, 100) if entry.note]
@@ -302,13 +303,13 @@ async def test_a_damaged_commit_is_accepted_or_dropped(tmp_path: Path, files: in
         assert await store.settle_damaged(accept=accept) == 0
         left = before if accept else {"before": {"n": 0}}
         assert await _records(store) == left
-        assert (await store.oddities())[0] == []
+        assert (await store.check_lines())[0] == []
         await put(store, typed_record("after", 1))
         await store.rewrite(history=True)
     shutil.rmtree(folder / ".cache")
     async with opened(folder) as store:
         assert await _records(store) == {**left, "after": {"n": 1}}
-        assert (await store.oddities())[0] == []
+        assert (await store.check_lines())[0] == []
 
 
 async def test_a_line_that_comes_back_makes_its_commit_whole(tmp_path: Path) -> None:
@@ -320,7 +321,7 @@ async def test_a_line_that_comes_back_makes_its_commit_whole(tmp_path: Path) -> 
         assert len(await _records(store)) == 20
         (folder / "note.jsonl").write_bytes(whole)
         assert len(await _records(store)) == 21
-        assert (await store.oddities())[0] == []
+        assert (await store.check_lines())[0] == []
         assert [entry.note for entry in await store.changes(0, 100)] == [None, None]
 
 
@@ -360,4 +361,4 @@ async def test_what_was_cut_off_never_counts_however_often_it_is_read(tmp_path: 
     shutil.rmtree(folder / ".cache")
     async with opened(folder) as store:
         assert (await _records(store)).keys() == {"before", "next0", "next1", "next2"}
-        assert DAMAGED not in {each.kind for each in (await store.oddities())[0]}
+        assert DAMAGED not in {each.kind for each in (await store.check_lines())[0]}

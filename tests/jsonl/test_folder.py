@@ -126,7 +126,7 @@ async def test_places_that_cannot_be_opened(tmp_path: Path) -> None:
 async def test_an_unchanged_store_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path / "store") as store:
         await put(store, *(typed_record(f"r{n}", n) for n in range(500)))
-    monkeypatch.setattr("dgent.store.jsonl.replay.Scan", None)  # what reads a file
+    monkeypatch.setattr("dgent.store.jsonl.replay.FileScan", None)  # what reads a file
     os.chmod(tmp_path / "store" / "note.jsonl", 0o600)
     async with opened(tmp_path / "store") as store:
         assert await store.count(Query(), STORED) == 500

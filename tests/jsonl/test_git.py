@@ -52,7 +52,7 @@ async def test_both_append(clones: tuple[Clone, Clone]) -> None:
     for clone in clones:
         async with opened(clone.store) as store:
             assert len(await find_ids(store)) == 8
-            assert (await store.oddities())[1] == []
+            assert (await store.check_lines())[1] == []
             if one.driver:
                 assert await odd(store) == []
             else:
@@ -74,7 +74,7 @@ async def test_edits_of_different_records(clones: tuple[Clone, Clone]) -> None:
     async with opened(two.store) as store:
         assert await data_of(store, "a", "b") == [{"n": 11}, None]
         assert [v.rev for v in await store.history("a", None)] == [4, 3, 2, 1]
-        assert (await store.oddities())[1] == []
+        assert (await store.check_lines())[1] == []
 
 
 @ROUTES
@@ -94,7 +94,7 @@ async def test_edits_of_one_record_on_both_sides(clones: tuple[Clone, Clone], la
         assert await data_of(store, "a") == [{"n": winner}]
         kept = {v.datum.data["n"] for v in await store.history("a", None)}
         assert kept == {0, 1, 100, 101, 200, 201}
-        (conflict,) = (await store.oddities())[1]
+        (conflict,) = (await store.check_lines())[1]
         assert conflict[0] == "a"
         assert (await store.stats()).details["conflicts"] == 1
         findings = await store.upkeep().inspect()
@@ -107,13 +107,13 @@ async def test_edits_of_one_record_on_both_sides(clones: tuple[Clone, Clone], la
     two.pull(one)
     async with opened(two.store) as store:
         assert await data_of(store, "a") == [{"n": winner}]
-        assert [each[0] for each in (await store.oddities())[1]] == ["a"]
+        assert [each[0] for each in (await store.check_lines())[1]] == ["a"]
         await put(store, typed_record("a", 300))
-        assert (await store.oddities())[1] == []
+        assert (await store.check_lines())[1] == []
     without_cache(two.store)
     async with opened(two.store) as store:
         assert await data_of(store, "a") == [{"n": 300}]
-        assert (await store.oddities())[1] == []
+        assert (await store.check_lines())[1] == []
         kept = {v.datum.data["n"] for v in await store.history("a", None)}
         assert kept == {0, 1, 100, 101, 200, 201, 300}
 
@@ -144,7 +144,7 @@ async def test_both_settle_a_conflict_alike(clones: tuple[Clone, Clone]) -> None
         size = (clone.store / "note.jsonl").stat().st_size
         async with opened(clone.store) as store:
             assert await data_of(store, "a") == [{"n": 200}]
-            assert len((await store.oddities())[1]) == 1
+            assert len((await store.check_lines())[1]) == 1
         assert (clone.store / "note.jsonl").stat().st_size == size
     assert await _holds(one) == await _holds(two)
 
@@ -241,7 +241,7 @@ async def test_a_compacted_clone_merges_with_one_that_went_on(
                 assert await data_of(store, "a", "b", "from one", "from two") == [
                     {"n": 2}, {"n": 0}, {"n": 1}, {"n": 1},
                 ]  # fmt: skip
-                assert (await store.oddities())[1] == []
+                assert (await store.check_lines())[1] == []
                 assert await odd(store) == []
             without_cache(clone.store)
 
@@ -259,7 +259,7 @@ async def test_a_schema_emptied_on_one_side_and_used_on_the_other(clones: tuple[
     one.pull(two)
     async with opened(one.store) as store:
         assert await data_of(store, *"abc") == [None, None, {"n": 1}]
-        assert (await store.oddities())[1] == []
+        assert (await store.check_lines())[1] == []
         assert (await put(store, typed_record("a", 5))).written[0].rev == 4
 
 

@@ -57,7 +57,7 @@ async def _contents(clone: Clone) -> Any:
     found = []
     for _ in range(2):
         async with opened(clone.store) as store:
-            assert (await store.oddities())[1] == []
+            assert (await store.check_lines())[1] == []
         sizes = {path.name: path.stat().st_size for path in clone.store.glob("*.jsonl")}
         found.append(await _edit(clone, _look))
         assert {path.name: path.stat().st_size for path in clone.store.glob("*.jsonl")} == sizes
@@ -223,7 +223,7 @@ async def test_a_history_that_one_side_compacted(
         text, early = await _edit(clones[0], look)
         assert "left 0" in text and early.splitlines() == ["begin", "shared 0", "shared 1"]
         async with opened(clones[0].store) as store:
-            conflicts = (await store.oddities())[1]
+            conflicts = (await store.check_lines())[1]
         assert bool(conflicts) == past and ("right 1" in text) == (not past)
         without_cache(clones[0].store)
     await _edit(clones[0], _lines("after", 1))

@@ -70,7 +70,7 @@ async def _state(clone: Clone) -> Any:
     found = []
     for _ in range(2):
         async with opened(clone.store) as store:
-            conflicts = [(each.id, each.fields) for each in (await store.oddities())[1]]
+            conflicts = [(each.id, each.fields) for each in (await store.check_lines())[1]]
         sizes = {path.name: path.stat().st_size for path in clone.store.glob("*.jsonl")}
         async with dgent.open(f"jsonl:{clone.store}") as u:
             cupboard = Cupboard(u)

@@ -221,7 +221,7 @@ async def test_an_edit_by_hand_is_a_version_by_hand(folder: Path) -> None:
     async with opened(folder) as store:
         assert [(v.rev, v.datum.data["n"]) for v in await store.history("b", None)] == [(3, 101), (2, 100)]
         assert await odd(store) == []
-        assert (await store.oddities())[1] == []
+        assert (await store.check_lines())[1] == []
 
 
 async def test_a_line_written_by_hand(folder: Path) -> None:

@@ -74,7 +74,7 @@ async def _contents(folder: Path) -> Any:
     async with opened(folder) as store:
         page = await store.query(Query(limit=None), STORED)
         assert len({datum.id for datum in page.items}) == len(page.items)
-        reports, conflicts = await store.oddities()
+        reports, conflicts = await store.check_lines()
         assert reports == []
         return {d.id: (d.schema, d.data) for d in page.items}, sorted(each.id for each in conflicts)
 

@@ -67,7 +67,7 @@ async def _do(u: dgent.Universe, block: Block, step: str, said: str) -> list[str
 
 async def _contents(folder: Path, disputes: list[Any] | None = None) -> Any:
     async with opened(folder) as store:
-        found = (await store.oddities())[1]
+        found = (await store.check_lines())[1]
         assert found == [] or disputes is not None
         if disputes is not None:
             disputes[:] = found

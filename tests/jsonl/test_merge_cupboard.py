@@ -72,7 +72,7 @@ async def _do(cupboard: Cupboard, what: str, name: str, value: Any) -> None:
 
 async def _contents(folder: Path) -> Any:
     async with opened(folder) as store:
-        disputed = {field for each in (await store.oddities())[1] for field in each.fields}
+        disputed = {field for each in (await store.check_lines())[1] for field in each.fields}
         assert disputed <= {"state", "holder"}
     async with dgent.open(f"jsonl:{folder}") as u:
         cupboard = Cupboard(u)

@@ -364,7 +364,7 @@ async def test_what_may_have_arrived_long_ago_is_set_aside(
         first, _ = kept.entries()
         real = degradable.clock.now_us
         monkeypatch.setattr(degradable.clock, "now_us", lambda: real() - 8 * 24 * 3600 * 1_000_000)
-        await kept.try_now([first])
+        await kept.write_attempt([first])
         monkeypatch.undo()
     cable.mend()
     with pytest.warns(Degraded, match="may have arrived"):
@@ -381,7 +381,7 @@ async def test_what_was_being_sent_a_moment_ago_is_sent_again(cable: Cable, tmp_
         cable.cut()
         await put(u, "a", 1)
         kept: Outbox = u.backend.outbox  # type: ignore[attr-defined]
-        await kept.try_now(kept.entries())
+        await kept.write_attempt(kept.entries())
     cable.mend()
     async with connected(cable, outbox) as u:
         assert (await u.stats()).details["conflicts"] == 0
@@ -499,8 +499,8 @@ async def test_it_closes_though_it_noticed_something_at_that_moment(cable: Cable
     assert isinstance(u.backend, DegradableBackend)
     for _ in range(3):
         await asyncio.sleep(0)
-    u.backend._fell.set()
-    tending = u.backend._tending
+    u.backend._went_down.set()
+    tending = u.backend._watching
     assert tending is not None
     tending.cancel()
     async with asyncio.timeout(5):

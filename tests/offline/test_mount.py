@@ -63,7 +63,7 @@ async def test_an_empty_folder_is_not_the_store(disk: Disk, tmp_path: Path) -> N
     async with world.plain():
         pass
     async with world.open() as u:
-        assert u.degraded is not None and "an empty store is at" in u.degraded.reason
+        assert u.degraded is not None and "is empty, and not the one that was there" in u.degraded.reason
         for file in disk.folder.iterdir():
             file.unlink()
         Disk(tmp_path / "elsewhere", "").move(disk.folder)

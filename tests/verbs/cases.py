@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import dgent
-from dgent.store.jsonl.line import sealed
+from dgent.store.jsonl.line import seal_line
 from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
@@ -177,7 +177,7 @@ async def fill_disputed(path: Path) -> None:
         fields = json.loads(file.readline())
         fields |= {"rev": 2, "c": "elsewhere", "data": {"n": 3}, "prev": fields.pop("sum")}
         file.seek(0, 2)
-        file.write(sealed(fields)[0].decode())
+        file.write(seal_line(fields)[0].decode())
 
 
 async def fill(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Apply versions to the cache that were written elsewhere: their order, their revs, where they diverge."""
+"""Apply lines that other copies or people wrote to the cache, and find records that diverged."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from dgent.store.engine.kernel import DELETE, PUT, QUIET, LoggedOp
 from dgent.store.engine.merge import is_internal
 from dgent.store.engine.prune import erase_rows
 from dgent.store.engine.row import Row
-from dgent.store.jsonl.cache import Report, Seen
+from dgent.store.jsonl.cache import CachedLine, Report
 from dgent.store.jsonl.forget import is_forgotten
-from dgent.store.jsonl.line import Declared, Line, Mark, prevs
-from dgent.store.jsonl.scan import BAD, Found
-from dgent.store.jsonl.settle import Lineages, Settling
+from dgent.store.jsonl.line import CommitMark, RecordLine, SchemaLine, previous_sums
+from dgent.store.jsonl.scan import BAD, ScannedLine
+from dgent.store.jsonl.settle import Lineages, LineSettlement
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
@@ -39,69 +39,75 @@ if TYPE_CHECKING:
 BATCH = 20_000
 
 
-class Adopting:
-    """Versions from lines, one after the other; at the end, what diverged is settled."""
+class LineApplier:
+    """Applies lines to the cache one after the other; `finish` settles the records that diverged."""
 
     def __init__(self, kernel: JSONLKernel, ledger: Ledger) -> None:
         self._kernel, self._cache = kernel, kernel.cache
         self._ledger, self.store = ledger, ledger.kernel
-        self.superseded: set[str] = set()  # the sums of lines that others replace
-        self._promised: dict[str, int] = {}
-        self._tips: dict[str, dict[str, tuple[Seen, Row]]] = {}  # the ends of diverging lines, by record
+        self.superseded: set[str] = set()  # the sums of lines that another line replaces
+        self._reserved_keys: dict[str, int] = {}
+        self._tips: dict[
+            str, dict[str, tuple[CachedLine, Row]]
+        ] = {}  # the newest lines of diverging records, by id
         self.touched: dict[str, set[str]] = {}  # the ids of records that lines were read of, by schema
 
     # -- versions -------------------------------------------------------------------------
 
-    def by_hand(self, found: Found) -> bool:
-        """Whether a line is the newest word of someone with an editor."""
+    def is_newest_edit(self, found: ScannedLine) -> bool:
+        """Check whether a line was edited by hand and no other line replaces it."""
         return found.read.hand and found.read.line.sum not in self.superseded
 
-    def place(self, found: Found, c: str) -> LoggedOp | None:
-        """Make a line the newest version of its record; None when it is none."""
-        line: Line = found.read.line
+    def apply_line(self, found: ScannedLine, c: str) -> LoggedOp | None:
+        """Make a line the newest version of its record; None when the line does not become a version."""
+        line: RecordLine = found.read.line
         head = self.store.head(line.id)
         if is_forgotten(self._kernel, line):
             self._kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
             return None
         known = {} if head is None else self._cache.lines_of(head.dk)
-        hand = self.by_hand(found)
+        hand = self.is_newest_edit(found)
         made = found.read.sum
         if found.read.hand and not hand:
             if line.sum in known:
-                return None  # an old version was edited: what became of it stands
+                return None  # an old version was edited; the newer version stays
             made = line.sum or made
-        fresh = self._row(found, head, hand)
+        fresh = self._make_row(found, head, hand)
         if fresh is None:
             return None
-        if head is not None:
-            self._note_tips(line, known, head, hand)
-        self.write(fresh, head, line.keep)
+        self._track_tips(line, known, head, hand)
+        self.write_row(fresh, head, line.keep)
         at = fresh.at if hand or line.at is None else clock.to_us(line.at)
-        said = fresh.rev if hand else line.rev
-        number = self._cache.number(found.name)
-        self._cache.put_lines([(fresh.dk, fresh.rev, made, c, at, number, said, line.after)])
+        cached = CachedLine(fresh.dk, fresh.rev, made, c, at, fresh.rev if hand else line.rev)
+        self._put_line(line, cached, self._cache.number(found.name))
         if line.id in self._tips:
-            self._tips[line.id][made] = Seen(fresh.dk, fresh.rev, made, c, at, said), fresh
-        # A line of an older dgent that merges others does not say whether they are in dispute.
-        unsaid = line.disputed is None and isinstance(line.prev, list) and not is_internal(line.schema or "")
-        if not hand and (line.disputed or unsaid):
-            self._cache.put_conflict(fresh.dk, fresh.rev, prevs(line), line.disputed or ())
-        self.touched.setdefault(line.schema or "", set()).add(line.id)
-        return self.op(fresh)
+            self._tips[line.id][made] = cached, fresh
+        if not hand and _is_disputed(line):
+            self._cache.put_conflict(fresh.dk, fresh.rev, previous_sums(line), line.disputed or ())
+        return self.log_op(fresh)
 
-    def op(self, row: Row) -> LoggedOp:
-        """Return what the log says of a version."""
+    def _put_line(self, line: RecordLine, cached: CachedLine, file: int) -> None:
+        record_key, rev, made, c, at, said = cached
+        self._cache.put_lines([(record_key, rev, made, c, at, file, said, line.after)])
+        self.touched.setdefault(line.schema or "", set()).add(line.id)
+
+    def log_op(self, row: Row) -> LoggedOp:
+        """Return the log entry of a version."""
         state = self.store.state(self.store.name(row.schema))
         quiet = 0 if state is None or state.feed else QUIET
         return (PUT if row.live else DELETE) | quiet, row.dk, row.rev
 
-    def _note_tips(self, line: Line, known: dict[str, Seen], head: Row, hand: bool) -> None:
-        """Notice when a line does not follow the newest one: then two copies changed the record.
+    def _track_tips(
+        self, line: RecordLine, known: dict[str, CachedLine], head: Row | None, hand: bool
+    ) -> None:
+        """Record that two copies changed a record, when a line does not follow its newest line.
 
-        Unless what it follows is not there, and its rev is further on: then it was compacted away.
+        If the line that it follows is missing and its rev is higher, that was compacted: nothing diverged.
         """
+        if head is None:
+            return
         newest = max(known.values(), key=lambda seen: seen.rev, default=None)
-        before = prevs(line)
+        before = previous_sums(line)
         if line.id in self._tips:
             for each in before:
                 self._tips[line.id].pop(each, None)
@@ -111,51 +117,55 @@ class Adopting:
         if line.rev <= newest.said + 1 or not known.keys().isdisjoint(before):
             self._tips[line.id] = {newest.sum: (newest, head)}
 
-    def _row(self, found: Found, head: Row | None, hand: bool) -> Row | None:
-        line: Line = found.read.line
+    def _make_row(self, found: ScannedLine, head: Row | None, hand: bool) -> Row | None:
+        line: RecordLine = found.read.line
         store, tip = self.store, self._kernel.tip
         try:
-            data, x, tags = self._body(line, found.read.hand)
+            data, extra, tags = self._encode_body(line, found.read.hand)
         except InputError as error:
-            self._cache.report(Report(found.name, found.number, BAD, str(error)))
+            self._cache.put_report(Report(found.name, found.number, BAD, str(error)))
             return None
         live = line.op == "put"
-        schema = line.schema or ""
-        state = self.schema_state(schema, (line.schema_version or 0) if schema else 0)
-        if head is None:
-            dk, least = self.dk_of(line.id), store.forgotten_rev(line.id) + 1
-            self._promised.pop(line.id, None)
-        else:
-            dk, least = head.dk, head.rev + 1
+        schema_version = (line.schema_version or 0) if line.schema else 0
+        state = self.schema_state(line.schema or "", schema_version)
+        record_key, least = self._next_version(line.id, head)
         at = tip.at
-        t = line.created_at or line.at
+        created_at = line.created_at or line.at
         return Row(
-            dk,
+            record_key,
             line.id,
             max(least, line.rev + hand),
             tip.seq,
             int(live),
-            at if t is None else clock.to_us(t),
+            at if created_at is None else clock.to_us(created_at),
             at,
             state.number,
-            (line.schema_version or 0) if schema else 0,
+            schema_version,
             store.make_number(line.author or "hand"),
             None if line.source is None else store.make_number(line.source),
             line.parent_id,
             tags,
             0,
             None,
-            x if live else None,
+            extra if live else None,
             data if live else None,
             (line.content or None) if live else None,
         )
 
-    def _body(self, line: Line, hand: bool) -> tuple[bytes, bytes | None, str]:
-        """Data, extra and tags as they are stored; what was not written by a store is checked."""
+    def _next_version(self, id: str, head: Row | None) -> tuple[int, int]:
+        """Return the key of a record, and the least rev of its next version."""
+        if head is not None:
+            return head.dk, head.rev + 1
+        key = self.reserve_record_key(id)
+        self._reserved_keys.pop(id, None)
+        return key, self.store.forgotten_rev(id) + 1
+
+    def _encode_body(self, line: RecordLine, hand: bool) -> tuple[bytes, bytes | None, str]:
+        """Return data, extra and tags as stored bytes; check them if the line was edited by hand."""
         if not hand:
-            x = codec.encode(line.extra) if line.extra else None
+            extra = codec.encode(line.extra) if line.extra else None
             tags = codec.encode(sorted(line.tags)).decode() if line.tags else "[]"
-            return bytes(line.data), x, tags
+            return bytes(line.data), extra, tags
         made = rows.encode_datum(
             Datum(
                 id=line.id,
@@ -174,20 +184,20 @@ class Adopting:
         )
         return made.data, made.x, made.tags
 
-    def schema_state(self, schema: str, sv: int) -> SchemaState:
-        """Return what is known of a schema, which has records of a version from now on."""
+    def schema_state(self, schema: str, schema_version: int) -> SchemaState:
+        """Return the state of a schema, and record that it has records of this version."""
         state = self.store.state(schema)
         if state is None:
             state = SchemaState(schema, self.store.make_number(schema))
-        if sv not in state.seen:
-            state = msgspec.structs.replace(state, seen=state.seen | {sv})
+        if schema_version not in state.seen:
+            state = msgspec.structs.replace(state, seen=state.seen | {schema_version})
             self.store.set_state(state)
         return state
 
-    def write(self, row: Row, head: Row | None, keep: int | None) -> None:
-        """Store a version over the one before, with its index entries."""
+    def write_row(self, row: Row, head: Row | None, keep: int | None) -> None:
+        """Store a version with its index entries, and archive the version that it replaces."""
         ledger, store = self._ledger, self.store
-        row, new = self._indexed(row)
+        row, new = self._index_row(row)
         old = set(ledger.entries_of(head)) if head is not None and head.live else set()
         if head is None:
             store.insert([row])
@@ -204,8 +214,8 @@ class Adopting:
         if row.fk == EMPTY and row.fk is not None:
             store.mark_unindexed(row.schema, row.dk, True)
 
-    def _indexed(self, row: Row) -> tuple[Row, set[Any]]:
-        """The row with what it needs to be found by its fields, and its entries."""
+    def _index_row(self, row: Row) -> tuple[Row, set[Any]]:
+        """Return the row, marked if its fields cannot be indexed here, and its index entries."""
         ledger, store = self._ledger, self.store
         if not row.live:
             return row, set()
@@ -215,52 +225,52 @@ class Adopting:
         if state.paths or state.refs:
             try:
                 if row.sv != state.iv:
-                    raise ValueError("nobody here can bring it to the newest version")
+                    raise ValueError("its version is not the indexed one, and lines have no migrations")
                 keys = field_keys(state, rows.data_of(row))
             except rows.DAMAGE:
                 row = row._replace(fk=EMPTY)
         return row, set(ledger._entries(row, rows.tags_of(row), state, keys))
 
-    def dk_of(self, id: str) -> int:
-        """The key of a record, also of one whose first line is still to come."""
+    def reserve_record_key(self, id: str) -> int:
+        """Return the key of a record; reserve one if its first line is not applied yet."""
         head = self.store.head(id)
         if head is not None:
             return head.dk
-        if id not in self._promised:
-            self._promised[id] = self.next_dk()
-        return self._promised[id]
+        if id not in self._reserved_keys:
+            self._reserved_keys[id] = self.new_record_key()
+        return self._reserved_keys[id]
 
-    def next_dk(self) -> int:
-        """A key for a record that was not there, or for one that was forgotten."""
+    def new_record_key(self) -> int:
+        """Return a key that no record has had."""
         self._kernel.tip.dk += 1
         return self._kernel.tip.dk
 
     # -- conflicts ------------------------------------------------------------------------
 
     def finish(self, lineages: Lineages, rebuilt: bool, merged: bool) -> None:
-        """Settle what diverged; rooms look at what was read only if the work of two copies was `merged`."""
+        """Settle diverged records; rooms check records that were read only if two copies were `merged`."""
         if not merged:
             self.touched = {}
         ends = {id: tips for id, tips in self._tips.items() if len(tips) > 1}
         if ends or self.touched:
-            Settling(self._kernel, self, ends).run(lineages)
+            LineSettlement(self._kernel, self, ends).run(lineages)
         self._kernel._execute(
             "UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self._kernel.tip.dk,)
         )
         if rebuilt:
-            self._fill_again()
+            self._restart_index_builds()
 
-    def _fill_again(self) -> None:
-        """Let records that could not be indexed here be indexed by whoever has the steps for it."""
+    def _restart_index_builds(self) -> None:
+        """Restart index builds, for a program with the migrations of records not indexed here."""
         for state in self.store.states():
             if self._kernel._all("SELECT 1 FROM lag WHERE schema = ? LIMIT 1", state.number):
                 again = msgspec.structs.replace(state, ready=frozenset[str](), fill=(T_MIN, 0))
                 self.store.set_state(again)
 
-    # -- what is not a version ------------------------------------------------------------
+    # -- forgetting, retention, schemas ---------------------------------------------------
 
-    def forget(self, hashes: Iterable[tuple[str, int]], lines: Mapping[str, Sequence[str]]) -> None:
-        """Erase records by the hashes of their ids, and let nothing of them come back.
+    def erase_records(self, hashes: Iterable[tuple[str, int]], lines: Mapping[str, Sequence[str]]) -> None:
+        """Erase records by the hashes of their ids, and refuse their lines from now on.
 
         Where `lines` has a hash, only a record whose newest line is among them is erased.
         """
@@ -272,12 +282,12 @@ class Adopting:
         found = [
             row
             for row, rev in known
-            if row is not None and rev is not None and self._is_meant(row, rev, lines)
+            if row is not None and rev is not None and self._is_forgotten_record(row, rev, lines)
         ]
         if found:
             before = kernel._all("SELECT h, last_rev FROM forgotten")
             erase_rows(self._ledger, found)
-            # As the line says, not as this copy counted: all copies must judge alike what comes back.
+            # Keep the revs of the marks, not of this copy: all copies must refuse the same lines.
             kernel._execute("DELETE FROM forgotten")
             kernel._many("INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)", before)
             kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
@@ -289,20 +299,20 @@ class Adopting:
         kernel._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
         kernel._reload_everywhere()
 
-    def _is_meant(self, row: Row, rev: int, lines: Mapping[str, Sequence[str]]) -> bool:
-        """Check whether a record is the one that was forgotten at a rev, and not another one of its id."""
+    def _is_forgotten_record(self, row: Row, rev: int, lines: Mapping[str, Sequence[str]]) -> bool:
+        """Check whether a record is the one forgotten at a rev, not a later one with the same id."""
         alone = lines.get(self._kernel._hash(row.id).hex())
         if alone is None:
-            return not self._cache.made_after(row.dk, rev)
-        newest = self._cache.newest(row.dk)
+            return not self._cache.is_recreated_after(row.dk, rev)
+        newest = self._cache.find_newest_line(row.dk)
         return newest is not None and newest.sum in alone
 
-    def thin(self, mark: Mark) -> None:
-        """Apply a retention rule as it was applied elsewhere."""
+    def apply_retention(self, mark: CommitMark) -> None:
+        """Apply a retention rule that another copy applied."""
         store = self.store
         for id, below in mark.drops.items():
             head = store.head(id)
-            # Where two copies disagree, their revs are not the same, and both versions stay.
+            # A diverged record has other revs in each copy, so both versions stay.
             if head is not None and id not in self._tips:
                 store.drop_past(head.dk, min(below, head.rev))
         floor = min(mark.floor or 0, self._kernel.tip.seq)
@@ -311,8 +321,8 @@ class Adopting:
         if mark.expired is not None:
             store.expire_keys(clock.to_us(mark.expired))
 
-    def declare(self, declared: Declared) -> None:
-        """Know a schema as a line says."""
+    def declare(self, declared: SchemaLine) -> None:
+        """Set the state of a schema to its declaration."""
         store = self.store
         state = store.state(declared.schema)
         if state is None:
@@ -332,7 +342,7 @@ class Adopting:
             ready = frozenset[str]() if state.seen else everything
             new = msgspec.structs.replace(new, ready=ready)
             new = msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None)
-            # Which texts stand for what is not in a line; a program that knows declares it again.
+            # Lines do not hold `kinds`; a program that knows the schema's contract declares them again.
             known = state.kinds if new.iv == state.iv else {}
             kinds = {path: kind for path, kind in known.items() if path in new.paths}
             new = msgspec.structs.replace(new, kinds=kinds, keys=KEYS)
@@ -340,3 +350,10 @@ class Adopting:
                 pass
         if new != state or store.state(declared.schema) is None:
             store.set_state(new)
+
+
+def _is_disputed(line: RecordLine) -> bool:
+    """Check whether a line leaves fields in conflict; one of an older dgent that merges others does not say."""
+    if line.disputed is None:
+        return isinstance(line.prev, list) and not is_internal(line.schema or "")
+    return bool(line.disputed)

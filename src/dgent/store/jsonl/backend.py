@@ -26,22 +26,21 @@ from dgent.store.backend import Commit, Committed, Keep, View
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.jsonl import cache
-from dgent.store.jsonl import folder as filename
-from dgent.store.jsonl.cache import Conflict, Report
+from dgent.store.jsonl.cache import RecordConflict, Report
 from dgent.store.jsonl.cache_path import (
     LOOK_S,
     NAME,
     discard_cache,
+    find_cache,
     make_private,
-    proven_cache,
     remove_private,
 )
-from dgent.store.jsonl.compact import Compacting, Compaction
-from dgent.store.jsonl.folder import CACHE, FORMAT, Folder
+from dgent.store.jsonl.compact import Compaction, Compactor
+from dgent.store.jsonl.folder import CACHE, FORMAT, FORMAT_FILE, StoreFolder
 from dgent.store.jsonl.fsync import Policy, Strategy
-from dgent.store.jsonl.kernel import JSONLKernel, Wanted
+from dgent.store.jsonl.kernel import JSONLKernel, RewriteRequest
 from dgent.store.jsonl.scan import LINK
-from dgent.store.jsonl.settle import accept
+from dgent.store.jsonl.settle import accept_record
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
@@ -52,24 +51,24 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 CACHE_FAILS = (Busy, Corrupt, NoBackendAvailable, StorageFull, Unavailable)
-QUIET_S = 0.01  # after so long without a commit, the cache gets what it lacks
+QUIET_S = 0.01  # after so long without a commit, held commits are written to the cache
 
 
 @dataclass(frozen=True)
-class Making:
-    """Makes the kernel of a folder; equal ones make alike, so that handles can share it."""
+class KernelFactory:
+    """Makes the kernel of a folder; handles with equal factories share one kernel."""
 
     path: str
     policy: Policy
     private: bool = False
 
     def __call__(self, connection: Any) -> JSONLKernel:
-        """The kernel over a connection to the cache."""
-        return JSONLKernel(connection, Folder(self.path), self.policy, self.private)
+        """Return the kernel over a connection to the cache."""
+        return JSONLKernel(connection, StoreFolder(self.path), self.policy, self.private)
 
 
 class JSONLBackend(SQLiteBackend):
-    """Keeps everything in a folder with one text file for each schema.
+    """An engine that stores records in a folder, one text file for each schema.
 
     `sync` says when a commit is on the disk: `immediate` (the default) before its call returns,
     `batch` after `sync_every` commits or `sync_interval` seconds, `on_close` when the store is closed.
@@ -89,46 +88,46 @@ class JSONLBackend(SQLiteBackend):
         wrap: Wrap = no_wrap,
     ) -> None:
         self.folder = os.path.realpath(path)
-        self.policy = Policy(sync, sync_every, sync_interval).checked()
+        self.policy = Policy(sync, sync_every, sync_interval).validate()
         self._cache_folder = os.path.join(self.folder, CACHE) if cache is None else os.path.realpath(cache)
         self._bringing: asyncio.TimerHandle | None = None
         self._moving: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[Any] | None = None
-        self._leaving: list[asyncio.Future[None]] = []  # caches that failed, until they are closed
-        self._private: str | None = None  # the folder of a cache of this handle alone
-        # What the cache has lost, the files still have, so it never waits for the disk.
+        self._leaving: list[asyncio.Future[None]] = []  # failed caches that are being closed
+        self._private: str | None = None  # the folder of the private cache, if this handle uses one
+        # A lost cache is rebuilt from the files, so it never waits for the disk.
         super().__init__(os.path.join(self._cache_folder, NAME), "relaxed", wrap)
 
     # -- lifecycle ------------------------------------------------------------------------
 
     async def is_available(self) -> bool:
-        """Whether the folder, or the one it would be made in, can be written."""
+        """Check whether the folder, or the parent it would be created in, is writable."""
         target = self.folder if os.path.isdir(self.folder) else os.path.dirname(self.folder)
         return os.path.isdir(target) and os.access(target, os.R_OK | os.W_OK | os.X_OK)
 
     def _opening_of(self) -> Opening:
-        return _OpeningFolder(self.folder, self._cache_folder, self._wrap, self.policy)
+        return _FolderOpening(self.folder, self._cache_folder, self._wrap, self.policy)
 
     @property
     def kernel(self) -> JSONLKernel:
-        """The writing kernel; its attributes that readers use are set in one go."""
+        """The writing kernel; attributes that readers use are replaced atomically."""
         kernel = self._require_open().writer.kernel
         assert isinstance(kernel, JSONLKernel)
         return kernel
 
     async def open(self) -> None:
-        """Open or create the folder, and read what changed in it."""
+        """Open or create the folder, and read the files that changed."""
         await super().open()
-        self._know(self._require_open())
+        self._use_cache(self._require_open())
 
-    def _know(self, shared: Shared) -> None:
-        """Use a cache that was opened."""
+    def _use_cache(self, shared: Shared) -> None:
+        """Use an opened cache from now on."""
         self._shared, self.path = shared, shared.path
         self._private = os.path.dirname(shared.path) if self.kernel.private else None
         self.epoch = self.kernel.epoch
 
     async def close(self) -> None:
-        """Finish what is queued and release the files; raises when that may not be on the disk."""
+        """Finish queued work and release the files; raises if that work may not be on the disk."""
         shared, private, looking = self._shared, self._private, self._looking
         if looking is not None:
             looking.cancel()
@@ -144,21 +143,21 @@ class JSONLBackend(SQLiteBackend):
     # -- reads ----------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Bring the cache up to date if the files changed; on an event loop that is Busy instead."""
+        """Update the cache if the files changed; on an event loop raise Busy instead."""
         kernel = self.kernel
         if kernel.epoch != self.epoch:
-            self.epoch = kernel.epoch  # the cache was built anew
+            self.epoch = kernel.epoch  # the cache was rebuilt
         kernel.was_read = True
-        if not kernel.late and (kernel.writing or not kernel.changed()):
+        if not kernel.late and (kernel.writing or not kernel.is_behind_files()):
             return
         writer = self._require_open().writer
         if not _on_a_loop():
-            writer.run_alone(lambda: kernel.look(LOOK_S), LOOK_S)
-        elif not kernel.late or not writer.try_now([WriteJob(_ignored, work=_nothing)]):
+            writer.run_alone(lambda: kernel.catch_up(LOOK_S), LOOK_S)
+        elif not kernel.late or not writer.try_now([WriteJob(_ignore_answer, work=_do_nothing)]):
             raise Busy(f"{self.folder} was changed by others")
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
-        """The live version, read on this thread without an event loop."""
+        """Return the live version, read on this thread without an event loop."""
         self._refresh()
         return super().get_now(id, lazy)
 
@@ -167,13 +166,13 @@ class JSONLBackend(SQLiteBackend):
         return super()._read_now(work)
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
-        """Read on another thread; with a private cache, when the other one fails or cannot be brought up."""
+        """Read on another thread; switch to a private cache if the shared one fails or cannot be updated."""
         shared = self._require_open()
         try:
             return await self._read_from(shared, work)
         except CACHE_FAILS as error:
             if self._shared is shared:
-                await self._move(shared, error)
+                await self._use_private_cache(shared, error)
             return await self._read_from(self._require_open(), work)
 
     async def _read_from(self, shared: Shared, work: Callable[[Reading], R]) -> R:
@@ -186,46 +185,48 @@ class JSONLBackend(SQLiteBackend):
         return await self._loop.run_in_executor(shared.pool, fresh)
 
     async def commit(self, commit: Commit, view: View) -> Committed:
-        """One atomic commit; a damaged cache is set aside first."""
+        """Do one atomic commit; a damaged cache is replaced by a private one first."""
         shared = self._require_open()
         try:
             return await super().commit(commit, view)
         except Corrupt as error:
             if self._shared is shared:
-                await self._move(shared, error)
+                await self._use_private_cache(shared, error)
             return await super().commit(commit, view)
 
-    async def _move(self, failed: Shared, error: StorageError) -> None:
-        """Go on with a private cache, which is made from the files; raises the error when this is one."""
-        if self.kernel.private or not os.path.lexists(os.path.join(self.folder, filename.FORMAT_FILE)):
+    async def _use_private_cache(self, failed: Shared, error: StorageError) -> None:
+        """Switch to a private cache built from the files; raise the error if the failed cache is private."""
+        if self.kernel.private or not os.path.lexists(os.path.join(self.folder, FORMAT_FILE)):
             raise error
         if self._moving is None:
             assert self._loop is not None
-            self._moving = self._loop.create_task(self._moved(failed, isinstance(error, Corrupt)))
+            self._moving = self._loop.create_task(
+                self._open_private_cache(failed, isinstance(error, Corrupt))
+            )
         try:
             await asyncio.shield(self._moving)
         finally:
             if self._moving is not None and self._moving.done():
                 self._moving = None
 
-    async def _moved(self, failed: Shared, damaged: bool) -> None:
+    async def _open_private_cache(self, failed: Shared, damaged: bool) -> None:
         assert self._loop is not None
         if damaged:
             discard_cache(self._cache_folder)
-        opening = _OpeningFolder(self.folder, None, self._wrap, self.policy)
+        opening = _FolderOpening(self.folder, None, self._wrap, self.policy)
         opened = await self._loop.run_in_executor(None, opening.run)
         if self._shared is not failed:  # closed meanwhile
             await self._loop.run_in_executor(None, release, opened)
             remove_private(os.path.dirname(opened.path))
             return
-        self._know(opened)
+        self._use_cache(opened)
         self._leaving.append(self._loop.run_in_executor(None, release, failed))
 
     def _when_busy(self) -> None:
-        # Another thread brings the cache up to what the files say.
+        # Another thread updates the cache from the files.
         if self._looking is None or self._looking.done():
             assert self._loop is not None
-            self._looking = self._loop.create_task(_quietly(self._read(lambda reading: None)))
+            self._looking = self._loop.create_task(_run_quietly(self._read(lambda reading: None)))
 
     def _fits_the_loop(self, jobs: Sequence[WriteJob], writer: WriterThread) -> bool:
         if len(jobs) > 1 and self.policy.strategy == "immediate":
@@ -235,42 +236,42 @@ class JSONLBackend(SQLiteBackend):
     def _flush(self) -> None:
         super()._flush()
         if self._bringing is None and self._shared is not None and self.kernel.late:
-            self._bring_after(QUIET_S)
+            self._schedule_cache_write(QUIET_S)
 
-    def _bring_after(self, pause_s: float) -> None:
+    def _schedule_cache_write(self, pause_s: float) -> None:
         assert self._loop is not None
-        self._bringing = self._loop.call_later(pause_s, self._bring)
+        self._bringing = self._loop.call_later(pause_s, self._write_cache)
 
-    def _bring(self) -> None:
-        """Have the writer's thread bring to the cache what is held, once no more comes."""
+    def _write_cache(self) -> None:
+        """Have the writer's thread write held commits to the cache, once no more arrive."""
         self._bringing = None
         shared = self._shared
         if shared is None or shared.inherited or not self.kernel.late:
             return
         left = self.kernel.held_at + QUIET_S - monotonic()
         if left > 0:
-            self._bring_after(left)
+            self._schedule_cache_write(left)
             return
         with suppress(Closed):
-            shared.writer.submit([WriteJob(_ignored, work=_nothing)])
+            shared.writer.submit([WriteJob(_ignore_answer, work=_do_nothing)])
 
     # -- rewriting ------------------------------------------------------------------------
 
     async def rewrite(self, *, history: bool) -> Compaction:
-        """Write the files in their canonical form; without `history`, only the newest versions stay."""
+        """Rewrite the files in canonical form; without `history`, keep only the newest versions."""
         if not history:
             await self.compact(Keep(versions=0))
-        done: Compaction = await self._rewrite(lambda kernel: Compacting(kernel).run())
+        done: Compaction = await self._rewrite(lambda kernel: Compactor(kernel).run())
         return done
 
     async def settle_damaged(self, *, accept: bool) -> int:
-        """Keep what is left of commits that lost lines, or remove it; how many commits there were."""
+        """Keep the remaining lines of damaged commits, or remove them; return the number of such commits."""
         many: int = await self._rewrite(lambda kernel: kernel.settle_damaged(accept))
         return many
 
     async def _rewrite(self, work: Callable[[JSONLKernel], R]) -> R:
-        """Have files rewritten under the folder's lock."""
-        wanted = Wanted(work)
+        """Run a rewrite of files under the folder's lock, and return its result."""
+        wanted = RewriteRequest(work)
 
         def ask(_: Ledger) -> None:
             self.kernel.wanted = wanted
@@ -282,38 +283,40 @@ class JSONLBackend(SQLiteBackend):
         return result
 
     async def settle(self, id: str, author: str) -> int:
-        """Accept a record as it is that two copies changed in the same fields; its new rev.
+        """Accept the current version of a record in conflict, and return its new rev.
 
-        NotFound when there is no such conflict.
+        Raises NotFound if the record has no conflict.
         """
-        if id not in {each.id for each in (await self.oddities())[1]}:
+        if id not in {each.id for each in (await self.check_lines())[1]}:
             raise NotFound(f"{id!r} has no conflict to settle", hint="`dgent jsonl check` lists conflicts")
-        return await self._write(lambda ledger: accept(ledger, id, author))
+        return await self._write(lambda ledger: accept_record(ledger, id, author))
 
     # -- upkeep ---------------------------------------------------------------------------
 
     async def _erase_traces(self) -> bool:
-        """Rewrite the cache too; the files were rewritten by the forget itself."""
+        """Rewrite the cache too; forgetting has rewritten the files already."""
         erased = await super()._erase_traces()
-        left = await self._read(lambda reading: self._asked("SELECT 1 FROM meta WHERE name = 'purging'"))
+        left = await self._read(
+            lambda reading: self._query_cache("SELECT 1 FROM meta WHERE name = 'purging'")
+        )
         return erased and not left
 
-    def _asked(self, sql: str) -> list[Any]:
+    def _query_cache(self, sql: str) -> list[Any]:
         own = self._require_open()._reader().own
         return own._all(sql)
 
-    async def oddities(self) -> tuple[list[Report], list[Conflict]]:
-        """The lines that are odd, and the records that two copies changed in the same fields."""
+    async def check_lines(self) -> tuple[list[Report], list[RecordConflict]]:
+        """Return reports of unusual lines, and records that two copies changed in the same fields."""
 
-        def work(_: Reading) -> tuple[list[Report], list[Conflict]]:
+        def work(_: Reading) -> tuple[list[Report], list[RecordConflict]]:
             ask = self._require_open()._reader().own._execute
-            links = [Report(name, 0, LINK, "it is not read") for name in self.kernel.folder.strange()]
-            return links + cache.reports(ask), cache.conflicts(ask)
+            links = [Report(name, 0, LINK, "it is not read") for name in self.kernel.folder.irregular_files()]
+            return links + cache.list_reports(ask), cache.list_conflicts(ask)
 
         return await self._read(work)
 
     def upkeep(self) -> Upkeep:
-        """What inspects this store."""
+        """Return the maintenance interface of this store."""
         from dgent.store.jsonl.inspect import JSONLUpkeep  # loads when it is used
 
         return JSONLUpkeep(self)
@@ -332,20 +335,20 @@ class JSONLBackend(SQLiteBackend):
             "sync": self.policy.strategy,
             "power_cut_loses": self.policy.loses,
             "cache": "private" if self.kernel.private else self.path,
-            "odd_lines": len(cache.reports(ask)),
-            "conflicts": len(cache.conflicts(ask)),
+            "odd_lines": len(cache.list_reports(ask)),
+            "conflicts": len(cache.list_conflicts(ask)),
         }
 
 
-class _OpeningFolder(Opening):
-    """Opens the cache of a folder, and brings it up to date before anyone reads."""
+class _FolderOpening(Opening):
+    """Opens the cache of a folder, and updates it from the files before anyone reads."""
 
     def __init__(self, folder: str, place: str | None, wrap: Wrap, policy: Policy) -> None:
-        super().__init__("", "relaxed", wrap, Making(folder, policy))
+        super().__init__("", "relaxed", wrap, KernelFactory(folder, policy))
         self._folder, self._place, self._policy = folder, place, policy
 
     def run(self) -> Shared:
-        """Open, on the thread for it: the cache in the folder, or a private one when that cannot be used."""
+        """Open the cache in the folder, or a private one if that cannot be used."""
         for _ in range(2):
             path = self._cache_path()
             if path is None:
@@ -353,7 +356,7 @@ class _OpeningFolder(Opening):
             try:
                 return self._open(path)
             except (Corrupt, FormatTooNew):
-                discard_cache(os.path.dirname(path))  # it is derived, so nothing is lost with it
+                discard_cache(os.path.dirname(path))  # the cache is derived, so nothing is lost
             except CACHE_FAILS:
                 break
         private = make_private()
@@ -364,20 +367,20 @@ class _OpeningFolder(Opening):
             raise
 
     def _cache_path(self) -> str | None:
-        folder = Folder(self._folder)  # makes it, or says why it cannot be used
+        folder = StoreFolder(self._folder)  # creates it, or raises if it cannot be used
         try:
-            return None if self._place is None else proven_cache(folder, self._place)
+            return None if self._place is None else find_cache(folder, self._place)
         finally:
             folder.close()
 
     def _open(self, path: str, private: bool = False) -> Shared:
-        self._asked = path, "relaxed", self._asked[2], Making(self._folder, self._policy, private)
+        self._asked = path, "relaxed", self._asked[2], KernelFactory(self._folder, self._policy, private)
         shared = super().run()
         kernel = shared.writer.kernel
         assert isinstance(kernel, JSONLKernel)
         try:
-            shared.writer.run_alone(lambda: kernel.look(LOOK_S), LOOK_S)
-            shared.writer.scrub()  # what a forget that was cut short has left in the cache
+            shared.writer.run_alone(lambda: kernel.catch_up(LOOK_S), LOOK_S)
+            shared.writer.scrub()  # what an interrupted forget left in the cache
         except BaseException:
             _release_failed(shared)
             raise
@@ -385,19 +388,19 @@ class _OpeningFolder(Opening):
 
 
 def _release_failed(shared: Shared) -> None:
-    """Release a cache that failed; that it fails again on the way is nothing new."""
+    """Release a cache that failed; ignore further errors of it."""
     with suppress(StorageError):
         release(shared)
 
 
-async def _quietly(work: Awaitable[Any]) -> None:
+async def _run_quietly(work: Awaitable[Any]) -> None:
     with suppress(StorageError):
         await work
 
 
-def _nothing(_: Ledger) -> None:
-    """A transaction of its own is all that is wanted."""
+def _do_nothing(_: Ledger) -> None:
+    """Do nothing: the transaction itself writes the held commits."""
 
 
-def _ignored(_: Sequence[WriteJob]) -> None:
-    """Nobody waits for the answer."""
+def _ignore_answer(_: Sequence[WriteJob]) -> None:
+    """Ignore the answers: nobody waits for them."""

@@ -1,4 +1,4 @@
-"""What the cache of a JSONL store knows of its files: how far they are read, and what was odd in them.
+"""The cache's tables about the files of a JSONL store: how far they are read, and unusual lines.
 
 The tables are beside those of the SQLite format, in the same file and the same transactions.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dgent.store.jsonl.folder import Format, Stamp
 from dgent.store.sqlite.kernel import SQLiteKernel
 
-VERSION = 4  # of the tables below and of what is derived from lines; another one is built anew
+VERSION = 4  # of the tables below and the rows derived from lines; a cache of another version is rebuilt
 PIECE = 4096  # so much of the beginning and the end of a file is compared before its tail is trusted
 
 _TABLES = """
@@ -64,8 +64,8 @@ _HEADS = (
 _CONFLICTS = "SELECT d.id, c.rev, c.fields FROM j_dispute c JOIN datum d ON d.dk = c.dk AND d.rev = c.rev"
 
 
-class Known(NamedTuple):
-    """How a file was when it was last read: up to `offset`, which is before a line that was cut off."""
+class FileState(NamedTuple):
+    """The state of a file when it was last read, up to `offset`; an incomplete last line is after it."""
 
     stamp: Stamp
     offset: int = 0
@@ -76,30 +76,30 @@ class Known(NamedTuple):
     tail_size: int = 0
     tail: bytes = b""
 
-    def grown(self, stamp: Stamp, chunk: bytes, lines: int) -> Known:
-        """How it is after lines were appended to it."""
+    def extend(self, stamp: Stamp, chunk: bytes, lines: int) -> FileState:
+        """Return the state after lines were appended."""
         head_size, head = self.head_size, self.head
         if not head_size:
             head_size = min(PIECE, len(chunk))
-            head = piece(chunk[:head_size])
+            head = hash_piece(chunk[:head_size])
         tail = chunk[-PIECE:]
-        # A line that was cut off ends now, and is read no more.
+        # An incomplete line is ended by the newline before `chunk`, and is not read again.
         cut = 0 if self.ended else 1
-        return Known(
-            stamp, stamp.size, self.lines + lines + cut, True, head_size, head, len(tail), piece(tail)
+        return FileState(
+            stamp, stamp.size, self.lines + lines + cut, True, head_size, head, len(tail), hash_piece(tail)
         )
 
 
-EMPTY = Known(Stamp(0, 0, 0))
+EMPTY = FileState(Stamp(0, 0, 0))
 
 
-def piece(raw: bytes) -> bytes:
-    """What is kept of a piece of a file, to know it again."""
+def hash_piece(raw: bytes) -> bytes:
+    """Return the hash by which a piece of a file is recognized."""
     return hashlib.blake2b(raw, digest_size=16).digest()
 
 
 class Report(NamedTuple):
-    """Something odd in a file: where, of what kind, and what it is in words."""
+    """An unusual line of a file: where it is, its kind, and a description."""
 
     name: str
     line: int
@@ -107,10 +107,10 @@ class Report(NamedTuple):
     text: str
 
 
-class Seen(NamedTuple):
-    """A line that is in the cache, as the version of a record that it became; `said` is its own rev."""
+class CachedLine(NamedTuple):
+    """A line in the cache; `rev` is its version here, `said` the rev in the line itself."""
 
-    dk: int
+    record_key: int
     rev: int
     sum: str
     c: str
@@ -126,17 +126,17 @@ class Cache:
         self._numbers: dict[str, int] = {}
         kernel.connection.execute(_TABLES)
 
-    def fits(self, format: Format) -> bool:
-        """Whether what is there is of this store and this version."""
+    def is_current(self, format: Format) -> bool:
+        """Check whether the cache belongs to this store and has this version's tables."""
         meta = dict(self._kernel._all("SELECT name, value FROM meta"))
         return meta.get("jsonl") == VERSION and meta.get("universe_id") == format.universe_id
 
     def wipe(self, format: Format) -> bytes:
-        """Empty everything; cursors of before fit no more. Returns the new epoch."""
+        """Empty all tables and return the new epoch; earlier cursors become invalid."""
         execute, epoch = self._kernel._execute, os.urandom(8)
         self._numbers = {}
         if self._kernel._all("SELECT 1 FROM datum LIMIT 1"):
-            # Its free pages hold what was there, and some of that may have been forgotten since.
+            # Free pages still hold the deleted rows, and some of them may have been forgotten since.
             execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('erasing', 1)")
         for table in (*_DERIVED, *_OWN):
             execute(f"DELETE FROM {table}")
@@ -157,30 +157,30 @@ class Cache:
         return epoch
 
     def invalidate(self) -> None:
-        """Have everything read anew."""
+        """Make the next catch-up read all files again."""
         self._kernel._execute("DELETE FROM meta WHERE name = 'jsonl'")
 
     def epoch(self) -> bytes:
-        """What cursors of this cache carry."""
+        """Return the epoch of this cache, which its cursors carry."""
         return bytes(self._kernel._all("SELECT value FROM meta WHERE name = 'epoch'")[0][0])
 
     # -- files ----------------------------------------------------------------------------
 
-    def files(self) -> dict[str, Known]:
-        """How every file was when it was last read."""
-        return {name: Known(Stamp(*rest[:3]), *rest[3:]) for name, *rest in self._kernel._all(_FILES)}
+    def files(self) -> dict[str, FileState]:
+        """Return the state of every file when it was last read."""
+        return {name: FileState(Stamp(*rest[:3]), *rest[3:]) for name, *rest in self._kernel._all(_FILES)}
 
-    def put_file(self, name: str, known: Known) -> None:
-        """Note how far a file is read."""
+    def put_file(self, name: str, known: FileState) -> None:
+        """Record how far a file is read."""
         self._kernel._execute(_PUT_FILE, (name, *known.stamp, *known[1:]))
 
     def drop_file(self, name: str) -> None:
-        """Forget a file that is gone."""
+        """Delete the state of a file that was removed."""
         self._numbers.pop(name, None)
         self._kernel._execute("DELETE FROM j_file WHERE name = ?", (name,))
 
     def number(self, name: str) -> int:
-        """The number of a file, in whose place nothing else comes."""
+        """Return the number of a file; assign one to a new file."""
         number = self._numbers.get(name)
         if number is None:
             found = self._kernel._all("SELECT file FROM j_file WHERE name = ?", name)
@@ -191,49 +191,49 @@ class Cache:
         return number
 
     def forget_numbers(self) -> None:
-        """After a rollback, numbers given in it may be another file's."""
+        """Forget cached file numbers: after a rollback, those assigned in it may go to other files."""
         self._numbers = {}
 
     # -- lines ----------------------------------------------------------------------------
 
     def put_lines(self, lines: Iterable[tuple[int, int, str, str, int, int, int, int]]) -> None:
-        """Note lines: dk, rev, sum, commit, time, number of the file, and the line's own rev and `after`."""
+        """Record lines: record key, rev, sum, commit, time, file, and the line's own rev and `after`."""
         found = list(lines)
         if found:
             self._kernel._many(PUT_LINE, found)
 
-    def newest(self, dk: int) -> Seen | None:
-        """The line of a record's newest version."""
+    def find_newest_line(self, record_key: int) -> CachedLine | None:
+        """Return the line of a record's newest version."""
         sql = "SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ? ORDER BY rev DESC LIMIT 1"
-        found = self._kernel._all(sql, dk)
-        return Seen(*found[0]) if found else None
+        found = self._kernel._all(sql, record_key)
+        return CachedLine(*found[0]) if found else None
 
-    def lines_of(self, dk: int) -> dict[str, Seen]:
-        """The lines of a record by their sums."""
-        found = self._kernel._all("SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ?", dk)
-        return {each[2]: Seen(*each) for each in found}
+    def lines_of(self, record_key: int) -> dict[str, CachedLine]:
+        """Return the lines of a record by their sums."""
+        found = self._kernel._all("SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ?", record_key)
+        return {each[2]: CachedLine(*each) for each in found}
 
-    def made_after(self, dk: int, rev: int) -> bool:
-        """Whether a record was made anew after its id was forgotten at a rev."""
+    def is_recreated_after(self, record_key: int, rev: int) -> bool:
+        """Check whether a record was created again after its id was forgotten at a rev."""
         sql = "SELECT 1 FROM j_line WHERE dk = ? AND after >= ? LIMIT 1"
-        return bool(self._kernel._all(sql, dk, rev))
+        return bool(self._kernel._all(sql, record_key, rev))
 
     def sums(self) -> set[str]:
-        """The sums of all lines."""
+        """Return the sums of all lines."""
         return {found[0] for found in self._kernel._all("SELECT sum FROM j_line")}
 
     def heads_in(self, name: str) -> dict[str, tuple[str, int]]:
-        """The sums of the newest versions that were read from a file, with their ids and revs."""
+        """Return id and rev of the newest versions that were read from a file, by the sums of their lines."""
         return {made: (id, said) for made, id, said in self._kernel._all(_HEADS, name)}
 
-    def drop_lines(self, dk: int, below_rev: int) -> None:
-        """Forget lines of versions that are no longer kept."""
-        self._kernel._execute("DELETE FROM j_line WHERE dk = ? AND rev < ?", (dk, below_rev))
+    def drop_lines(self, record_key: int, below_rev: int) -> None:
+        """Delete lines of versions that are no longer kept."""
+        self._kernel._execute("DELETE FROM j_line WHERE dk = ? AND rev < ?", (record_key, below_rev))
 
-    # -- what was forgotten ---------------------------------------------------------------
+    # -- forgotten records ----------------------------------------------------------------
 
     def put_erased(self, forgotten: Iterable[tuple[str, int]], lines: Mapping[str, Sequence[str]]) -> None:
-        """Note what was forgotten: hashes of ids with their last revs, and for some which lines alone."""
+        """Record forgotten ids by hash, with their last revs; where `lines` has a hash, only those lines."""
         self._kernel._many(
             "INSERT INTO j_whole (h, rev) VALUES (?, ?)"
             " ON CONFLICT (h) DO UPDATE SET rev = max(rev, excluded.rev)",
@@ -243,82 +243,82 @@ class Cache:
         self._kernel._many("INSERT OR IGNORE INTO j_erased (sum) VALUES (?)", sums)
 
     def is_erased(self, hashed: bytes, after: int, made: str | None) -> bool:
-        """Whether a line was erased, by its sum, or by its id and the rev that it was made anew after."""
+        """Check whether a line was erased, by its sum, or by the hash of its id and its `after`."""
         sql = "SELECT 1 FROM j_whole WHERE h = ? AND rev > ? UNION ALL SELECT 1 FROM j_erased WHERE sum = ?"
         return bool(self._kernel._all(sql, hashed, after, made))
 
     # -- commits --------------------------------------------------------------------------
 
     def put_marks(self, marks: Sequence[tuple[str, int]]) -> None:
-        """Note commits that have a line of their own, which outlives what the log says of them."""
+        """Record commits that have a mark, which is kept longer than their log entry."""
         if marks:
             self._kernel._many("INSERT OR IGNORE INTO j_mark (c, seq) VALUES (?, ?)", marks)
 
-    def marked(self, c: str) -> int | None:
-        """The seq in this copy of a commit that has a line of its own."""
+    def find_mark_seq(self, c: str) -> int | None:
+        """Return the seq in this copy of a commit that has a mark."""
         found = self._kernel._all("SELECT seq FROM j_mark WHERE c = ?", c)
         return found[0][0] if found else None
 
     def seq_of(self, c: str) -> int | None:
-        """The seq of a commit in this copy; looks through the whole log."""
+        """Return the seq of a commit in this copy; scans the whole log."""
         found = self._kernel._all("SELECT seq FROM commits WHERE cid = ?", c)
-        return found[0][0] if found else self.marked(c)
+        return found[0][0] if found else self.find_mark_seq(c)
 
     def commit_of(self, seq: int) -> str | None:
-        """The commit that has a seq in this copy."""
+        """Return the commit that has a seq in this copy."""
         found = self._kernel._all("SELECT cid FROM commits WHERE seq = ?", seq)
         return found[0][0] if found else None
 
-    # -- what is odd ----------------------------------------------------------------------
+    # -- unusual lines --------------------------------------------------------------------
 
-    def report(self, report: Report) -> None:
-        """Note something odd."""
+    def put_report(self, report: Report) -> None:
+        """Record an unusual line."""
         self._kernel._execute("INSERT INTO j_report VALUES (?, ?, ?, ?)", report)
 
     def clear_reports(self, name: str, from_line: int = 0) -> None:
-        """Forget what was odd in a file from a line on."""
+        """Delete the reports of a file from a line on."""
         self._kernel._execute("DELETE FROM j_report WHERE name = ? AND line >= ?", (name, from_line))
 
-    def pend(self, c: str, names: Iterable[str]) -> None:
-        """Note that lines of a commit are there and others are not."""
+    def put_pending(self, c: str, names: Iterable[str]) -> None:
+        """Record that a commit lacks lines, and the files to read again when more arrive."""
         self._kernel._many("INSERT OR IGNORE INTO j_pending VALUES (?, ?)", [(c, name) for name in names])
 
     def pending(self) -> dict[str, set[str]]:
-        """Commits that are not whole, and the files that have lines of them."""
+        """Return the files that have lines of incomplete commits, by commit."""
         found: dict[str, set[str]] = {}
         for c, name in self._kernel._all("SELECT c, name FROM j_pending"):
             found.setdefault(c, set()).add(name)
         return found
 
     def clear_pending(self, names: Iterable[str]) -> None:
-        """Forget what waits in files that are read anew."""
+        """Delete incomplete commits of files that are read again."""
         self._kernel._many("DELETE FROM j_pending WHERE name = ?", [(name,) for name in names])
 
     def put_damaged(self, c: str) -> None:
-        """Note a commit that counts although lines of it are missing."""
+        """Record a commit that counts although lines of it are missing."""
         self._kernel._execute("INSERT OR IGNORE INTO j_damaged VALUES (?)", (c,))
 
-    def damaged(self) -> set[str]:
-        """Commits that count although lines of them are missing."""
+    def damaged_commits(self) -> set[str]:
+        """Return the commits that count although lines of them are missing."""
         return {c for (c,) in self._kernel._all("SELECT c FROM j_damaged")}
 
     def commits(self) -> set[str]:
-        """All commits that are in the log."""
+        """Return all commits in the log."""
         return {c for (c,) in self._kernel._all("SELECT cid FROM commits WHERE cid IS NOT NULL")}
 
-    def put_conflict(self, dk: int, rev: int, sums: Sequence[str], fields: Sequence[str]) -> None:
-        """Record that two copies changed the same fields, which a version decided."""
+    def put_conflict(self, record_key: int, rev: int, sums: Sequence[str], fields: Sequence[str]) -> None:
+        """Record that a version decides a conflict between two copies, and its fields."""
         sql = "INSERT OR REPLACE INTO j_dispute (dk, rev, sums, fields) VALUES (?, ?, ?, ?)"
-        self._kernel._execute(sql, (dk, rev, " ".join(sums), "\n".join(fields)))
+        self._kernel._execute(sql, (record_key, rev, " ".join(sums), "\n".join(fields)))
 
 
-def reports(ask: Any) -> list[Report]:
-    """What is odd in the files."""
+def list_reports(ask: Any) -> list[Report]:
+    """Return the reports of all files, by name and line."""
     found = ask("SELECT name, line, kind, text FROM j_report ORDER BY name, line").fetchall()
     return [Report(*each) for each in found]
 
 
-class Conflict(NamedTuple):
+class RecordConflict(NamedTuple):
     """A record that two copies changed in the same fields; `rev` is the version that counts now."""
 
     id: str
@@ -326,9 +326,10 @@ class Conflict(NamedTuple):
     fields: tuple[str, ...]
 
 
-def conflicts(ask: Any) -> list[Conflict]:
-    """Records whose newest version only decides a conflict."""
+def list_conflicts(ask: Any) -> list[RecordConflict]:
+    """Return the records whose newest version decides a conflict."""
     found = ask(_CONFLICTS + " ORDER BY d.id").fetchall()
     return [
-        Conflict(id, rev, tuple((fields or "").split("\n")) if fields else ()) for id, rev, fields in found
+        RecordConflict(id, rev, tuple((fields or "").split("\n")) if fields else ())
+        for id, rev, fields in found
     ]

@@ -1,7 +1,8 @@
-"""Where the cache of a folder is: in the folder, if this user's dgent made it there, else a private one.
+"""The path of a folder's cache: in the folder, if this user's dgent made it there, else a private one.
 
-A cache is believed over the lines, so one that came with a folder must not be used. Ours is proven by a file
-beside it: a hash, keyed by a secret of this user on this machine, over what no copy of the files keeps.
+A cache is trusted over the lines, so one that came with a folder must not be used. A file beside it
+proves that it is ours: a hash, keyed by a secret of this user on this machine, over inode numbers, which
+no copy preserves.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from contextlib import suppress
 
 from dgent.config.places import machine_key
 from dgent.errors import Busy
-from dgent.store.jsonl.folder import Folder
+from dgent.store.jsonl.folder import StoreFolder
 from dgent.system import files
 
 NAME, PROOF = "cache.db", "proof"
 SUFFIXES = ("", "-wal", "-shm")
-LOOK_S = 3.0  # so long a reader waits for the folder's lock before it reads on its own
+LOOK_S = 3.0  # so long a reader waits for the folder's lock before it uses a private cache
 # SQLite allocates its shared memory by one byte for each 4 KiB. Where blocks are smaller, the rest of them
 # is allocated when it is first used; on a full disk that ends the process.
 SAFE_BLOCK = 4096
@@ -29,8 +30,8 @@ _SHARED_MEMORY = "/dev/shm"
 _PRIVATE = "dgent-cache-"
 
 
-def proven_cache(folder: Folder, place: str) -> str | None:
-    """The path of our cache in a place, made anew where there is none; None when none can be used there."""
+def find_cache(folder: StoreFolder, place: str) -> str | None:
+    """Return the path of our cache in a place, created if missing; None if none can be used there."""
     key = machine_key()
     if key is None:
         return None
@@ -44,31 +45,31 @@ def proven_cache(folder: Folder, place: str) -> str | None:
             files.make_file(ignore)
             with open(ignore, "w", encoding="ascii") as opened:
                 opened.write("*\n")
-        return _proven(folder, place, key)
+        return _ensure_proven(folder, place, key)
     except (OSError, Busy):
         return None
 
 
-def _proven(folder: Folder, place: str, key: bytes) -> str:
+def _ensure_proven(folder: StoreFolder, place: str, key: bytes) -> str:
     path = os.path.join(place, NAME)
     if not _is_proven(folder, place, key):
         folder.lock.acquire(LOOK_S)
         try:
             if not _is_proven(folder, place, key):  # another process may have made it meanwhile
-                _make_anew(folder, place, key)
+                _recreate_cache(folder, place, key)
         finally:
             folder.lock.release()
     return path
 
 
 def discard_cache(place: str) -> None:
-    """Have the cache of a place made anew by the next one who opens it."""
+    """Invalidate the cache of a place, so that the next process to open it creates it again."""
     with suppress(OSError):
         os.unlink(os.path.join(place, PROOF))
 
 
-def _make_anew(folder: Folder, place: str, key: bytes) -> None:
-    """Put an empty cache in the place of another; whoever has that one open goes on with it."""
+def _recreate_cache(folder: StoreFolder, place: str, key: bytes) -> None:
+    """Replace the cache by an empty one; processes that have the old one open keep using it."""
     path, proof = os.path.join(place, NAME), os.path.join(place, PROOF)
     for name in (proof, *(path + suffix for suffix in SUFFIXES)):
         with suppress(FileNotFoundError):
@@ -77,18 +78,18 @@ def _make_anew(folder: Folder, place: str, key: bytes) -> None:
     os.close(os.open(path, make, files.FILE))
     handle = os.open(proof, make, files.FILE)
     try:
-        os.write(handle, _proof(handle, path, folder, key))
+        os.write(handle, _compute_proof(handle, path, folder, key))
     finally:
         os.close(handle)
 
 
-def _is_proven(folder: Folder, place: str, key: bytes) -> bool:
+def _is_proven(folder: StoreFolder, place: str, key: bytes) -> bool:
     try:
         handle = os.open(os.path.join(place, PROOF), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        expected = _proof(handle, os.path.join(place, NAME), folder, key)
+        expected = _compute_proof(handle, os.path.join(place, NAME), folder, key)
         return hmac.compare_digest(os.read(handle, 256), expected)
     except OSError:
         return False
@@ -96,23 +97,23 @@ def _is_proven(folder: Folder, place: str, key: bytes) -> bool:
         os.close(handle)
 
 
-def _proof(handle: int, path: str, folder: Folder, key: bytes) -> bytes:
-    """What proves a cache: which files it and its proof are on this disk, and which store it is of.
+def _compute_proof(handle: int, path: str, folder: StoreFolder, key: bytes) -> bytes:
+    """Return the proof of a cache: a keyed hash of its inode, the proof's own, and the store's id.
 
-    By `lstat`: to open and close the cache's own file would drop SQLite's locks on it.
+    Uses `lstat`: opening and closing the cache's own file would drop SQLite's locks on it.
     """
     parts = (os.fstat(handle).st_ino, files.generation(handle), os.lstat(path).st_ino)
-    told = " ".join([*map(str, parts), folder.format.universe_id])
-    return hmac.new(key, told.encode(), hashlib.sha256).hexdigest().encode()
+    identity = " ".join([*map(str, parts), folder.format.universe_id])
+    return hmac.new(key, identity.encode(), hashlib.sha256).hexdigest().encode()
 
 
 # -- private caches -----------------------------------------------------------------------
 
 
 def make_private() -> str:
-    """A new folder for a cache of this process alone, in memory where the system has such a place."""
+    """Create a folder for a cache of this process alone, in memory if the system has /dev/shm."""
     place = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
-    _sweep(place)
+    _remove_stale(place)
     return tempfile.mkdtemp(prefix=f"{_PRIVATE}{os.getpid()}-", dir=place)
 
 
@@ -121,8 +122,8 @@ def remove_private(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(place: str) -> None:
-    """Remove what killed processes of this user left."""
+def _remove_stale(place: str) -> None:
+    """Remove private caches that killed processes of this user left."""
     for name in os.listdir(place):
         found = re.fullmatch(_PRIVATE + r"(\d+)-\w+", name)
         path = os.path.join(place, name)

@@ -1,4 +1,4 @@
-"""The folder of a JSONL store: its format file, what its files look like from outside, and appending."""
+"""The folder of a JSONL store: its format file, stamps of its files, appending and replacing files."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt"
 
 @lru_cache(4096)
 def file_of(schema: str) -> str:
-    """The file of a schema; "" is the one of records without a schema.
+    """Return the file name of a schema; "" means records without a schema.
 
-    A name that is not plain gets a hash, so that names which differ in case, or in what cannot be in
-    a file's name, have files of their own.
+    A name that is not plain gets a hash, so that names which differ only in case, or in characters that
+    a file name cannot have, get different files.
     """
     if not schema:
         return NONE
@@ -46,14 +46,14 @@ def file_of(schema: str) -> str:
     return f"{readable}~{hashlib.sha256(schema.encode()).hexdigest()[:12]}{SUFFIX}"
 
 
-def is_data(name: str) -> bool:
-    """Whether a file of the folder has lines that belong to the store."""
+def is_data_file(name: str) -> bool:
+    """Check whether a file of the folder holds lines of the store, by its name."""
     return name.endswith(SUFFIX) and not name.startswith(".")
 
 
 def holds_records(name: str) -> bool:
-    """Whether a file has lines of records."""
-    return is_data(name) and name not in (COMMITS, SCHEMAS)
+    """Check whether a file holds lines of records, by its name."""
+    return is_data_file(name) and name not in (COMMITS, SCHEMAS)
 
 
 FORMAT = 1
@@ -61,11 +61,13 @@ LOCK, CACHE, TEMPORARY = ".lock", ".cache", ".tmp"
 MANIFEST = f".manifest{TEMPORARY}"
 IGNORED = f"{LOCK}\n{CACHE}/\n*{TEMPORARY}\n"
 MAX_OPEN = 256
-NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor wait for the other end of a pipe
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(
+    os, "O_NONBLOCK", 0
+)  # and never wait for the other end of a pipe
 
 
 class Format(msgspec.Struct, frozen=True):
-    """The format file: which store this is. It is the same in every copy of a folder."""
+    """The format file, which identifies the store; it is the same in every copy of a folder."""
 
     dgent: str
     format: int
@@ -75,50 +77,50 @@ class Format(msgspec.Struct, frozen=True):
 
 
 class Stamp(NamedTuple):
-    """What tells that a file has changed without reading it."""
+    """Size, time and inode of a file: if one differs, the file has changed."""
 
     size: int
     mtime: int
     inode: int
 
 
-class Folder:
-    """The files of one store. Everything that changes them happens under `lock`."""
+class StoreFolder:
+    """The files of one store. They are only changed under `lock`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.lock = FolderLock(os.path.join(path, LOCK))
         self._open: dict[str, tuple[int, int]] = {}
-        self._before: dict[str, int] = {}  # how long files were before what is being appended
-        self.format = self._prepared()
+        self._before: dict[str, int] = {}  # the sizes of files before the current append
+        self.format = self._prepare()
 
     # -- the format file ------------------------------------------------------------------
 
-    def _prepared(self) -> Format:
+    def _prepare(self) -> Format:
         with disk_errors(self.path):
             if not os.path.isdir(self.path):
                 if not os.path.isdir(os.path.dirname(self.path)):
                     raise NoBackendAvailable(
-                        f"the folder of {self.path} does not exist", hint="make it, or correct the path"
+                        f"the folder of {self.path} does not exist", hint="create it, or correct the path"
                     )
                 with suppress(FileExistsError):
                     os.mkdir(self.path, files.FOLDER)
-            found = self._format()
+            found = self._read_format()
             if found is not None:
                 return found
             self.lock.acquire()
             try:
-                return self._format() or self._create()
+                return self._read_format() or self._create()
             finally:
                 self.lock.release()
 
-    def _format(self) -> Format | None:
+    def _read_format(self) -> Format | None:
         try:
             with self.read(FORMAT_FILE) as file:
                 raw = file.read(1 << 16)
         except FileNotFoundError:
             return None
-        place = self.file(FORMAT_FILE)
+        place = self.path_of(FORMAT_FILE)
         try:
             number = msgspec.json.decode(raw)["format"]
             if type(number) is int and number > FORMAT:
@@ -126,29 +128,31 @@ class Folder:
             found = msgspec.json.decode(raw, type=Format)
             bytes.fromhex(found.salt)
         except (msgspec.MsgspecError, TypeError, KeyError, ValueError) as error:
-            raise Corrupt(f"{place} is damaged: {error}", hint="bring it back; nothing was changed") from None
+            raise Corrupt(
+                f"{place} is damaged: {error}", hint="restore it from a backup; nothing was changed"
+            ) from None
         return found
 
     def _create(self) -> Format:
-        if any(is_data(name) for name in os.listdir(self.path)):
+        if any(is_data_file(name) for name in os.listdir(self.path)):
             raise Corrupt(
                 f"{self.path} has .jsonl files, but no {FORMAT_FILE}",
-                hint="bring that file back, or give another folder; nothing was changed",
+                hint="restore that file from a backup, or use another folder; nothing was changed",
             )
         made = Format("jsonl", FORMAT, ids.new_id(), clock.now(), os.urandom(16).hex())
-        if not os.path.lexists(self.file(".gitignore")):
+        if not os.path.lexists(self.path_of(".gitignore")):
             self.replace(".gitignore", [IGNORED.encode()])
         self.replace(FORMAT_FILE, [msgspec.json.format(msgspec.json.encode(made), indent=2), b"\n"])
         return made
 
-    # -- looking --------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------
 
-    def file(self, name: str) -> str:
-        """The path of a file."""
+    def path_of(self, name: str) -> str:
+        """Return the path of a file."""
         return os.path.join(self.path, name)
 
     def stamp(self, name: str) -> Stamp | None:
-        """How a file looks from outside; None when there is none."""
+        """Return the stamp of a file; None if it is missing or not a regular file."""
         try:
             found = os.lstat(f"{self.path}/{name}")
         except FileNotFoundError:
@@ -158,40 +162,40 @@ class Folder:
         return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
     def stamps(self) -> dict[str, Stamp]:
-        """How all files with lines look from outside."""
-        found = {name: self.stamp(name) for name in sorted(os.listdir(self.path)) if is_data(name)}
+        """Return the stamps of all files with lines, sorted by name."""
+        found = {name: self.stamp(name) for name in sorted(os.listdir(self.path)) if is_data_file(name)}
         return {name: stamp for name, stamp in found.items() if stamp is not None}
 
-    def strange(self) -> list[str]:
-        """Names of data files that are not plain files: neither read nor written, wherever a link leads."""
+    def irregular_files(self) -> list[str]:
+        """Return the names of data files that are not regular files; they are neither read nor written."""
         return [
             name
             for name in sorted(os.listdir(self.path))
-            if is_data(name) and not stat.S_ISREG(os.lstat(self.file(name)).st_mode)
+            if is_data_file(name) and not stat.S_ISREG(os.lstat(self.path_of(name)).st_mode)
         ]
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Open one of its files; a link is not followed."""
-        return os.open(self.file(name), flags | NO_LINK | os.O_CLOEXEC, files.FILE)
+        """Open a file of the folder and return its descriptor; a link is not followed."""
+        return os.open(self.path_of(name), flags | NO_LINK | os.O_CLOEXEC, files.FILE)
 
     def read(self, name: str) -> BinaryIO:
-        """A file to read; a link is not followed."""
+        """Open a file for reading; a link is not followed."""
         return open(self.open(name), "rb")
 
     def size(self) -> int:
-        """The bytes of all files with lines."""
+        """Return the total size of all files with lines, in bytes."""
         return sum(stamp.size for stamp in self.stamps().values())
 
-    def room(self) -> int:
-        """The bytes that are free on its disk."""
+    def free_bytes(self) -> int:
+        """Return the free bytes on its disk."""
         found = os.statvfs(self.path)
         return found.f_bavail * found.f_frsize
 
     # -- appending ------------------------------------------------------------------------
 
     def append(self, name: str, chunk: bytes, size: int, inode: int, ended: bool) -> Stamp:
-        """Add lines to a file that is so long now; `ended` is whether it ends with a line's end."""
-        file = self._opened(name, inode)
+        """Append lines to a file of a known size; `ended` is whether it ends with a newline."""
+        file = self._open_for_append(name, inode)
         self._before.setdefault(name, size)
         left = memoryview(chunk if ended else b"\n" + chunk)
         while left:
@@ -199,41 +203,41 @@ class Folder:
         found = os.fstat(file)
         return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
-    def appended(self) -> None:
-        """What was appended stays."""
+    def confirm_appended(self) -> None:
+        """Confirm the current append: it can no longer be undone."""
         self._before = {}
 
-    def take_back(self) -> dict[str, Stamp]:
-        """Remove what was just appended and failed; how the files look now, and those that are gone not.
+    def undo_append(self) -> dict[str, Stamp]:
+        """Undo the current append, and return the stamps of the files that remain.
 
-        Under the lock nobody else can have appended meanwhile. OutcomeUnknown when that fails too.
+        Under the lock nobody else can have appended meanwhile. Raises OutcomeUnknown if this fails too.
         """
         before, self._before = self._before, {}
         stamps = {}
         try:
             for name, size in before.items():
                 if not size:
-                    os.unlink(self.file(name))
+                    os.unlink(self.path_of(name))
                     continue
-                os.truncate(self.file(name), size)
-                self.sync_apart([name])
-                found = os.stat(self.file(name))
+                os.truncate(self.path_of(name), size)
+                self.sync_from_any_thread([name])
+                found = os.stat(self.path_of(name))
                 stamps[name] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
         except OSError as error:
             raise OutcomeUnknown(f"{self.path}: {error.strerror}") from error
         return stamps
 
     def sync(self, names: Iterable[str]) -> None:
-        """Wait until what was just appended to files is on the disk."""
+        """Wait until the current append to files is on the disk."""
         for name in names:
             found = self._open.get(name)
-            if found is None:  # so many were appended to at once that it was closed again
-                self.sync_apart([name])
+            if found is None:  # it was closed to stay below MAX_OPEN
+                self.sync_from_any_thread([name])
             else:
                 os.fdatasync(found[0])
 
-    def sync_apart(self, names: Iterable[str]) -> None:
-        """The same from any thread: with files of its own."""
+    def sync_from_any_thread(self, names: Iterable[str]) -> None:
+        """Wait until files are on the disk; opens them itself, so any thread may call it."""
         for name in names:
             with suppress(FileNotFoundError):
                 file = self.open(name, os.O_RDWR)
@@ -242,8 +246,8 @@ class Folder:
                 finally:
                     os.close(file)
 
-    def _opened(self, name: str, inode: int) -> int:
-        """A file to append to; `inode` is that of the file which is there now, 0 when there is none."""
+    def _open_for_append(self, name: str, inode: int) -> int:
+        """Return the descriptor of a file to append to; `inode` is that of the current file, 0 for none."""
         found = self._open.get(name)
         if found is not None:
             if found[1] == inode:
@@ -260,20 +264,20 @@ class Folder:
     # -- rewriting ------------------------------------------------------------------------
 
     def replace(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Put another file in the place of one, all at once and durably."""
+        """Replace a file atomically and durably."""
         temporary = self.stage(name, chunks)
         with disk_errors(self.path):
-            os.rename(self.file(temporary), self.file(name))
+            os.rename(self.path_of(temporary), self.path_of(name))
             self._sync_names()
 
     def stage(self, name: str, chunks: Iterable[bytes]) -> str:
-        """Write a file durably beside the one that it may replace later; returns its name."""
+        """Write a file durably beside the one that it may replace later, and return its name."""
         staged = f".{name}.{os.getpid()}{TEMPORARY}"
-        temporary = self.file(staged)
-        like = self._like(name)
+        temporary = self.path_of(staged)
+        like = self._opener_like(name)
         with (
             disk_errors(self.path),
-            _removed_on_failure(temporary),
+            _remove_on_failure(temporary),
             open(temporary, "wb", opener=like) as file,
         ):
             for chunk in chunks:
@@ -283,46 +287,46 @@ class Folder:
         return staged
 
     def unstage(self, staged: Iterable[str]) -> None:
-        """Remove staged files, as far as they are there."""
+        """Remove staged files; missing ones are ignored."""
         for name in staged:
             with suppress(OSError):
-                os.unlink(self.file(name))
+                os.unlink(self.path_of(name))
 
     def switch(self, staged: Mapping[str, str]) -> None:
-        """Put staged files in the place of others, by their names: all of them, whoever dies meanwhile."""
+        """Replace files by staged ones as one step, which `finish_interrupted` completes after a crash."""
         if not staged:
             return
         with disk_errors(self.path):
             self._sync_names()
             self.replace(MANIFEST, [msgspec.json.encode(staged)])
-            self._finish(staged)
+            self._finish_switch(staged)
 
-    def _finish(self, staged: Mapping[str, str]) -> None:
+    def _finish_switch(self, staged: Mapping[str, str]) -> None:
         for name, temporary in staged.items():
-            with suppress(FileNotFoundError):  # it was put in place before
-                os.rename(self.file(temporary), self.file(name))
+            with suppress(FileNotFoundError):  # it was renamed before a crash
+                os.rename(self.path_of(temporary), self.path_of(name))
         self._sync_names()
-        os.unlink(self.file(MANIFEST))
+        os.unlink(self.path_of(MANIFEST))
         self._sync_names()
 
-    def _manifest(self) -> dict[str, str] | None:
-        """What a rewriting that was cut short had decided; None when it decided nothing."""
+    def _read_manifest(self) -> dict[str, str] | None:
+        """Return the staged files of an interrupted `switch`; None if it left no valid manifest."""
         try:
             with self.read(MANIFEST) as file:
                 staged = msgspec.json.decode(file.read(), type=dict[str, str])
         except (OSError, msgspec.MsgspecError):
             return None
-        valid = all(is_data(name) and _is_temporary(file) for name, file in staged.items())
+        valid = all(is_data_file(name) and _is_temporary(file) for name, file in staged.items())
         return staged if valid and not any("/" in name for name in staged) else None
 
     def is_switching(self) -> bool:
-        """Whether a rewriting is under way, or was cut short."""
-        return os.path.lexists(self.file(MANIFEST))
+        """Check whether a `switch` is running or was interrupted."""
+        return os.path.lexists(self.path_of(MANIFEST))
 
-    def _like(self, name: str) -> Callable[[str, int], int]:
-        """Makes a file with the permissions of one that is there, or for the user alone."""
+    def _opener_like(self, name: str) -> Callable[[str, int], int]:
+        """Return an opener that creates files like an existing one: with its permissions, else user-only."""
         try:
-            there = os.lstat(self.file(name)).st_mode
+            there = os.lstat(self.path_of(name)).st_mode
             mode = stat.S_IMODE(there) if stat.S_ISREG(there) else files.FILE
         except OSError:
             mode = files.FILE
@@ -334,14 +338,14 @@ class Folder:
 
         return make
 
-    def tidy(self) -> None:
-        """Finish or undo what a process left that died while it rewrote files."""
-        staged = self._manifest()
+    def finish_interrupted(self) -> None:
+        """Finish or undo the rewrite of a process that died."""
+        staged = self._read_manifest()
         if staged is not None:
-            self._finish(staged)
+            self._finish_switch(staged)
         for name in os.listdir(self.path):
             if _is_temporary(name):
-                os.unlink(self.file(name))
+                os.unlink(self.path_of(name))
 
     def _sync_names(self) -> None:
         folder = os.open(self.path, os.O_RDONLY)
@@ -351,7 +355,7 @@ class Folder:
             os.close(folder)
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file and the lock."""
         for file, _ in self._open.values():
             os.close(file)
         self._open = {}
@@ -363,7 +367,7 @@ def _is_temporary(name: str) -> bool:
 
 
 @contextmanager
-def _removed_on_failure(path: str) -> Iterator[None]:
+def _remove_on_failure(path: str) -> Iterator[None]:
     try:
         yield
     except BaseException:

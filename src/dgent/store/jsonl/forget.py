@@ -1,4 +1,4 @@
-"""Rewriting the files of a folder without the records that were forgotten."""
+"""Rewrite the files of a folder without forgotten records."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dgent import clock
 from dgent.store.jsonl import folder
-from dgent.store.jsonl.line import Line, Mark, fields_of, read, sealed
-from dgent.store.jsonl.rewrite import rewriting
+from dgent.store.jsonl.damage import mark_of
+from dgent.store.jsonl.line import CommitMark, RecordLine, fields_of, parse_line, seal_line
+from dgent.store.jsonl.rewrite import rewrite_files
 from dgent.store.jsonl.scan import raw_lines
 
 if TYPE_CHECKING:
@@ -18,92 +18,99 @@ if TYPE_CHECKING:
 
 
 def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
-    """Drop every line of a forgotten record; `ids` are known when it is forgotten just now."""
+    """Remove every line of forgotten records; unreadable lines with one of `ids` are removed too."""
     names = [name for name in kernel.folder.stamps() if folder.holds_records(name)]
     texts = [msgspec.json.encode(id)[1:-1] for id in ids]
-    touched: dict[str, list[Line]] = {}
+    touched: dict[str, list[RecordLine]] = {}
     affected = []
     for name in names:
-        lines = list(_dropped(kernel, name, texts))
+        lines = list(_forgotten_lines(kernel, name, texts))
         for line in lines:
             if line is not None and line.c is not None:
                 touched.setdefault(line.c, []).append(line)
         if lines:
             affected.append(name)
-    with rewriting(kernel) as files:
+    with rewrite_files(kernel) as files:
         if touched or kernel.folder.stamp(folder.COMMITS) is not None:
-            files.write(folder.COMMITS, _marks(kernel, touched, texts))
+            files.write(folder.COMMITS, _rewrite_marks(kernel, touched, texts))
         for name in affected:
-            files.write(name, _kept(kernel, name, texts))
+            files.write(name, _remaining_lines(kernel, name, texts))
     kernel._execute("DELETE FROM j_line WHERE dk NOT IN (SELECT dk FROM datum)")
 
 
-def is_forgotten(kernel: JSONLKernel, line: Line) -> bool:
-    """Whether a line is of a record that was forgotten, and not of one made anew under its id."""
-    # What somebody wrote by hand is in no commit, and was written knowing what is there.
+def is_forgotten(kernel: JSONLKernel, line: RecordLine) -> bool:
+    """Check whether a line belongs to a forgotten record, not to a later one with the same id."""
+    # A line written by hand is in no commit, and its author saw the current files.
     if line.c is None or not kernel.forgotten_rev(line.id):
         return False
     return kernel.cache.is_erased(kernel._hash(line.id), line.after, line.sum)
 
 
-def _judged(kernel: JSONLKernel, raw: bytes, texts: Sequence[bytes]) -> tuple[bool, Line | None]:
-    """Whether a line goes, and the line if it can be read."""
+def _check_line(kernel: JSONLKernel, raw: bytes, texts: Sequence[bytes]) -> tuple[bool, RecordLine | None]:
+    """Return whether a line must be removed, and the parsed line, or None if it is unreadable."""
     try:
-        line: Line = read(raw).line
+        line: RecordLine = parse_line(raw).line
     except ValueError:
-        # It cannot be read, so whatever has the id in it might be about the record.
+        # An unreadable line with the id in it may belong to the record.
         return any(text in raw for text in texts), None
     return is_forgotten(kernel, line), line
 
 
-def _dropped(kernel: JSONLKernel, name: str, texts: Sequence[bytes]) -> Iterator[Line | None]:
+def _forgotten_lines(kernel: JSONLKernel, name: str, texts: Sequence[bytes]) -> Iterator[RecordLine | None]:
     for raw in raw_lines(kernel.folder, name):
-        goes, line = _judged(kernel, raw, texts)
+        goes, line = _check_line(kernel, raw, texts)
         if goes:
             yield line
 
 
-def _kept(kernel: JSONLKernel, name: str, texts: Sequence[bytes]) -> Iterator[bytes]:
+def _remaining_lines(kernel: JSONLKernel, name: str, texts: Sequence[bytes]) -> Iterator[bytes]:
     for raw in raw_lines(kernel.folder, name):
-        if not _judged(kernel, raw, texts)[0]:
+        if not _check_line(kernel, raw, texts)[0]:
             yield raw if raw.endswith(b"\n") else raw + b"\n"
 
 
-def _marks(kernel: JSONLKernel, touched: dict[str, list[Line]], texts: Sequence[bytes]) -> Iterator[bytes]:
-    """The lines of commits, without what they say of forgotten records; one for each that lost a line."""
-    told: set[str] = set()
+def _rewrite_marks(
+    kernel: JSONLKernel, touched: dict[str, list[RecordLine]], texts: Sequence[bytes]
+) -> Iterator[bytes]:
+    """Yield the marks without forgotten records; each commit that loses a line gets a mark."""
+    marked: set[str] = set()
     there = kernel.folder.stamp(folder.COMMITS) is not None
     for raw in raw_lines(kernel.folder, folder.COMMITS) if there else ():
         try:
-            mark: Mark = read(raw, Mark).line
+            mark: CommitMark = parse_line(raw, CommitMark).line
         except ValueError:
             if not any(text in raw for text in texts):
                 yield raw if raw.endswith(b"\n") else raw + b"\n"
             continue
-        told.add(mark.c)
-        known = {id for _, id, _ in mark.same if id is not None} | mark.drops.keys()
-        known |= {id for _, id, _, _ in mark.past}
-        known = {id for id in known if kernel.head(id) is not None}
-        mark.same = [(i, id if id in known else None, rev) for i, id, rev in mark.same]
-        mark.drops = {id: rev for id, rev in mark.drops.items() if id in known}
-        gone = [each for each in mark.past if each[1] not in known]
-        if gone:
-            mark.note = mark.digest = None
-            mark.past = [each for each in mark.past if each[1] in known]
-            mark.gone = sorted([*mark.gone, *((i, op, rev) for i, _, op, rev in gone)])
-        yield _sealed(mark, touched.get(mark.c, ()))
+        marked.add(mark.c)
+        _remove_forgotten(kernel, mark)
+        yield _seal_mark(mark, touched.get(mark.c, ()))
     for c, lines in touched.items():
-        if c not in told:
-            first = min(lines, key=lambda line: line.i)
-            mark = Mark(c=c, seq=first.seq, at=first.at or clock.EPOCH, by=first.by or first.author)
-            mark.kind, mark.of, mark.key = first.kind, first.of, first.key
+        if c not in marked:
             kernel.cache.put_marks([(c, kernel.cache.seq_of(c) or 0)])
-            yield _sealed(mark, lines)
+            yield _seal_mark(mark_of(min(lines, key=lambda line: line.i)), lines)
 
 
-def _sealed(mark: Mark, lost: Sequence[Line]) -> bytes:
-    """A mark as a line; one that lost lines says no longer how many it has, nor why it was made."""
+def _remove_forgotten(kernel: JSONLKernel, mark: CommitMark) -> None:
+    """Remove the ids of forgotten records from a mark; their ops stay, without ids."""
+    known = {id for id in _ids_in(mark) if kernel.head(id) is not None}
+    mark.same = [(i, id if id in known else None, rev) for i, id, rev in mark.same]
+    mark.drops = {id: rev for id, rev in mark.drops.items() if id in known}
+    gone = [each for each in mark.past if each[1] not in known]
+    if gone:
+        mark.note = mark.digest = None
+        mark.past = [each for each in mark.past if each[1] in known]
+        mark.gone = sorted([*mark.gone, *((i, op, rev) for i, _, op, rev in gone)])
+
+
+def _ids_in(mark: CommitMark) -> set[str]:
+    ids = {id for _, id, _ in mark.same if id is not None} | mark.drops.keys()
+    return ids | {id for _, id, _, _ in mark.past}
+
+
+def _seal_mark(mark: CommitMark, lost: Sequence[RecordLine]) -> bytes:
+    """Return a mark as a line; if its commit loses lines, without `n`, note and digest."""
     if lost:
         mark.n = mark.note = mark.digest = None
         mark.gone = sorted([*mark.gone, *((line.i, line.op, line.rev) for line in lost)])
-    return sealed(fields_of(mark))[0]
+    return seal_line(fields_of(mark))[0]

@@ -1,4 +1,4 @@
-"""When what was appended reaches the disk: at once, some commits at a time, or at the end."""
+"""Sync appended lines to the disk: at once, in batches of commits, or on close."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from dgent.errors import InputError, StorageError, Unavailable
-from dgent.store.jsonl.folder import Folder
+from dgent.store.jsonl.folder import StoreFolder
 
 Strategy = Literal["immediate", "batch", "on_close"]
 
 
 class Policy(NamedTuple):
-    """How durable a commit is when its call returns.
+    """The durability of a commit when its call returns.
 
-    `immediate`: it is on the disk. `batch`: it is with the system, and on the disk after `every`
-    commits or `interval_s` seconds; a power cut may lose what came since. `on_close`: on the disk when
+    `immediate`: it is on the disk. `batch`: the system has it, and it is on the disk after `every`
+    commits or `interval_s` seconds; a power cut may lose later commits. `on_close`: on the disk when
     the store is closed; a power cut may lose everything since it was opened. A killed process loses
     nothing in any of them.
     """
@@ -25,11 +25,11 @@ class Policy(NamedTuple):
     every: int = 100
     interval_s: float = 0.5
 
-    def checked(self) -> Policy:
-        """The policy itself, or an InputError."""
+    def validate(self) -> Policy:
+        """Return the policy itself; raises InputError if a value is not valid."""
         if self.strategy not in get_args(Strategy):
             raise InputError(
-                f"sync is {self.strategy!r}; it is one of {', '.join(get_args(Strategy))}", field="sync"
+                f"{self.strategy!r} is not a valid sync (use {', '.join(get_args(Strategy))})", field="sync"
             )
         if type(self.every) is not int or self.every < 1 or not 0 < self.interval_s < 3600:
             raise InputError("a batch ends after 1 or more commits, and within an hour", field="sync_every")
@@ -37,7 +37,7 @@ class Policy(NamedTuple):
 
     @property
     def loses(self) -> str:
-        """What a power cut can take."""
+        """The commits that a power cut may lose, in words."""
         if self.strategy == "immediate":
             return "nothing"
         if self.strategy == "batch":
@@ -45,19 +45,19 @@ class Policy(NamedTuple):
         return "everything since the store was opened"
 
 
-class Syncing:
-    """Brings files to the disk as a policy says."""
+class Syncer:
+    """Syncs files to the disk according to a policy."""
 
-    def __init__(self, folder: Folder, policy: Policy) -> None:
+    def __init__(self, folder: StoreFolder, policy: Policy) -> None:
         self._folder, self._policy = folder, policy
         self._lock = threading.Lock()
         self._late: set[str] = set()
         self._commits = 0
         self._timer: threading.Timer | None = None
-        self._failure: StorageError | None = None  # of the timer: raised by the next commit, or at the end
+        self._failure: StorageError | None = None  # of the timer: raised by the next commit or on close
 
-    def appended(self, names: Sequence[str], commits: int) -> None:
-        """Some files have grown, by so many commits; returns when that is as durable as promised."""
+    def sync_appended(self, names: Sequence[str], commits: int) -> None:
+        """Sync files that commits were appended to, as far as the policy promises it on return."""
         if self._policy.strategy == "immediate":
             self._folder.sync(names)
             return
@@ -77,7 +77,7 @@ class Syncing:
             self._timer.start()
 
     def _flush_late(self) -> None:
-        """Bring to the disk what waits; nobody waits for this, so whoever comes next hears of a failure."""
+        """Sync late files from the timer; a failure is raised by the next commit."""
         try:
             self.flush()
         except StorageError as error:
@@ -85,7 +85,7 @@ class Syncing:
                 self._failure = error
 
     def flush(self) -> None:
-        """Bring to the disk what waits."""
+        """Sync all late files."""
         with self._lock:
             self._sync()
 
@@ -94,10 +94,10 @@ class Syncing:
             self._timer.cancel()
             self._timer = None
         try:
-            self._folder.sync_apart(sorted(self._late))
+            self._folder.sync_from_any_thread(sorted(self._late))
         except OSError as error:
             raise Unavailable(
-                f"{self._folder.path}: {error.strerror}; a power cut may take what was written since "
+                f"{self._folder.path}: {error.strerror}; a power cut may lose what was written since "
                 "the last sync"
             ) from error
         self._late, self._commits = set(), 0
@@ -108,6 +108,6 @@ class Syncing:
             raise failure
 
     def close(self) -> None:
-        """Bring to the disk what waits, for the last time; raises what nobody has heard of yet."""
+        """Sync all late files a last time; raises a failure that was not raised yet."""
         self.flush()
         self._raise_failure()

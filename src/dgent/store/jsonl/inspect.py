@@ -1,4 +1,4 @@
-"""What an inspection of a JSONL store looks at: the lines that are odd, conflicts, git, and the cache."""
+"""Inspect a JSONL store: unusual lines, conflicts, git, and the cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from dgent.store.jsonl.cache import Conflict, Report
+from dgent.store.jsonl.cache import RecordConflict, Report
 from dgent.store.jsonl.damage import DAMAGED, SETTLE
 from dgent.store.jsonl.folder import FORMAT
 from dgent.store.jsonl.git import is_set_up
@@ -21,8 +21,8 @@ from dgent.system.threads import in_thread
 if TYPE_CHECKING:
     from dgent.store.jsonl.backend import JSONLBackend
 
-NAMED = 20  # so many odd lines are named one by one
-_CACHE = ("integrity", "entries", "indexes", "forgetting")  # what is told of the cache
+NAMED = 20  # so many unusual lines are listed one by one
+_CACHE = ("integrity", "entries", "indexes", "forgetting")  # the findings about the cache that are reported
 
 _LEVELS: dict[str, Level] = {
     BAD: "problem",
@@ -35,32 +35,32 @@ _LEVELS: dict[str, Level] = {
 }
 _HINTS = {
     BAD: "correct the line, or remove it; it is kept as it is",
-    CUT: "a write was cut off here, and was never acknowledged; it is kept as it is",
+    CUT: "a write was interrupted here, and was never acknowledged; it is kept as it is",
     MARKER: "both sides were read; `dgent jsonl compact --history` leaves the marker out",
-    HAND: "it was taken as a new version; `dgent jsonl compact --history` seals it",
-    INCOMPLETE: "a commit of several records was cut off, and was never acknowledged",
+    HAND: "it was applied as a new version; `dgent jsonl compact --history` seals it",
+    INCOMPLETE: "a commit of several records was interrupted, and was never acknowledged",
     DAMAGED: SETTLE,
     LINK: "a link is not followed: put the file itself in its place, or remove it",
 }
 
 
 class JSONLUpkeep(SQLiteUpkeep):
-    """The upkeep of an open folder."""
+    """The maintenance interface of an open folder."""
 
     _backend: JSONLBackend
 
     async def inspect(
         self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None
     ) -> list[Finding]:
-        """Look for what is wrong; `deep` also checks the cache, `fix` mends what is safe to mend there."""
+        """Look for problems; `deep` also checks the cache, `fix` repairs there what is safe to repair."""
         backend = self._backend
-        told, conflicts = await backend.oddities()
+        reports, conflicts = await backend.check_lines()
         found = [
             Finding("ok", "universe", f"its id is {await self.universe_id()}"),
             Finding("ok", "format", f"format {FORMAT}; sync is {backend.policy.strategy}"),
-            *_lines(told),
-            *_conflicts(conflicts),
-            *await in_thread(lambda _: _git(backend.folder)),
+            *_line_findings(reports),
+            *_conflict_findings(conflicts),
+            *await in_thread(lambda _: _git_findings(backend.folder)),
         ]
         if deep:
             whole = await super().inspect(deep=True, fix=fix, progress=progress)
@@ -69,16 +69,16 @@ class JSONLUpkeep(SQLiteUpkeep):
 
     async def copy_to(self, path: str, progress: Progress | None = None) -> Duplicate:
         """Write a copy of one moment to a new SQLite file, checked before this returns."""
-        await self._backend.last_seq()  # brings the cache up to the files
+        await self._backend.last_seq()  # updates the cache from the files
         return await super().copy_to(path, progress)
 
 
 def level_of(report: Report) -> Level:
-    """How bad something odd in a file is."""
+    """Return the severity of a report."""
     return _LEVELS.get(report.kind, "warning")
 
 
-def _lines(reports: list[Report]) -> list[Finding]:
+def _line_findings(reports: list[Report]) -> list[Finding]:
     if not reports:
         return [Finding("ok", "lines", "every line was read")]
     found = [
@@ -91,11 +91,11 @@ def _lines(reports: list[Report]) -> list[Finding]:
         for each in reports[:NAMED]
     ]
     if len(reports) > NAMED:
-        found.append(Finding("warning", "lines", f"{len(reports) - NAMED:,} more lines are odd"))
+        found.append(Finding("warning", "lines", f"{len(reports) - NAMED:,} more unusual lines"))
     return found
 
 
-def _conflicts(conflicts: list[Conflict]) -> list[Finding]:
+def _conflict_findings(conflicts: list[RecordConflict]) -> list[Finding]:
     found = [
         Finding("problem", "conflict", describe_conflict(each), settle_hint(each))
         for each in conflicts[:NAMED]
@@ -105,16 +105,16 @@ def _conflicts(conflicts: list[Conflict]) -> list[Finding]:
     return found
 
 
-def describe_conflict(conflict: Conflict) -> str:
-    """Say what two copies changed, and which version counts."""
+def describe_conflict(conflict: RecordConflict) -> str:
+    """Describe what two copies changed, and which version counts."""
     what = f" in {', '.join(conflict.fields)}" if conflict.fields else ""
     return (
         f"{conflict.id!r} was changed in two copies{what}; rev {conflict.rev} counts, both are in its history"
     )
 
 
-def settle_hint(conflict: Conflict) -> str:
-    """Say how to settle a conflict."""
+def settle_hint(conflict: RecordConflict) -> str:
+    """Return a hint with the commands that settle a conflict."""
     id = shlex.quote(conflict.id)
     return (
         f"compare the versions with `dgent history {id}`, then write the record as it should be,"
@@ -122,7 +122,7 @@ def settle_hint(conflict: Conflict) -> str:
     )
 
 
-def _git(folder: str) -> list[Finding]:
+def _git_findings(folder: str) -> list[Finding]:
     set_up = is_set_up(folder) if os.path.isdir(folder) else None
     if set_up is None:
         return []

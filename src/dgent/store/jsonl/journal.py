@@ -1,4 +1,4 @@
-"""Turning what a transaction wrote into lines, and appending them so that each commit is whole or absent."""
+"""Turn the writes of a transaction into lines, and append them so that each commit is whole or absent."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dgent.store.engine.catalog import SchemaState
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Logged, Writing
 from dgent.store.engine.row import Row
 from dgent.store.jsonl import folder
-from dgent.store.jsonl.line import sealed
+from dgent.store.jsonl.line import seal_line
 from dgent.system.files import disk_errors
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
 
 
-class Recorded:
-    """What one transaction wrote, besides what can be derived from it."""
+class Changeset:
+    """The writes of one transaction that lines must hold; derived rows are left out."""
 
     def __init__(self) -> None:
         self.commits: list[tuple[Logged, dict[int, Row]]] = []
-        self.rows: dict[int, Row] = {}  # of the commit that is being written
-        self.new: set[int] = set()  # the records that were not there before
-        self.keep: dict[tuple[int, int], int] = {}  # how many older versions stay with a version
+        self.rows: dict[int, Row] = {}  # of the current commit, by record key
+        self.new: set[int] = set()  # the keys of new records
+        self.keep: dict[tuple[int, int], int] = {}  # how many older versions to keep, by record key and rev
         self.states: dict[str, SchemaState] = {}
         self.states_before: dict[str, SchemaState | None] = {}
         self.drops: dict[int, int] = {}
@@ -37,38 +37,38 @@ class Recorded:
         self.expired: int | None = None
 
     @property
-    def thinned(self) -> bool:
-        """Whether a retention rule was applied."""
+    def has_retention(self) -> bool:
+        """True if a retention rule was applied."""
         return bool(self.drops) or self.floor is not None or self.expired is not None
 
 
-class Recording:
-    """A kernel that notes what goes through it. Whatever changes bytes is behind it."""
+class RecordingKernel:
+    """A kernel that records the writes it passes on; wrappers that change bytes are below it."""
 
     def __init__(self, kernel: Writing) -> None:
         self._kernel = kernel
-        self.recorded = Recorded()
-        # Asked many times in a commit, so they are found at once.
+        self.recorded = Changeset()
+        # Called many times in a commit, so `__getattr__` is bypassed.
         for name in ("head", "make_number", "make_index", "add_entries", "state", "name", "index_number"):
             setattr(self, name, getattr(kernel, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
 
-    def taken(self) -> Recorded:
-        """What was noted since the last time."""
-        recorded, self.recorded = self.recorded, Recorded()
+    def take_changes(self) -> Changeset:
+        """Return the writes since the last call."""
+        recorded, self.recorded = self.recorded, Changeset()
         return recorded
 
     def insert(self, rows: Sequence[Row]) -> None:
-        """Rows of records that were never there."""
+        """Insert rows of new records."""
         self._kernel.insert(rows)
         for row in rows:
             self.recorded.rows[row.dk] = row
             self.recorded.new.add(row.dk)
 
     def replace(self, row: Row) -> None:
-        """Another newest version of a record."""
+        """Replace the newest version of a record."""
         self._kernel.replace(row)
         recorded = self.recorded
         recorded.rows[row.dk] = row
@@ -77,36 +77,36 @@ class Recording:
             recorded.keep[row.dk, row.rev] = row.rev - below
 
     def drop_past(self, dk: int, below_rev: int) -> int:
-        """Remove kept versions under a rev; with a newer version right after it, as its schema wants."""
+        """Remove old versions below a rev; if `replace` follows, this is the schema's history limit."""
         self.recorded.drops[dk] = below_rev
         return self._kernel.drop_past(dk, below_rev)
 
     def append(self, logged: Logged) -> None:
-        """Write a commit to the log."""
+        """Append a commit to the log."""
         self._kernel.append(logged)
         recorded = self.recorded
         recorded.commits.append((logged, recorded.rows))
         recorded.rows = {}
 
     def set_state(self, state: SchemaState) -> None:
-        """Store what is known of a schema."""
+        """Store the state of a schema."""
         self.recorded.states_before.setdefault(state.name, self._kernel.state(state.name))
         self._kernel.set_state(state)
         self.recorded.states[state.name] = state
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
-        """Remove records and what is said of them."""
+        """Remove records and their traces in the log."""
         self.recorded.erased.extend(rows)
         return self._kernel.erase(rows, seqs, seq)
 
     def expire_keys(self, before: int) -> None:
-        """Forget the keys of commits before a time."""
+        """Delete the keys of commits before a time, in microseconds."""
         self._kernel.expire_keys(before)
         if self._kernel.connection.changes():  # type: ignore[attr-defined]
             self.recorded.expired = before
 
     def raise_floor(self, seq: int) -> int:
-        """Remove commits up to a seq."""
+        """Remove commits up to a seq, and return how many."""
         self.recorded.floor = seq
         return self._kernel.raise_floor(seq)
 
@@ -124,87 +124,87 @@ class Journal:
         self._marks: list[tuple[str, int]] = []
         self._written = 0
         self._names: dict[int, str] = {}
-        self._latest: dict[int, str] = {}  # sums of what this transaction wrote, by record
+        self._latest: dict[int, str] = {}  # sums of the lines of this transaction, by record key
 
-    # -- what is written ------------------------------------------------------------------
+    # -- lines ----------------------------------------------------------------------------
 
-    def add(self, recorded: Recorded) -> None:
-        """All of a transaction."""
-        # Schemas have files of their own, so several schemas are several files.
+    def add(self, recorded: Changeset) -> None:
+        """Add the lines of a transaction."""
+        # Each schema has its file, so several schemas mean several files.
         schemas = {row.schema for _, rows in recorded.commits for row in rows.values()}
         for logged, rows in recorded.commits:
             self._add_commit(logged, rows, recorded, spread=len(schemas) > 1)
         for schema, state in recorded.states.items():
-            self._add_state(state, recorded.states_before[schema])
-        if recorded.thinned:
-            self._add_thinning(recorded)
+            self._add_schema(state, recorded.states_before[schema])
+        if recorded.has_retention:
+            self._add_retention(recorded)
 
-    def _add_commit(self, logged: Logged, rows: dict[int, Row], recorded: Recorded, *, spread: bool) -> None:
-        """One commit: a mark decides it when its group is in several files, or when it has more to tell.
+    def _add_commit(self, logged: Logged, rows: dict[int, Row], recorded: Changeset, *, spread: bool) -> None:
+        """Add a commit; it gets a mark if its lines are in several files or cannot hold all of it.
 
-        What is said of several records does not stand with one of them: it must go when another one
-        is forgotten, and a line never changes.
+        Note and key of several records are not in the line of one of them: they must be removed when another
+        one is forgotten, and a line never changes.
         """
         c = self._kernel.commit_id(logged.seq)
-        told = self._told(logged)
+        about = self._commit_fields(logged)
         changed = [(i, op) for i, op in enumerate(logged.ops) if op[0] & ~QUIET not in (SAME, FORGET)]
         marked = spread or len(changed) != len(logged.ops) or not changed
-        marked = marked or (len(changed) > 1 and not {"note", "key"}.isdisjoint(told))
+        marked = marked or (len(changed) > 1 and not {"note", "key"}.isdisjoint(about))
         self._written += 1
-        for i, (_, dk, _) in changed:
-            row = rows[dk]
+        for i, (_, record_key, _) in changed:
+            row = rows[record_key]
             fields: Fields = {}
             if len(changed) > 1 or marked:
                 fields["i"] = i
                 fields["n"] = 0 if marked else len(changed)
-            about = told if not marked and i == changed[0][0] else {}
-            prev = None if dk in recorded.new else self.sum_of(dk)
-            self.add_line(row, c, fields, about, prev, recorded.keep.get((dk, row.rev)))
+            in_line = about if not marked and i == changed[0][0] else {}
+            prev = None if record_key in recorded.new else self.sum_of(record_key)
+            self.add_line(row, c, fields, in_line, prev, recorded.keep.get((record_key, row.rev)))
         if marked:
             mark = {"c": c, "seq": logged.seq, "at": clock.from_us(logged.at), "n": len(changed)}
-            self.add_mark({**mark, **told, **self._details(logged, recorded)}, logged.seq)
+            self.add_mark({**mark, **about, **self._op_fields(logged, recorded)}, logged.seq)
 
-    def _told(self, logged: Logged) -> Fields:
-        """What a commit says of itself."""
-        told: Fields = {"by": self._kernel.name(logged.author)}
+    def _commit_fields(self, logged: Logged) -> Fields:
+        """Return the fields about the commit itself."""
+        fields: Fields = {"by": self._kernel.name(logged.author)}
         if logged.kind:
-            told["kind"] = KINDS[logged.kind]
+            fields["kind"] = KINDS[logged.kind]
         if logged.note is not None:
-            told["note"] = logged.note
+            fields["note"] = logged.note
         if logged.of_seq is not None:
-            told["of"] = self._cache.commit_of(logged.of_seq) or ""
+            fields["of"] = self._cache.commit_of(logged.of_seq) or ""
         if logged.key is not None:
-            told["key"] = logged.key.hex()
+            fields["key"] = logged.key.hex()
         if logged.digest is not None:
-            told["digest"] = logged.digest.hex()
-        return told
+            fields["digest"] = logged.digest.hex()
+        return fields
 
-    def _details(self, logged: Logged, recorded: Recorded) -> Fields:
-        """What of a commit no line of a record tells."""
-        told: Fields = {}
+    def _op_fields(self, logged: Logged, recorded: Changeset) -> Fields:
+        """Return the fields about ops without a line: unchanged and forgotten records."""
+        fields: Fields = {}
         same = []
-        for i, (code, dk, rev) in enumerate(logged.ops):
+        for i, (code, record_key, rev) in enumerate(logged.ops):
             if code & ~QUIET == SAME:
-                row = self._kernel.row(dk) if dk else None
+                row = self._kernel.row(record_key) if record_key else None
                 same.append((i, None if row is None else row.id, rev))
         if same:
-            told["same"] = same
+            fields["same"] = same
         erased = {row.dk: row for row in recorded.erased}
-        gone = [erased[dk] for code, dk, _ in logged.ops if code & ~QUIET == FORGET]
+        gone = [erased[record_key] for code, record_key, _ in logged.ops if code & ~QUIET == FORGET]
         if gone:
-            told["forget"] = [(self._kernel._hash(row.id).hex(), row.rev) for row in gone]
+            fields["forget"] = [(self._kernel._hash(row.id).hex(), row.rev) for row in gone]
             lines = {self._kernel._hash(row.id).hex(): self._erased_lines(row) for row in gone}
-            told["lines"] = {hashed: sums for hashed, sums in lines.items() if sums is not None}
-            self._cache.put_erased(told["forget"], told["lines"])
-            if not told["lines"]:
-                del told["lines"]
-        return told
+            fields["lines"] = {hashed: sums for hashed, sums in lines.items() if sums is not None}
+            self._cache.put_erased(fields["forget"], fields["lines"])
+            if not fields["lines"]:
+                del fields["lines"]
+        return fields
 
     def _erased_lines(self, row: Row) -> list[str] | None:
-        """The lines of a forgotten record, if they alone are erased; None when its id stands for all.
+        """Return the sums of a forgotten record's lines if only these are erased; None to erase by id.
 
         Ids of records that a room settles jointly are numbers: another copy may have given the same id to
-        something else, which must not go with the deleted record that is erased here.
+        another record, which must not be erased with the deleted record.
         """
         rules = None if row.live else merge.rules_of(schema := self._kernel.name(row.schema))
         if rules is None or schema not in rules.joint:
@@ -216,43 +216,25 @@ class Journal:
         row: Row,
         c: str,
         decided: Fields,
-        told: Fields,
+        about: Fields,
         prev: Any,
         keep: int | None = None,
         local_rev: int | None = None,
     ) -> str:
-        """A line of a version; its sum. `local_rev` is the rev here, where the line says another one."""
+        """Add the line of a version and return its sum; `local_rev` is the rev here if it differs."""
         names, name = self._names, self._kernel.name
         schema = names.get(row.schema) or names.setdefault(row.schema, name(row.schema))
         author = names.get(row.author) or names.setdefault(row.author, name(row.author))
         fields: Fields = {"id": row.id, "rev": row.rev, "seq": row.seq, "c": c, **decided}
         if fields["seq"] is None:
             del fields["seq"]
-        fields["at"] = clock.from_us(row.at)
-        if not row.live:
-            fields["op"] = "delete"
-        fields["created_at"] = clock.from_us(row.t)
-        if schema:
-            fields["schema"], fields["schema_version"] = schema, row.sv
-        fields["author"] = author
-        if row.source is not None:
-            fields["source"] = name(row.source)
-        if row.parent is not None:
-            fields["parent_id"] = row.parent
-        if row.tags != "[]":
-            fields["tags"] = msgspec.Raw(row.tags.encode())
-        if row.x is not None:
-            fields["extra"] = msgspec.Raw(row.x)
-        if row.data is not None:
-            fields["data"] = msgspec.Raw(row.data)
-        if row.content is not None:
-            fields["content"] = row.content
+        self._add_record_fields(fields, row, schema, author)
         if keep is not None:
             fields["keep"] = keep
         after = self._kernel.forgotten_rev(row.id)
         if after:
             fields["after"] = after
-        for key, value in told.items():
+        for key, value in about.items():
             if key != "by" or value != author:
                 fields[key] = value
         if prev is not None:
@@ -265,30 +247,52 @@ class Journal:
         self._latest[row.dk] = made
         return made
 
+    def _add_record_fields(self, fields: Fields, row: Row, schema: str, author: str) -> None:
+        """Add the fields of the record itself, in the order of a line."""
+        fields["at"] = clock.from_us(row.at)
+        if not row.live:
+            fields["op"] = "delete"
+        fields["created_at"] = clock.from_us(row.t)
+        if schema:
+            fields["schema"], fields["schema_version"] = schema, row.sv
+        fields["author"] = author
+        if row.source is not None:
+            fields["source"] = self._kernel.name(row.source)
+        if row.parent is not None:
+            fields["parent_id"] = row.parent
+        if row.tags != "[]":
+            fields["tags"] = msgspec.Raw(row.tags.encode())
+        if row.x is not None:
+            fields["extra"] = msgspec.Raw(row.x)
+        if row.data is not None:
+            fields["data"] = msgspec.Raw(row.data)
+        if row.content is not None:
+            fields["content"] = row.content
+
     def add_mark(self, fields: Fields, seq: int) -> None:
-        """A line about a commit that has a seq here, which decides it."""
+        """Add the mark of a commit that has a seq here."""
         self._marks.append((fields["c"], seq))
         self._append(folder.COMMITS, fields)
 
-    def sum_of(self, dk: int) -> str | None:
-        """The sum of the line of a record's newest version."""
-        made = self._latest.get(dk)
+    def sum_of(self, record_key: int) -> str | None:
+        """Return the sum of the line of a record's newest version."""
+        made = self._latest.get(record_key)
         if made is None:
-            found = self._cache.newest(dk)
+            found = self._cache.find_newest_line(record_key)
             made = None if found is None else found.sum
         return made
 
-    def _add_state(self, state: SchemaState, before: SchemaState | None) -> None:
-        """What is declared of a schema, if that is new; how far it is indexed is the cache's matter."""
-        told = declared_fields(state)
-        if told != ({} if before is None else declared_fields(before)):
+    def _add_schema(self, state: SchemaState, before: SchemaState | None) -> None:
+        """Add the declaration of a schema if it changed; index progress is only in the cache."""
+        declared = declared_fields(state)
+        if declared != ({} if before is None else declared_fields(before)):
             at = clock.from_us(max(clock.now_us(), self._kernel.tip.at))
-            self._append(folder.SCHEMAS, {"schema": state.name, "at": at, **told})
+            self._append(folder.SCHEMAS, {"schema": state.name, "at": at, **declared})
 
-    def _add_thinning(self, recorded: Recorded) -> None:
+    def _add_retention(self, recorded: Changeset) -> None:
         kernel, tip = self._kernel, self._kernel.tip
         fields: Fields = {"c": ids.new_id(), "seq": tip.seq, "at": clock.from_us(tip.at), "kind": "compact"}
-        rows = [(kernel.row(dk), below) for dk, below in recorded.drops.items()]
+        rows = [(kernel.row(record_key), below) for record_key, below in recorded.drops.items()]
         drops = {row.id: below for row, below in rows if row is not None}
         if drops:
             fields["drops"] = drops
@@ -299,27 +303,27 @@ class Journal:
         self._append(folder.COMMITS, fields)
 
     def _append(self, name: str, fields: Fields) -> str:
-        line, made = sealed(fields)
+        line, made = seal_line(fields)
         self._chunks.setdefault(name, []).append(line)
         return made
 
-    def taken(self) -> bytes:
-        """The lines themselves, for who writes them elsewhere."""
+    def joined_lines(self) -> bytes:
+        """Return all lines as bytes, for a caller that writes them itself."""
         return b"".join(line for lines in self._chunks.values() for line in lines)
 
     # -- writing --------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Append everything and make it durable: records first, and what decides about them last."""
+        """Append all lines and make them durable: records first, then the marks that decide about them."""
         if self._kernel.unlocked:
-            self._chunks = {}  # whoever has the lock writes the same lines
+            self._chunks = {}  # the lock's holder writes the same lines
         records = [name for name in self._chunks if name != folder.COMMITS]
         marks = [folder.COMMITS] if folder.COMMITS in self._chunks else []
         with disk_errors(self._kernel.folder.path):
             for names, commits in ((records, 0 if marks else self._written), (marks, self._written)):
                 if names:
                     self._append_to(names)
-                    self._kernel.syncing.appended(names, commits)
+                    self._kernel.syncing.sync_appended(names, commits)
         self._kernel.note_lines(self._lines)
         self._cache.put_marks(self._marks)
 
@@ -327,9 +331,9 @@ class Journal:
         kernel = self._kernel
         for name in names:
             chunk = b"".join(self._chunks[name])
-            known = kernel.known(name)
+            known = kernel.file_state(name)
             stamp = kernel.folder.append(name, chunk, known.stamp.size, known.stamp.inode, known.ended)
-            kernel.grew(name, known.grown(stamp, chunk, len(self._chunks[name])))
+            kernel.set_file_state(name, known.extend(stamp, chunk, len(self._chunks[name])))
 
 
 _PLAIN = SchemaState("", 0)
@@ -339,6 +343,6 @@ _NAMES = {"version": "iv", "indexes": "paths"} | {
 
 
 def declared_fields(state: SchemaState) -> Fields:
-    """What is declared of a schema, without what is the default."""
-    told = {name: getattr(state, field) for name, field in _NAMES.items()}
-    return {name: value for name, value in told.items() if value != getattr(_PLAIN, _NAMES[name])}
+    """Return the declared fields of a schema that differ from their defaults."""
+    declared = {name: getattr(state, field) for name, field in _NAMES.items()}
+    return {name: value for name, value in declared.items() if value != getattr(_PLAIN, _NAMES[name])}

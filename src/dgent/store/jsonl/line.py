@@ -1,4 +1,4 @@
-"""The lines of a JSONL store: what each holds, its checksum, and telling good ones from damaged ones."""
+"""The lines of a JSONL store: their fields, their checksums, and parsing them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from dgent import clock
-from dgent.store.jsonl.validate import check
+from dgent.store.jsonl.validate import check_line
 
-MAX_BYTES = 96 * 1024 * 1024  # a record of the greatest size a store takes fits, its content as base64
+MAX_BYTES = 96 * 1024 * 1024  # enough for the largest record of a store, with its content as base64
 
 _SUM = b',"sum":"'
 _TAIL = len(_SUM) + 16 + 2  # the checksum field at the end of a line, with the brace that closes it
@@ -21,17 +20,17 @@ _HEX = frozenset(b"0123456789abcdef")
 _encode = msgspec.json.Encoder().encode
 
 Prev = str | list[str] | None
-"""The sum of the line that a line replaces; of several, where it settles a conflict."""
+"""The sum of the line that a line replaces, or several sums if it settles a conflict."""
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class RecordLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """One version of a record, in the order in which its keys are written.
 
-    `n` says what decides its commit: absent, the line alone; a number, that many lines of its commit
-    in the same file; 0, a line of the commit in `_commits.jsonl`. `keep` is how many older versions
-    stay, `after` the last rev of the record that had the id before and was forgotten. `by`, `kind`,
-    `note`, `of`, `key` and `digest` are about the commit and stand in its first line. `disputed` are the
-    fields that two copies changed, in a line that merges them; absent there, all may be.
+    `n` decides when its commit counts: absent, with this line alone; a number, with that many lines of the
+    commit in the same file; 0, with its mark in `_commits.jsonl`. `keep` is how many older versions
+    to keep, `after` the last rev of a forgotten record that had the same id. `by`, `kind`,
+    `note`, `of`, `key` and `digest` are about the commit, in its first line. `disputed` are the fields
+    that two copies changed, in a line that merges them; if it is absent there, all fields may be.
     """
 
     id: str
@@ -65,15 +64,15 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     sum: str | None = None
 
 
-class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A line of `_commits.jsonl`: what decides a commit over several files, or what no record line tells.
+class CommitMark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A line of `_commits.jsonl`: decides a commit over several files, or holds what record lines cannot.
 
-    `n` is how many record lines the commit has; absent, those that are there are all. `same` are ops
-    that changed nothing, `past` ops whose lines were compacted away, `quiet` the places of those that
+    `n` is how many record lines the commit has; absent, the commit counts with the lines it has. `same` are
+    ops that changed nothing, `past` ops whose lines were compacted, `quiet` the places of those that
     stay off the feed, `gone` ops on records that were forgotten since, `forget` hashes of forgotten ids
-    with their last revs, `lines` for some of these hashes the sums of the lines that were erased, where
-    another copy may have given the id to something else, `drops` the first kept revs of records after a
-    retention rule, `floor` the newest seq whose history is not whole.
+    with their last revs, `lines` the sums of the erased lines for those hashes whose id another copy may
+    have given to another record, `drops` the first kept revs of records after a retention rule, `floor`
+    the newest seq whose history is incomplete.
     """
 
     c: str
@@ -99,12 +98,12 @@ class Mark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def thins(self) -> bool:
-        """Whether it tells of a retention rule and not of a commit."""
+        """True if the mark holds a retention rule, not a commit."""
         return bool(self.drops) or self.floor is not None or self.expired is not None
 
 
-class Declared(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A line of `_schemas.jsonl`: what is declared of a schema from here on."""
+class SchemaLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A line of `_schemas.jsonl`: the declaration of a schema from its time on."""
 
     schema: str
     at: datetime
@@ -118,27 +117,29 @@ class Declared(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     sum: str | None = None
 
 
-class Read(NamedTuple):
-    """A line as it was found: `sum` is that of its bytes, `hand` whether it claims another one."""
+class ParsedLine(NamedTuple):
+    """A parsed line: `sum` is the checksum of its bytes, `hand` is True if the line states another one."""
 
     line: Any
     sum: str
     hand: bool
 
 
-_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (Line, Mark, Declared)}
+_decoders: dict[type, Any] = {
+    kind: msgspec.json.Decoder(kind) for kind in (RecordLine, CommitMark, SchemaLine)
+}
 _DAMAGE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def sealed(fields: Mapping[str, Any]) -> tuple[bytes, str]:
-    """A line of some fields, ended and with its checksum; and the checksum."""
+def seal_line(fields: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Encode fields as a line with its checksum and a newline; return the line and the checksum."""
     body: bytes = _encode(fields)
     made = hashlib.sha256(body).hexdigest()[:16]
     return b'%s,"sum":"%s"}\n' % (body[:-1], made.encode()), made
 
 
 def fields_of(line: Any) -> dict[str, Any]:
-    """The fields of a line that differ from their defaults, in order, without the checksum."""
+    """Return the fields of a line that differ from their defaults, in order, without the checksum."""
     found = {}
     for field in msgspec.structs.fields(line):
         value = getattr(line, field.name)
@@ -151,58 +152,53 @@ def _default(field: Any) -> Any:
     return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
 
 
-def stripped(raw: bytes) -> bytes:
-    """A line without its end, blanks around it, and a byte order mark."""
+def strip_line(raw: bytes) -> bytes:
+    """Strip the newline, surrounding blanks and a byte order mark from a line."""
     return raw.strip().removeprefix(_BOM).strip()
 
 
-def read(raw: bytes, kind: type = Line) -> Read:
-    """The line of some bytes; ValueError says what is wrong with them."""
-    text = stripped(raw)
+def parse_line(raw: bytes, kind: type = RecordLine) -> ParsedLine:
+    """Parse a line; raises ValueError with the reason if it is not valid."""
+    text = strip_line(raw)
     if len(text) > MAX_BYTES:
         raise ValueError(f"it has {len(text)} bytes; at most {MAX_BYTES} are read")
     claimed = text[-18:-2]
     if text[-_TAIL:-18] == _SUM and text[-2:] == b'"}' and _HEX.issuperset(claimed):
         made = hashlib.sha256(text[:-_TAIL] + b"}").hexdigest()[:16]
-        return Read(_decoded(text, kind), made, made.encode() != claimed)
+        return ParsedLine(_decode(text, kind), made, made.encode() != claimed)
     made = hashlib.sha256(text).hexdigest()[:16]
-    return Read(_decoded(text, kind), made, True)
+    return ParsedLine(_decode(text, kind), made, True)
 
 
-def _decoded(text: bytes, kind: type) -> Any:
+def _decode(text: bytes, kind: type) -> Any:
     try:
         line = _decoders[kind].decode(text)
     except msgspec.ValidationError as error:
         if "unknown field" not in str(error):
             raise ValueError(str(error)) from None
-        line = _with_unknown(text, kind)
+        line = _decode_unknown_fields(text, kind)
     except _DAMAGE as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    check(line)
+    check_line(line)
     return line
 
 
-def _with_unknown(text: bytes, kind: type) -> Any:
-    """A line with fields of a newer dgent: they are kept with the record."""
+def _decode_unknown_fields(text: bytes, kind: type) -> Any:
+    """Decode a line with fields of a newer dgent; of a record line they go to `extra`."""
     try:
         whole: dict[str, Any] = msgspec.json.decode(text)
         known = {field.name for field in msgspec.structs.fields(kind)}
         strange = {name: value for name, value in whole.items() if name not in known}
         rest = {name: value for name, value in whole.items() if name in known}
-        if kind is Line:
+        if kind is RecordLine:
             rest["extra"] = {**(rest.get("extra") or {}), **strange}
         return _decoders[kind].decode(_encode(rest))
     except (TypeError, *_DAMAGE) as error:
         raise ValueError(str(error)) from None
 
 
-def us(moment: datetime | None) -> int | None:
-    """A time of a line in microseconds."""
-    return None if moment is None else clock.to_us(moment)
-
-
-def prevs(line: Line) -> tuple[str, ...]:
-    """The sums of what a line replaces."""
+def previous_sums(line: RecordLine) -> tuple[str, ...]:
+    """Return the sums of the lines that a line replaces."""
     if line.prev is None:
         return ()
     return (line.prev,) if isinstance(line.prev, str) else tuple(line.prev)

@@ -14,15 +14,15 @@ WAIT_S = 30.0
 
 
 class FolderLock:
-    """An advisory lock on a file of its own, which the system lets go of when the process ends."""
+    """An advisory lock on a separate file, which the system releases when the process ends."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file: int | None = None
-        self._which = (0, 0)  # its device and inode
+        self._which = (0, 0)  # device and inode of the lock file
 
     def acquire(self, wait_s: float = WAIT_S) -> None:
-        """Take the lock; Busy, naming the process that has it, when that takes longer."""
+        """Take the lock; raises Busy, naming the holder, if that takes longer than `wait_s` seconds."""
         began = time.monotonic()
         while True:
             if self._try():
@@ -42,7 +42,7 @@ class FolderLock:
             return False
         if self._is_current():
             return True
-        # Someone removed the file, and others lock another one by now.
+        # The lock file was removed, and others lock a new one.
         self.close()
         return False
 
@@ -54,13 +54,13 @@ class FolderLock:
         return (there.st_dev, there.st_ino) == self._which
 
     def release(self) -> None:
-        """Let others in; nothing happens when it is not held."""
+        """Release the lock; does nothing if it is not held."""
         if self._file is not None:
-            # Said aloud: a forked child has the file open too, so closing it would not be enough.
+            # Unlock explicitly: a forked child has the file open too, so closing it would not be enough.
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the lock file, which releases the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

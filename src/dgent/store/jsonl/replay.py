@@ -1,4 +1,4 @@
-"""Bringing the cache up to what the files say: others' appends, merges, edits, or all of it anew."""
+"""Update the cache from the files: appends of others, merges and edits, or a full rebuild."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dgent.store.backend import KINDS
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp
 from dgent.store.jsonl import folder
-from dgent.store.jsonl.apply import Adopting
-from dgent.store.jsonl.cache import Known, Report
-from dgent.store.jsonl.damage import DAMAGED, Evidence, describe
+from dgent.store.jsonl.apply import LineApplier
+from dgent.store.jsonl.cache import FileState, Report
+from dgent.store.jsonl.damage import DAMAGED, Evidence, describe_damage
 from dgent.store.jsonl.folder import Stamp
-from dgent.store.jsonl.line import Declared, Line, Mark, Read, prevs
+from dgent.store.jsonl.line import CommitMark, ParsedLine, RecordLine, SchemaLine, previous_sums
 from dgent.store.jsonl.lineage import Lineage
-from dgent.store.jsonl.scan import Found, Scan, continues
+from dgent.store.jsonl.scan import FileScan, ScannedLine, is_appended
 from dgent.store.jsonl.validate import BY_HAND
 
 if TYPE_CHECKING:
@@ -27,42 +27,43 @@ if TYPE_CHECKING:
 HAND = "hand"
 LAST = 2**63
 INCOMPLETE = "incomplete commit"
+_CODES = {"put": PUT, "delete": DELETE}
 
 
 class _Vanished(Exception):
-    """The newest version of some record is in no file any more, so nothing known holds."""
+    """The newest version of a record is missing from all files, so the cache must be rebuilt."""
 
 
-class Group(NamedTuple):
-    """The lines of one commit; `present` is how many there are with those that were edited meanwhile."""
+class CommitGroup(NamedTuple):
+    """The lines of one commit; `present` counts its lines, including those edited by hand."""
 
     c: str
-    lines: list[Found]
-    mark: Mark | None
+    lines: list[ScannedLine]
+    mark: CommitMark | None
     present: int
-    edited: set[int]  # the places of lines that were edited by hand
+    edited: set[int]  # the places (`i`) of lines that were edited by hand
 
     @property
     def by_hand(self) -> bool:
-        """Whether someone with an editor wrote it; such a line is a commit of its own."""
+        """True for a line edited by hand, which is a commit by itself."""
         return self.c.startswith(BY_HAND)
 
     @property
-    def first(self) -> Line | Mark:
-        """What tells about the commit."""
+    def first(self) -> RecordLine | CommitMark:
+        """The line with the fields about the commit."""
         return self.mark or self.lines[0].read.line
 
     @property
     def place(self) -> tuple[int, int, int, str]:
-        """Where the commit stands among others: by time; commits of one copy never go back in it."""
+        """The sort key of the commit: its time, which never decreases within one copy, then its seq."""
         first = self.first
         if self.by_hand:
             return LAST, LAST, 0, self.c
-        thins = isinstance(first, Mark) and first.thins
+        thins = isinstance(first, CommitMark) and first.thins
         return _us(first.at), LAST if first.seq is None else first.seq, int(thins), self.c
 
     def is_whole(self) -> bool:
-        """Whether everything that decides it is there."""
+        """Check whether all its lines are there."""
         if self.mark is not None:
             return self.mark.n is None or self.present >= self.mark.n
         wanted = self.lines[0].read.line.n
@@ -73,45 +74,45 @@ def _us(moment: datetime | None) -> int:
     return 0 if moment is None else clock.to_us(moment)
 
 
-class Replay:
-    """One pass: looks at what changed and brings the cache up to it."""
+class FileReplay:
+    """Updates the cache once, from the files that changed."""
 
     def __init__(self, kernel: JSONLKernel, ledger: Ledger) -> None:
         self._kernel, self._cache, self._folder = kernel, kernel.cache, kernel.folder
         self._ledger = ledger
         self._stamps: dict[str, Stamp] = {}
         self._logged: dict[str, int] = {}
-        self._seqs: dict[str, int] = {}  # of the commits that this pass brought
+        self._seqs: dict[str, int] = {}  # of the commits that this pass applied
         self._once_whole: set[str] = set()  # commits that the cache had before it was emptied
-        self._damaged: dict[str, str] = {}  # what is wrong with commits that count all the same
-        self._merged = False  # whether a commit was made by a copy that did not know all that is here
+        self._damaged: dict[str, str] = {}  # damaged commits that count, with a description
+        self._merged = False  # whether another copy made a commit without knowing all commits here
 
     def run(self) -> None:
-        """Read what changed; everything, when the cache is new or cannot be brought up to date."""
+        """Read the files that changed; all of them if the cache is new or cannot be updated."""
         cache, self._stamps = self._cache, self._folder.stamps()
-        if cache.fits(self._folder.format):
+        if cache.is_current(self._folder.format):
             known = cache.files()
             changed = [name for name, stamp in self._stamps.items() if self._differs(name, known)]
             gone = known.keys() - self._stamps.keys()
             if changed or gone:
                 try:
-                    self._bring_up(changed, gone, known)
+                    self._update_cache(changed, gone, known)
                     return
                 except _Vanished:
-                    self._once_whole = cache.commits() - cache.damaged()
+                    self._once_whole = cache.commits() - cache.damaged_commits()
             else:
                 self._kernel.epoch = cache.epoch()
                 return
         self._kernel.epoch = cache.wipe(self._folder.format)
-        self._bring_up(list(self._stamps), set(), {})
+        self._update_cache(list(self._stamps), set(), {})
 
-    def _differs(self, name: str, known: dict[str, Known]) -> bool:
+    def _differs(self, name: str, known: dict[str, FileState]) -> bool:
         return name not in known or known[name].stamp != self._stamps[name]
 
     # -- reading files --------------------------------------------------------------------
 
-    def _bring_up(self, changed: list[str], gone: set[str], known: dict[str, Known]) -> None:
-        scans = {name: self._scan(name, known) for name in changed}
+    def _update_cache(self, changed: list[str], gone: set[str], known: dict[str, FileState]) -> None:
+        scans = {name: self._scan_file(name, known) for name in changed}
         self._rescan_waiting(scans)
         self._check_vanished(scans, gone)
         for name in gone:
@@ -120,21 +121,21 @@ class Replay:
         for name, scan in scans.items():
             self._cache.clear_reports(name, scan.first_line)
             for report in scan.reports:
-                self._cache.report(report)
-            self._kernel.grew(name, scan.known)
+                self._cache.put_report(report)
+            self._kernel.set_file_state(name, scan.known)
         if not known:
             self._kernel._reload_everywhere()
         self._apply(scans, not known)
         self._kernel.epoch = self._cache.epoch()
 
-    def _scan(self, name: str, known: dict[str, Known]) -> Scan:
+    def _scan_file(self, name: str, known: dict[str, FileState]) -> FileScan:
         stamp = self._stamps[name]
         before = known.get(name)
-        after = before if before is not None and continues(self._folder, name, before, stamp) else None
-        return Scan(self._folder, name, stamp, after)
+        after = before if before is not None and is_appended(self._folder, name, before, stamp) else None
+        return FileScan(self._folder, name, stamp, after)
 
-    def _rescan_waiting(self, scans: dict[str, Scan]) -> None:
-        """Read whole files that have lines of commits which may be whole now."""
+    def _rescan_waiting(self, scans: dict[str, FileScan]) -> None:
+        """Read files again from the start if they have lines of commits that may be complete now."""
         pending = self._cache.pending()
         if not pending:
             return
@@ -142,19 +143,22 @@ class Replay:
         names = {name for c in pending.keys() & news for name in pending[c]}
         for name in names & self._stamps.keys():
             if name not in scans or not scans[name].whole:
-                scans[name] = Scan(self._folder, name, self._stamps[name], None)
+                scans[name] = FileScan(self._folder, name, self._stamps[name], None)
         self._cache.clear_pending(name for name, scan in scans.items() if scan.whole)
 
-    def _check_vanished(self, scans: dict[str, Scan], gone: set[str]) -> None:
+    def _check_vanished(self, scans: dict[str, FileScan], gone: set[str]) -> None:
+        """Raise _Vanished if a newest version is missing that was neither forgotten nor compacted."""
         whole = [name for name, scan in scans.items() if scan.whole and folder.holds_records(name)]
         there: set[str | None] = set()
-        newest: dict[str, int] = {}  # a newer version may have come, and the old one been compacted away
+        newest: dict[str, int] = {}  # an old line may be gone because a newer one came and it was compacted
         for found in _lines(scans):
-            line: Line = found.read.line
+            line: RecordLine = found.read.line
             there.update((found.read.sum, line.sum))
             newest[line.id] = max(line.rev, newest.get(line.id, 0))
-        forgotten = {h for mark in _marks(scans) for h, _ in mark.forget if h not in mark.lines}
-        there.update(made for mark in _marks(scans) for some in mark.lines.values() for made in some)
+        forgotten: set[str] = set()
+        for mark in _marks(scans):
+            forgotten.update(hashed for hashed, _ in mark.forget if hashed not in mark.lines)
+            there.update(*mark.lines.values())
         for name in (*whole, *gone):
             for made, (id, said) in self._cache.heads_in(name).items():
                 missing = made not in there and newest.get(id, 0) <= said
@@ -163,35 +167,35 @@ class Replay:
 
     # -- applying -------------------------------------------------------------------------
 
-    def _apply(self, scans: dict[str, Scan], rebuilt: bool) -> None:
+    def _apply(self, scans: dict[str, FileScan], rebuilt: bool) -> None:
         if folder.SCHEMAS in scans:
-            self._declare(scans[folder.SCHEMAS])
-        adopting = Adopting(self._kernel, self._ledger)
-        adopting.superseded = {each for found in _lines(scans) for each in prevs(found.read.line)}
-        news = self._news(scans, adopting)
+            self._declare_schemas(scans[folder.SCHEMAS])
+        applier = LineApplier(self._kernel, self._ledger)
+        applier.superseded = {each for found in _lines(scans) for each in previous_sums(found.read.line)}
+        news = self._find_new_commits(scans, applier)
         for group in news:
             if group.mark is not None and group.mark.forget:
-                adopting.forget(group.mark.forget, group.mark.lines)
+                applier.erase_records(group.mark.forget, group.mark.lines)
         for group in sorted(news, key=lambda group: group.place):
-            self._apply_group(group, adopting)
-        adopting.finish(lambda ids: self._lineages(scans, ids), rebuilt, self._merged)
+            self._apply_group(group, applier)
+        applier.finish(lambda ids: self._read_lineages(scans, ids), rebuilt, self._merged)
 
-    def _lineages(self, scans: dict[str, Scan], ids: Collection[str]) -> dict[str, Lineage]:
-        """All lines of some records, as the files have them."""
-        reads: dict[str, list[Read]] = {id: [] for id in ids}
+    def _read_lineages(self, scans: dict[str, FileScan], ids: Collection[str]) -> dict[str, Lineage]:
+        """Return the lineages of some records, with all their lines in the files."""
+        reads: dict[str, list[ParsedLine]] = {id: [] for id in ids}
         for name, stamp in self._stamps.items():
             scan = scans.get(name)
             if folder.holds_records(name) and (scan is None or not scan.whole):
-                scan = Scan(self._folder, name, stamp, None)
+                scan = FileScan(self._folder, name, stamp, None)
             for found in scan.found if scan is not None and folder.holds_records(name) else ():
                 if found.read.line.id in reads:
                     reads[found.read.line.id].append(found.read)
         return {id: Lineage(some) for id, some in reads.items()}
 
-    def _news(self, scans: dict[str, Scan], adopting: Adopting) -> list[Group]:
-        """The commits that are not in the cache, as far as they are whole."""
+    def _find_new_commits(self, scans: dict[str, FileScan], applier: LineApplier) -> list[CommitGroup]:
+        """Return the commits that count and are not in the cache yet."""
         sums = self._cache.sums() if any(scan.whole for scan in scans.values()) else None
-        lines: dict[str, list[Found]] = {}
+        lines: dict[str, list[ScannedLine]] = {}
         seen: set[str] = set()
         count: Counter[str | None] = Counter()
         edited: dict[str | None, set[int]] = {}
@@ -201,23 +205,23 @@ class Replay:
                 seen.add(made)
                 count[found.read.line.c] += 1
                 c = found.read.line.c
-                own = c is None or adopting.by_hand(found)
+                own = c is None or applier.is_newest_edit(found)
                 if own:
                     edited.setdefault(c, set()).add(found.read.line.i)
                 lines.setdefault(f"{BY_HAND}{made}" if own or c is None else c, []).append(found)
         marks = {mark.c: mark for mark in _marks(scans)}
-        if self._cache.damaged() & (lines.keys() | marks.keys()):
-            raise _Vanished  # it may be whole by now
+        if self._cache.damaged_commits() & (lines.keys() | marks.keys()):
+            raise _Vanished  # the damaged commit may be complete now
         groups = [
-            Group(c, sorted(lines.get(c, ()), key=_index), marks.get(c), count[c], edited.get(c, set()))
+            CommitGroup(c, sorted(lines.get(c, ()), key=_index), marks.get(c), count[c], edited.get(c, set()))
             for c in [*lines, *(c for c in marks if c not in lines)]
         ]
-        return self._counted(scans, groups)
+        return self._select_counting(scans, groups)
 
-    def _counted(self, scans: dict[str, Scan], groups: list[Group]) -> list[Group]:
-        """The commits that count; the others wait for their lines."""
-        whole: list[Group] = []
-        broken: list[Group] = []
+    def _select_counting(self, scans: dict[str, FileScan], groups: list[CommitGroup]) -> list[CommitGroup]:
+        """Return the commits that count; record the others as pending until their lines arrive."""
+        whole: list[CommitGroup] = []
+        broken: list[CommitGroup] = []
         for group in groups:
             if group.mark is not None and not group.lines and self._is_logged(group.mark):
                 continue
@@ -232,16 +236,16 @@ class Replay:
                 self._wait_for(group)
         return whole
 
-    def _count_damaged(self, group: Group) -> None:
-        self._damaged[group.c] = describe(group)
+    def _count_damaged(self, group: CommitGroup) -> None:
+        self._damaged[group.c] = describe_damage(group)
         self._cache.put_damaged(group.c)
         for found in group.lines:
-            text = f"{found.read.line.id!r} counts, but {describe(group)}"
-            self._cache.report(Report(found.name, found.number, DAMAGED, text))
+            text = f"{found.read.line.id!r} counts, but {describe_damage(group)}"
+            self._cache.put_report(Report(found.name, found.number, DAMAGED, text))
 
-    def _is_logged(self, mark: Mark) -> bool:
-        """Whether the commit of a mark is known, be it that the mark came later or the log was trimmed."""
-        if self._cache.marked(mark.c) is not None:
+    def _is_logged(self, mark: CommitMark) -> bool:
+        """Check whether the commit of a mark is in the cache, also if its log entry was removed."""
+        if self._cache.find_mark_seq(mark.c) is not None:
             return True
         if not self._logged:
             self._logged = dict(self._kernel._all("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
@@ -250,67 +254,77 @@ class Replay:
             self._cache.put_marks([(mark.c, seq)])
         if seq is not None:
             return True
-        # Its seq may be another copy's; only what says nothing of lasting weight is passed over by it.
+        # Its seq may be another copy's, so a mark with forgotten ids or a key is never skipped by it.
         lasting = mark.forget or mark.key is not None
         return not lasting and (mark.seq or LAST) <= self._kernel.floor()
 
-    def _is_known(self, found: Found, sums: set[str] | None) -> bool:
+    def _is_known(self, found: ScannedLine, sums: set[str] | None) -> bool:
         if sums is not None:
             return found.read.sum in sums
         head = self._kernel.head(found.read.line.id)
         return head is not None and found.read.sum in self._cache.lines_of(head.dk)
 
-    def _wait_for(self, group: Group) -> None:
-        self._cache.pend(group.c, {found.name for found in group.lines} | {folder.COMMITS})
+    def _wait_for(self, group: CommitGroup) -> None:
+        self._cache.put_pending(group.c, {found.name for found in group.lines} | {folder.COMMITS})
         for found in group.lines:
             text = "other lines of its commit are missing, so it does not count"
-            self._cache.report(Report(found.name, found.number, INCOMPLETE, text))
+            self._cache.put_report(Report(found.name, found.number, INCOMPLETE, text))
 
-    def _declare(self, scan: Scan) -> None:
-        newest: dict[str, Declared] = {}
+    def _declare_schemas(self, scan: FileScan) -> None:
+        newest: dict[str, SchemaLine] = {}
         for found in sorted(scan.found, key=lambda found: found.read.line.at):
             newest[found.read.line.schema] = found.read.line
         for declared in newest.values():
-            Adopting(self._kernel, self._ledger).declare(declared)
+            LineApplier(self._kernel, self._ledger).declare(declared)
 
-    def _apply_group(self, group: Group, adopting: Adopting) -> None:
-        kernel, tip = self._kernel, self._kernel.tip
-        mark = group.mark
+    def _apply_group(self, group: CommitGroup, applier: LineApplier) -> None:
+        tip, mark, first = self._kernel.tip, group.mark, group.first
         if mark is not None and mark.thins:
-            adopting.thin(mark)
+            applier.apply_retention(mark)
             return
-        hand = group.by_hand
-        first = group.first
         before = tip.seq, tip.at
-        self._merged = self._merged or (not hand and (first.seq or 0) <= tip.seq)
-        tip.seq = first.seq if first.seq is not None and first.seq > tip.seq and not hand else tip.seq + 1
-        tip.at = max(tip.at, clock.now_us() if hand else _us(first.at))
+        self._advance_tip(group)
         ops: list[tuple[int, LoggedOp]] = []
         for found in group.lines:
-            op = adopting.place(found, group.c)
+            op = applier.apply_line(found, group.c)
             if op is not None:
                 ops.append((found.read.line.i, op))
         if mark is not None:
-            for i, id, rev in mark.same:
-                head = None if id is None else kernel.head(id)
-                ops.append((i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)))
-            for i, id, op_name, rev in mark.past:
-                code = (PUT if op_name == "put" else DELETE) | (QUIET if i in mark.quiet else 0)
-                ops.append((i, (code, adopting.dk_of(id), rev)))
-            for i, op_name, rev in mark.gone:
-                ops.append((i, (PUT if op_name == "put" else DELETE, adopting.next_dk(), rev)))
-            ops += [(i, (FORGET, adopting.next_dk(), rev)) for i, (_, rev) in enumerate(mark.forget)]
+            ops += self._ops_of_mark(mark, applier)
         if not ops:
             tip.seq, tip.at = before
             return
-        author = HAND if hand else first.by or getattr(first, "author", None) or "system"
-        self._log(group, author, [op for _, op in sorted(ops, key=lambda each: each[0])])
+        author = HAND if group.by_hand else first.by or getattr(first, "author", None) or "system"
+        self._log_commit(group, author, [op for _, op in sorted(ops, key=lambda each: each[0])])
 
-    def _log(self, group: Group, author: str, ops: list[LoggedOp]) -> None:
+    def _advance_tip(self, group: CommitGroup) -> None:
+        """Set the tip to the seq and time of a commit, or to the next seq if its own is taken."""
+        tip, first = self._kernel.tip, group.first
+        if group.by_hand:
+            tip.seq, tip.at = tip.seq + 1, max(tip.at, clock.now_us())
+            return
+        seq = first.seq or 0
+        self._merged = self._merged or seq <= tip.seq
+        tip.seq, tip.at = max(seq, tip.seq + 1), max(tip.at, _us(first.at))
+
+    def _ops_of_mark(self, mark: CommitMark, applier: LineApplier) -> Iterable[tuple[int, LoggedOp]]:
+        """Yield the ops of a commit that have no line, with their places."""
+        for i, known, rev in mark.same:
+            head = None if known is None else self._kernel.head(known)
+            yield i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)
+        for i, id, name, rev in mark.past:
+            quiet = QUIET if i in mark.quiet else 0
+            yield i, (_CODES[name] | quiet, applier.reserve_record_key(id), rev)
+        for i, name, rev in mark.gone:
+            yield i, (_CODES[name], applier.new_record_key(), rev)
+        for i, (_, rev) in enumerate(mark.forget):
+            yield i, (FORGET, applier.new_record_key(), rev)
+
+    def _log_commit(self, group: CommitGroup, author: str, ops: list[LoggedOp]) -> None:
         kernel, tip, first = self._kernel, self._kernel.tip, group.first
         key = None if first.key is None else bytes.fromhex(first.key)
         if key is not None and kernel.find_by_key(key) is not None:
-            key = None  # two copies did the same work; it was done twice, and the first one answers
+            key = None  # two copies used the key; the first commit keeps it
         of = None if first.of is None else self._seqs.get(first.of) or self._cache.seq_of(first.of)
         kind = KINDS.index(first.kind) if first.kind in KINDS else 0
         digest = None if first.digest is None else bytes.fromhex(first.digest)
@@ -325,19 +339,19 @@ class Replay:
         self._seqs[group.c] = tip.seq
 
 
-def _index(found: Found) -> int:
+def _index(found: ScannedLine) -> int:
     index: int = found.read.line.i
     return index
 
 
-def _lines(scans: dict[str, Scan]) -> Iterable[Found]:
+def _lines(scans: dict[str, FileScan]) -> Iterable[ScannedLine]:
     return (found for name, scan in scans.items() if folder.holds_records(name) for found in scan.found)
 
 
-def _marks(scans: dict[str, Scan]) -> list[Mark]:
+def _marks(scans: dict[str, FileScan]) -> list[CommitMark]:
     scan = scans.get(folder.COMMITS)
     return [] if scan is None else [found.read.line for found in scan.found]
 
 
-def _with_commit(scan: Scan) -> list[Found]:
+def _with_commit(scan: FileScan) -> list[ScannedLine]:
     return [] if scan.name == folder.SCHEMAS else scan.found

@@ -1,7 +1,7 @@
-"""Put new contents in the place of several files as one step.
+"""Replace the contents of several files as one step.
 
 The new files are written beside the old ones. Then a manifest that names them is written, which decides:
-whoever opens the folder after a crash finishes what a manifest says, and removes what none names.
+after a crash, the next process to open the folder finishes the manifest, and removes files that none names.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dgent.errors import Corrupt
-from dgent.store.jsonl.scan import Scan
+from dgent.store.jsonl.scan import FileScan
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
 
 
-class Rewriting:
-    """The files of one rewriting, under the folder's lock and in a transaction of the cache."""
+class FileRewrite:
+    """The new files of one rewrite, under the folder's lock and in a transaction of the cache."""
 
     def __init__(self, kernel: JSONLKernel) -> None:
         self._kernel, self._folder = kernel, kernel.folder
         self._staged: dict[str, str] = {}
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write what a file is to hold."""
+        """Stage the new contents of a file."""
         self._staged[name] = self._folder.stage(name, chunks)
 
     def finish(self) -> None:
-        """Put the new files in place, and let the cache know them as they are now."""
+        """Replace the files, and record their new state in the cache."""
         self._folder.switch(self._staged)
         for name in self._staged:
             stamp = self._folder.stamp(name)
             if stamp is None:
                 raise Corrupt(f"{name} was removed while it was rewritten", hint="restore it from a backup")
-            scan = Scan(self._folder, name, stamp, None)
+            scan = FileScan(self._folder, name, stamp, None)
             self._kernel.cache.clear_reports(name)
             for report in scan.reports:
-                self._kernel.cache.report(report)
-            self._kernel.grew(name, scan.known)
+                self._kernel.cache.put_report(report)
+            self._kernel.set_file_state(name, scan.known)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the staged files."""
         self._folder.unstage(self._staged.values())
 
 
 @contextmanager
-def rewriting(kernel: JSONLKernel) -> Iterator[Rewriting]:
-    """Rewrite files: all of them at the end, or none when anything fails before."""
-    files = Rewriting(kernel)
+def rewrite_files(kernel: JSONLKernel) -> Iterator[FileRewrite]:
+    """Rewrite files: all of them when the block ends, or none if it raises."""
+    files = FileRewrite(kernel)
     try:
         yield files
     except BaseException:

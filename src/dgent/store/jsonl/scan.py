@@ -1,4 +1,4 @@
-"""Reading a file of lines from some place on, whatever is in it."""
+"""Read a file of lines from an offset on, and report lines that are unreadable or unusual."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dgent.store.jsonl import folder as filename
-from dgent.store.jsonl.cache import PIECE, Known, Report, piece
-from dgent.store.jsonl.folder import Folder, Stamp
-from dgent.store.jsonl.line import Declared, Line, Mark, Read, read, stripped
+from dgent.store.jsonl.cache import PIECE, FileState, Report, hash_piece
+from dgent.store.jsonl.folder import COMMITS, SCHEMAS, Stamp, StoreFolder
+from dgent.store.jsonl.line import CommitMark, ParsedLine, RecordLine, SchemaLine, parse_line, strip_line
 
 _MARKERS = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 
@@ -17,25 +16,25 @@ BAD, CUT, MARKER, HAND = "bad line", "cut off", "conflict marker", "edited by ha
 LINK = "not a plain file"
 
 
-class Found(NamedTuple):
-    """A line that can be read, and where it is."""
+class ScannedLine(NamedTuple):
+    """A readable line and its place."""
 
     name: str
     number: int
-    read: Read
+    read: ParsedLine
 
 
-class Scan:
-    """One pass over a file: what it has from a place on, what is odd in it, and how far it goes."""
+class FileScan:
+    """The lines of a file after a known state, reports of unusual ones, and the new state."""
 
-    def __init__(self, folder: Folder, name: str, stamp: Stamp, after: Known | None) -> None:
+    def __init__(self, folder: StoreFolder, name: str, stamp: Stamp, after: FileState | None) -> None:
         self.name, self.stamp = name, stamp
         self.whole = after is None
         self.first_line = 0 if after is None else after.lines + 1
-        self.found: list[Found] = []
+        self.found: list[ScannedLine] = []
         self.reports: list[Report] = []
-        self.bad: dict[int, bytes] = {}  # the beginnings of lines that were ended and cannot be read
-        kind = {filename.COMMITS: Mark, filename.SCHEMAS: Declared}.get(name, Line)
+        self.bad: dict[int, bytes] = {}  # the beginnings of unreadable complete lines, by number
+        kind = {COMMITS: CommitMark, SCHEMAS: SchemaLine}.get(name, RecordLine)
         offset, number = (0, 0) if after is None else (after.offset, after.lines)
         head = tail = b""
         ended = True
@@ -44,14 +43,14 @@ class Scan:
                 head_size, head_hash = after.head_size, after.head
             else:
                 head = file.read(PIECE)
-                head_size, head_hash = len(head), piece(head)
+                head_size, head_hash = len(head), hash_piece(head)
             file.seek(offset)
             for raw in file:
                 if offset + len(raw) > stamp.size:
-                    break  # nobody appends while this holds the lock; an editor may
+                    break  # under the lock only an editor can have appended
                 number += 1
                 ended = raw.endswith(b"\n")
-                if not self._take(raw, number, kind, ended):
+                if not self._add_line(raw, number, kind, ended):
                     number -= 1
                     break
                 offset += len(raw)
@@ -60,18 +59,20 @@ class Scan:
             tail = file.read(offset - start)
         if head_size > offset:
             head_size, head_hash = 0, b""
-        self.known = Known(stamp, offset, number, ended, head_size, head_hash, len(tail), piece(tail))
+        self.known = FileState(
+            stamp, offset, number, ended, head_size, head_hash, len(tail), hash_piece(tail)
+        )
 
-    def _take(self, raw: bytes, number: int, kind: type, ended: bool) -> bool:
-        """Keep a line; False for one that was cut off, which may still be completed."""
-        text = stripped(raw)
+    def _add_line(self, raw: bytes, number: int, kind: type, ended: bool) -> bool:
+        """Add a line; return False for an incomplete last line, which may still be completed."""
+        text = strip_line(raw)
         if not text:
             return True
         if is_marker(text):
             self._report(number, MARKER, text[:80].decode("utf-8", "replace"))
             return True
         try:
-            found = read(text, kind)
+            found = parse_line(text, kind)
         except ValueError as error:
             self._report(number, BAD if ended else CUT, str(error))
             if ended:
@@ -79,7 +80,7 @@ class Scan:
             return ended
         if found.hand:
             self._report(number, HAND, "its checksum is not that of its text")
-        self.found.append(Found(self.name, number, found))
+        self.found.append(ScannedLine(self.name, number, found))
         return True
 
     def _report(self, number: int, kind: str, text: str) -> None:
@@ -87,12 +88,12 @@ class Scan:
 
 
 def is_marker(text: bytes) -> bool:
-    """Whether a line is what git puts between two sides that it could not merge."""
+    """Check whether a line is one of git's conflict markers."""
     return text.startswith(_MARKERS)
 
 
-def continues(folder: Folder, name: str, known: Known, stamp: Stamp) -> bool:
-    """Whether a file is what it was with something appended."""
+def is_appended(folder: StoreFolder, name: str, known: FileState, stamp: Stamp) -> bool:
+    """Check whether a file was only appended to since a known state."""
     if known.stamp.inode != stamp.inode or stamp.size < known.stamp.size or not known.tail_size:
         return False
     if stamp.size == known.stamp.size and stamp.mtime != known.stamp.mtime:
@@ -103,10 +104,10 @@ def continues(folder: Folder, name: str, known: Known, stamp: Stamp) -> bool:
         tail = os.pread(file, known.tail_size, known.offset - known.tail_size)
     finally:
         os.close(file)
-    return piece(head) == known.head and piece(tail) == known.tail
+    return hash_piece(head) == known.head and hash_piece(tail) == known.tail
 
 
-def raw_lines(folder: Folder, name: str) -> Iterator[bytes]:
-    """The lines of a file as bytes, ends and all."""
+def raw_lines(folder: StoreFolder, name: str) -> Iterator[bytes]:
+    """Yield the lines of a file as bytes, with their newlines."""
     with folder.read(name) as file:
         yield from file

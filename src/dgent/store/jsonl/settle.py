@@ -1,7 +1,7 @@
-"""Settle what two copies of a folder wrote apart: merge versions, ask the rooms, and append the result.
+"""Settle records that two copies of a folder changed: merge versions, run rooms' rules, append the result.
 
-What is appended depends on the lines that are merged and on nothing else, so two copies that settle the
-same append the same lines, and merging those settles nothing again.
+The appended lines depend only on the merged lines, so two copies that settle the same conflict append the
+same lines, and merging those needs no further settlement.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import DELETE, PUT, Logged, LoggedOp
 from dgent.store.engine.merge import RecordTip, Rules
 from dgent.store.engine.row import Row
-from dgent.store.jsonl.cache import Seen
+from dgent.store.jsonl.cache import CachedLine
 from dgent.store.jsonl.journal import Fields, Journal
 from dgent.store.jsonl.lineage import Lineage
 
 if TYPE_CHECKING:
-    from dgent.store.jsonl.apply import Adopting
+    from dgent.store.jsonl.apply import LineApplier
     from dgent.store.jsonl.kernel import JSONLKernel
 
 MERGE = "merge"
 CONTENT = "content"
 UNREADABLE = (DgentError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a rule may raise over a record that is not of the shape that its schema says."""
+"""Exceptions that a rule may raise for a record that does not fit its schema."""
 
 Lineages = Callable[[Collection[str]], Mapping[str, Lineage]]
-Ends = Mapping[str, tuple[Seen, Row]]
+Ends = Mapping[str, tuple[CachedLine, Row]]
 """The newest lines of a record in several copies, by their sums."""
 
 
-class Settling:
-    """One settlement; a `merging.Settlement` for the rooms."""
+class LineSettlement:
+    """Settles diverged records once; implements `merge.Settlement` for the rules of rooms."""
 
-    def __init__(self, kernel: JSONLKernel, adopting: Adopting, ends: Mapping[str, Ends]) -> None:
-        self._kernel, self._adopting, self._store = kernel, adopting, adopting.store
+    def __init__(self, kernel: JSONLKernel, applier: LineApplier, ends: Mapping[str, Ends]) -> None:
+        self._kernel, self._applier, self._store = kernel, applier, applier.store
         self._ends = ends
-        self._changes: list[Mapping[str, Datum | None]] = []  # each of them written as one commit
-        self._disputed: dict[str, Sequence[str]] = {}  # fields that somebody must look at, by id
+        self._changes: list[Mapping[str, Datum | None]] = []  # each is written as one commit
+        self._disputed: dict[str, Sequence[str]] = {}  # disputed fields by id
         self._written: dict[str, Datum | None] = {}
-        self.touched_ids: Mapping[str, set[str]] = adopting.touched
+        self.touched_ids: Mapping[str, set[str]] = applier.touched
         self.diverged_tips: Mapping[str, Sequence[RecordTip]] = {}
 
     def run(self, lineages: Lineages) -> None:
-        """Merge what diverged, let the rooms see to what depends on it, and append all of it."""
+        """Merge diverged records, run the rules of rooms on them, and append the result."""
         found = lineages(self._ends) if self._ends else {}
         joint: dict[str, list[str]] = {}
         for id in sorted(self._ends):
@@ -64,31 +64,31 @@ class Settling:
             else:
                 self._merge(id, found[id])
         for room in sorted({schema.partition(".")[0] for schema in self.touched_ids} | joint.keys()):
-            self._settle(merge.rules_of(room), joint.get(room, ()), found)
+            self._settle_room(merge.rules_of(room), joint.get(room, ()), found)
         self._write()
 
     def _schema(self, id: str) -> str:
-        """The schema of a diverged record; that of the greatest name, where copies made it another one."""
+        """Return the schema of a diverged record; if copies disagree, the one with the greatest name."""
         return max(self._store.name(row.schema) for _, row in self._ends[id].values())
 
     def _merge(self, id: str, lineage: Lineage) -> None:
         latest = max(self._ends[id], key=lineage.order)
         try:
-            merged = lineage.merge(self._ends[id])
+            merged = lineage.merge_tips(self._ends[id])
         except UNREADABLE:
             merged = merge.MergedRecord(self._version(id, latest, lineage), (CONTENT,))
         self._disputed[id] = merged.disputed
         self.put({id: merged.version})
 
     def _version(self, id: str, made: str, lineage: Lineage) -> Datum | None:
-        """A newest version as its line says, or as it was read before, where the line cannot be read."""
+        """Return a newest version from its line, or from the cache if the line is unreadable."""
         try:
             return lineage.version(made)
         except UNREADABLE:
             row = self._ends[id][made][1]
             return rows.datum_of(row, self._store.name) if row.live else None
 
-    def _settle(self, rules: Rules | None, ids: Sequence[str], found: Mapping[str, Lineage]) -> None:
+    def _settle_room(self, rules: Rules | None, ids: Sequence[str], found: Mapping[str, Lineage]) -> None:
         if rules is None or rules.settle is None:
             return
         before = len(self._changes), dict(self._written)
@@ -102,7 +102,7 @@ class Settling:
         try:
             rules.settle(self)
         except UNREADABLE:
-            # The room cannot read what it is to merge: the later version counts, and somebody must look.
+            # The rule failed on an unreadable record: the later version counts, and is reported as disputed.
             del self._changes[before[0] :]
             self._written = before[1]
         for id in ids:
@@ -110,17 +110,17 @@ class Settling:
                 self._disputed[id] = (CONTENT,)
                 self.put({id: self.diverged_tips[id][-1].version})
 
-    # -- what a room asks -----------------------------------------------------------------
+    # -- the interface for rooms ----------------------------------------------------------
 
     def get(self, id: str) -> Datum | None:
-        """The record as it is merged so far; None when there is none."""
+        """Return a record as merged so far; None if it is missing or deleted."""
         if id in self._written:
             return self._written[id]
         head = self._store.head(id)
         return None if head is None or not head.live else rows.datum_of(head, self._store.name)
 
     def records(self, schema: str) -> Iterable[Datum]:
-        """All records of a schema as they are merged so far."""
+        """Yield all records of a schema as merged so far, by id."""
         number = self._store.number(schema)
         sql = "SELECT id FROM datum WHERE schema = ? AND live = 1 AND trail = 0"
         ids = {id for (id,) in self._kernel._all(sql, number)} if number is not None else set()
@@ -130,15 +130,15 @@ class Settling:
                 yield found
 
     def ids(self, prefix: str) -> list[str]:
-        """The ids with a prefix, also of deleted records."""
+        """Return the ids with a prefix, also of deleted records."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         sql = "SELECT id FROM datum WHERE id >= ? AND id < ? AND trail = 0 ORDER BY id"
         return [id for (id,) in self._kernel._all(sql, prefix, end)]
 
     def put(self, versions: Mapping[str, Datum | None], disputed: Collection[str] = ()) -> None:
-        """Write versions (None deletes) that take effect together or not at all."""
+        """Add versions (None deletes) that are written as one commit."""
         self._disputed |= dict.fromkeys(disputed, (CONTENT,))
-        # A record that was merged by itself before is written once, as it is now.
+        # A record that was merged alone before is written once, with this version.
         self._changes = [each for each in self._changes if len(each) > 1 or versions.keys().isdisjoint(each)]
         self._changes.append(versions)
         self._written.update(versions)
@@ -148,16 +148,16 @@ class Settling:
     def _write(self) -> None:
         journal = Journal(self._kernel)
         for change in self._changes:
-            self._append(change, journal)
+            self._append_change(change, journal)
         journal.write()
 
-    def _append(self, change: Mapping[str, Datum | None], journal: Journal) -> None:
+    def _append_change(self, change: Mapping[str, Datum | None], journal: Journal) -> None:
         kernel, store, tip = self._kernel, self._store, self._kernel.tip
         ends = {id: self._ends_of(id) for id in sorted(change)}
         at = max((seen.at for each in ends.values() for seen, _ in each.values()), default=tip.at)
         tip.seq, tip.at = tip.seq + 1, max(tip.at, at)
-        made = [self._row(id, change[id], ends[id]) for id in ends]
-        c = _name(made, ends)
+        made = [self._make_row(id, change[id], ends[id]) for id in ends]
+        c = _commit_name(made, ends)
         about: Fields = {"by": MERGE, "kind": MERGE}
         alone = len(made) == 1
         ops: list[LoggedOp] = []
@@ -173,42 +173,42 @@ class Settling:
     def _append_row(
         self, row: Row, at: int, ends: Ends, journal: Journal, c: str, decided: Fields, about: Fields
     ) -> LoggedOp:
-        """Write one version here, and its line, which says nothing that only this copy knows."""
+        """Write one version to the cache, and its line, which has no values that differ between copies."""
         store = self._store
         head, sums, disputed = store.head(row.id), sorted(ends), self._disputed.get(row.id, ())
         said = max((seen.said for seen, _ in ends.values()), default=row.rev - 1) + 1
         here = row._replace(rev=max(row.rev, said))
-        keep = _kept(store.state(store.name(row.schema)))
-        self._adopting.write(here, head, keep)
+        keep = _versions_to_keep(store.state(store.name(row.schema)))
+        self._applier.write_row(here, head, keep)
         prev = sums if len(sums) > 1 else next(iter(sums), None)
-        line, told = row._replace(rev=said, at=at), {**about, "disputed": list(disputed)}
-        journal.add_line(line, c, decided, told, prev, keep, local_rev=here.rev)
+        line, fields = row._replace(rev=said, at=at), {**about, "disputed": list(disputed)}
+        journal.add_line(line, c, decided, fields, prev, keep, local_rev=here.rev)
         if disputed:
             self._kernel.cache.put_conflict(here.dk, here.rev, sums, disputed)
-        return self._adopting.op(here)
+        return self._applier.log_op(here)
 
     def _ends_of(self, id: str) -> Ends:
-        """The newest lines of a record; one where copies agree, none of a new record."""
+        """Return the newest lines of a record: several if copies diverge, none for a new record."""
         if id in self._ends:
             return self._ends[id]
         head = self._store.head(id)
-        seen = None if head is None else self._kernel.cache.newest(head.dk)
+        seen = None if head is None else self._kernel.cache.find_newest_line(head.dk)
         return {} if head is None or seen is None else {seen.sum: (seen, head)}
 
-    def _row(self, id: str, version: Datum | None, ends: Ends) -> Row:
-        """A version as a row over what is there, with the rev that is next here."""
+    def _make_row(self, id: str, version: Datum | None, ends: Ends) -> Row:
+        """Return the row of a version, with the next rev in this copy."""
         store, tip = self._store, self._kernel.tip
         head = store.head(id)
         if head is None:
-            dk, rev = self._adopting.next_dk(), store.forgotten_rev(id) + 1
+            record_key, rev = self._applier.new_record_key(), store.forgotten_rev(id) + 1
         else:
-            dk, rev = head.dk, head.rev + 1
+            record_key, rev = head.dk, head.rev + 1
         if version is None:
-            # As the latest deletion says it: what is the newest here may be another one elsewhere.
+            # From the latest deletion: the newest row may differ between copies.
             deleted = [each for each in ends.values() if not each[1].live] or list(ends.values())
             gone = max(deleted, key=lambda each: (each[0].at, each[0].c))[1]
             return gone._replace(
-                dk=dk,
+                dk=record_key,
                 rev=rev,
                 seq=tip.seq,
                 at=tip.at,
@@ -221,28 +221,28 @@ class Settling:
             )
         try:
             made = rows.encode_datum(version, MERGE)
-        except DgentError:  # it cannot be written as it was read: the later version stays as it is
+        except DgentError:  # the merged version cannot be stored: the later one stays unchanged
             latest = max(ends.values(), key=lambda each: (each[0].at, each[0].c))[1]
-            return latest._replace(dk=dk, rev=rev, seq=tip.seq, at=tip.at, enc=0, fk=None)
-        state = self._adopting.schema_state(made.schema, made.sv)
+            return latest._replace(dk=record_key, rev=rev, seq=tip.seq, at=tip.at, enc=0, fk=None)
+        state = self._applier.schema_state(made.schema, made.sv)
         return Row(
-            *(dk, id, rev, tip.seq, 1, made.t, tip.at, state.number, made.sv),
+            *(record_key, id, rev, tip.seq, 1, made.t, tip.at, state.number, made.sv),
             store.make_number(made.author),
             None if made.source is None else store.make_number(made.source),
             *(made.parent, made.tags, 0, None, made.x, made.data, made.content),
         )
 
 
-def accept(ledger: Ledger, id: str, author: str) -> int:
-    """Write a record again as it is, which settles what was disputed of it; its new rev."""
+def accept_record(ledger: Ledger, id: str, author: str) -> int:
+    """Write a record again unchanged, which settles its conflict, and return its new rev."""
     store = ledger.kernel
     head, tip = store.head(id), store.tip
     if head is None:
-        raise NotFound(f"there is no record {id!r}")
+        raise NotFound(f"record {id!r} does not exist")
     tip.seq, tip.at = tip.seq + 1, max(clock.now_us(), tip.at)
     row = head._replace(rev=head.rev + 1, seq=tip.seq, at=tip.at)
     store.archive(rows.pack_row(head, row))
-    keep = _kept(store.state(store.name(row.schema)))
+    keep = _versions_to_keep(store.state(store.name(row.schema)))
     if keep is not None:
         store.drop_past(row.dk, row.rev - keep)
     store.replace(row)
@@ -252,16 +252,16 @@ def accept(ledger: Ledger, id: str, author: str) -> int:
     return row.rev
 
 
-def _kept(state: object) -> int | None:
-    """How many older versions stay with a new one; None for all."""
+def _versions_to_keep(state: object) -> int | None:
+    """Return how many older versions a schema keeps; None for all."""
     history = getattr(state, "history", "all")
     return 0 if history == "none" else history if type(history) is int else None
 
 
-def _name(made: Sequence[Row], ends: Mapping[str, Ends]) -> str:
-    """The name of a commit: the same for every copy that writes the same over the same lines."""
-    told = [
+def _commit_name(made: Sequence[Row], ends: Mapping[str, Ends]) -> str:
+    """Return the name of a commit: the same in every copy that writes the same over the same lines."""
+    identity = [
         (row.id, sorted(ends[row.id]), row.live, row.t, row.sv, row.tags, row.x, row.data, row.content)
         for row in made
     ]
-    return "merge-" + hashlib.sha256(msgspec.msgpack.encode(told)).hexdigest()[:32]
+    return "merge-" + hashlib.sha256(msgspec.msgpack.encode(identity)).hexdigest()[:32]

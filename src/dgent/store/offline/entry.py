@@ -1,4 +1,4 @@
-"""A commit as the outbox keeps it: everything that is needed to do it later, in one record."""
+"""A pending commit in the outbox: everything needed to replay it, in one record."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dgent.store.engine.commit import Prepared
 
 ENTRY = "dgent.outbox"
 CONFLICT = "dgent.conflict"
-SHOWN = 100  # of a conflict, so many of its records are shown
+SHOWN = 100  # so many records of a conflict are shown
 SHOWN_BYTES = 1 << 16
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One op. `after` is the key of the pending commit whose version of the record it builds on."""
+class PendingOp(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One op of a pending commit. `after` is the key of the pending commit whose version it builds on."""
 
     op: Literal["put", "delete", "check"]
     id: str
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     indexed_version: int = 0
 
     def datum(self) -> Datum:
-        """The record that a put stores."""
+        """Return the record that a put stores."""
         return Datum(
             self.id,
             clock.from_us(self.t),
@@ -55,8 +55,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
             extra=None if self.extra is None else codec.decode(self.extra),
         )
 
-    def done_with(self, expect: Expect) -> Op:
-        """The op, expecting what the store has now."""
+    def to_op(self, expect: Expect) -> Op:
+        """Return the op to send, with the version to expect in the store."""
         if self.op == "check":
             return Check(self.id, expect)
         if self.op == "delete":
@@ -65,8 +65,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
         return Put(self.datum(), expect, shaped)
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One pending commit, with the key under which it happens once."""
+class OutboxEntry(msgspec.Struct, frozen=True):
+    """One pending commit, with the key that makes it happen only once."""
 
     key: str
     author: str
@@ -74,52 +74,52 @@ class Entry(msgspec.Struct, frozen=True):
     room: str | None
     at: int
     digest: bytes
-    steps: tuple[Step, ...]
+    steps: tuple[PendingOp, ...]
     seq: int = 0  # its place in the outbox; set when it is read back
 
     @property
     def name(self) -> str:
-        """The id of its record in the outbox: one key, one record."""
+        """The id of its record in the outbox, derived from its key."""
         return name_of(self.key)
 
     @property
     def ids(self) -> list[str]:
-        """The records that it is about."""
+        """The ids of its records, one for each op."""
         return [step.id for step in self.steps]
 
     def record(self) -> Datum:
-        """Its record in the outbox. The ids are data, so that people and `forget` can find them."""
+        """Return its record in the outbox; the ids are in the data, so that people and `forget` find them."""
         data = {"key": self.key, "ids": self.ids, "author": self.author, "note": self.note}
         raw = msgspec.msgpack.encode(self)
         return Datum(self.name, clock.from_us(self.at), data, raw, author="system", schema=ENTRY)
 
 
-def entry_of(datum: Datum) -> Entry:
-    """The pending commit in a record of the outbox."""
-    found = msgspec.msgpack.decode(datum.content, type=Entry)
+def read_entry(datum: Datum) -> OutboxEntry:
+    """Return the pending commit in a record of the outbox."""
+    found = msgspec.msgpack.decode(datum.content, type=OutboxEntry)
     return msgspec.structs.replace(found, seq=datum.seq or 0)
 
 
 def name_of(key: str) -> str:
-    """The id of the record for a key."""
+    """Return the id of the outbox record for a key."""
     return hashlib.blake2b(key.encode(), digest_size=20).hexdigest()
 
 
-def entry_for(prepared: Prepared, key: str, after: Sequence[str | None]) -> Entry:
-    """A commit that was checked, as an entry; `after` goes with its ops."""
+def make_entry(prepared: Prepared, key: str, after: Sequence[str | None]) -> OutboxEntry:
+    """Make an entry of a prepared commit; `after` has one item for each op."""
     commit = prepared.commit
-    steps = tuple(_step(op, key_before) for op, key_before in zip(commit.ops, after, strict=True))
+    steps = tuple(_pending_op(op, key_before) for op, key_before in zip(commit.ops, after, strict=True))
     assert prepared.digest is not None, "what goes to the outbox has a key"
-    return Entry(key, commit.author, commit.note, commit.room, clock.now_us(), prepared.digest, steps)
+    return OutboxEntry(key, commit.author, commit.note, commit.room, clock.now_us(), prepared.digest, steps)
 
 
-def _step(op: Op, after: str | None) -> Step:
+def _pending_op(op: Op, after: str | None) -> PendingOp:
     if isinstance(op, Check):
-        return Step("check", op.id, op.expect, after)
+        return PendingOp("check", op.id, op.expect, after)
     if isinstance(op, Delete):
-        return Step("delete", op.id, op.expect, after)
+        return PendingOp("delete", op.id, op.expect, after)
     datum = op.datum.check(op.plain)
-    return Step(
+    return PendingOp(
         "put",
         datum.id,
         op.expect,
@@ -139,26 +139,26 @@ def _step(op: Op, after: str | None) -> Step:
     )
 
 
-def commit_of(entry: Entry, expects: Sequence[Expect]) -> Commit:
-    """The commit to send, each op expecting what the store has now."""
-    ops = [step.done_with(expect) for step, expect in zip(entry.steps, expects, strict=True)]
+def commit_of(entry: OutboxEntry, expects: Sequence[Expect]) -> Commit:
+    """Return the commit to send, with the version that each op expects in the store."""
+    ops = [step.to_op(expect) for step, expect in zip(entry.steps, expects, strict=True)]
     return Commit(ops, entry.key, None, entry.author, entry.note, "data", None, entry.room)
 
 
-def shown(step: Step) -> dict[str, Any]:
-    """One op for people to read; what is large is in the entry only."""
-    told: dict[str, Any] = {"op": step.op, "id": step.id, "expect": step.expect}
+def show_op(step: PendingOp) -> dict[str, Any]:
+    """Describe an op for people; large data is left out."""
+    fields: dict[str, Any] = {"op": step.op, "id": step.id, "expect": step.expect}
     if step.op == "put":
-        told["schema"] = step.schema
+        fields["schema"] = step.schema
         if len(step.data) <= SHOWN_BYTES:
-            told["data"] = codec.decode(step.data)
-    return told
+            fields["data"] = codec.decode(step.data)
+    return fields
 
 
-def shown_datum(datum: Datum | None) -> dict[str, Any] | None:
-    """What the store has, for people to read; what is large is in the store."""
+def show_datum(datum: Datum | None) -> dict[str, Any] | None:
+    """Describe a record of the store for people; large data is left out."""
     if datum is None:
         return None
-    told = {"id": datum.id, "rev": datum.rev, "schema": datum.schema}
+    fields = {"id": datum.id, "rev": datum.rev, "schema": datum.schema}
     small = len(codec.encode(codec.plain(datum.data))) <= SHOWN_BYTES
-    return told | ({"data": datum.data} if small else {})
+    return fields | ({"data": datum.data} if small else {})

@@ -1,4 +1,4 @@
-"""What only this program knows of and its feed shows: pending commits, and the store going and coming."""
+"""Changes that only this program's feed shows: pending commits, and outages of the store."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ from weakref import WeakSet
 
 from dgent import clock
 from dgent.store.backend import Change, Item
-from dgent.store.offline.entry import Entry
+from dgent.store.offline.entry import OutboxEntry
 
-KEPT = 10_000  # notices for one who does not come to read them
+MAX_WAITING = 10_000  # at most so many changes wait for one listener
 
 
-class Listener:
-    """One reader of the feed; notices wait for it here."""
+class FeedListener:
+    """A reader of the feed, with the changes that wait for it."""
 
     def __init__(self) -> None:
         self._waiting: list[Change] = []
         self._came = asyncio.Event()
 
-    def tell(self, change: Change) -> None:
-        """Put a notice down."""
-        if len(self._waiting) < KEPT:
+    def notify(self, change: Change) -> None:
+        """Add a change; dropped if too many wait already."""
+        if len(self._waiting) < MAX_WAITING:
             self._waiting.append(change)
         self._came.set()
 
     def take(self) -> list[Change]:
-        """The notices since the last time."""
+        """Return the changes since the last call."""
         found, self._waiting = self._waiting, []
         self._came.clear()
         return found
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when there is a notice, or time is up."""
+        """Wait for a change, at most `timeout_s` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._came.wait()
 
 
-class Notices:
-    """Everyone who follows the feed of one universe."""
+class LocalFeed:
+    """The listeners of one universe's feed."""
 
     def __init__(self) -> None:
-        self._listeners: WeakSet[Listener] = WeakSet()
+        self._listeners: WeakSet[FeedListener] = WeakSet()
 
-    def listener(self) -> Listener:
-        """A new reader; it is told everything from now on, for as long as it is held."""
-        made = Listener()
+    def listener(self) -> FeedListener:
+        """Add a listener, which gets every change as long as it is referenced."""
+        made = FeedListener()
         self._listeners.add(made)
         return made
 
-    def tell(self, change: Change) -> None:
-        """Tell every reader."""
+    def notify(self, change: Change) -> None:
+        """Pass a change to every listener."""
         for listener in list(self._listeners):
-            listener.tell(change)
+            listener.notify(change)
 
 
-def turned(kind: Literal["degraded", "restored"], why: str) -> Change:
-    """The store went away, or is back."""
+def make_state_change(kind: Literal["degraded", "restored"], why: str) -> Change:
+    """Return the change that says that the store is unavailable or back."""
     return Change(None, clock.now(), "system", kind, (), why, provisional=True)
 
 
-def kept(entry: Entry, revs: dict[str, int]) -> Change:
-    """A commit that is in the outbox now."""
+def make_pending_change(entry: OutboxEntry, revs: dict[str, int]) -> Change:
+    """Return the change of a commit that was added to the outbox."""
     items = tuple(
         Item(step.op, step.id, revs[step.id], step.schema, step.datum() if step.op == "put" else None)
         for step in entry.steps

@@ -1,8 +1,7 @@
-"""What reads see while the store cannot be reached: the pending commits, laid over a stand-in.
+"""Read pending commits over a fallback store while the store cannot be reached.
 
-The stand-in is only read. So there is nothing to repair in it after a crash, a copy stays a copy, and
-what the store refuses in the end is nowhere else. A record from here has no seq; its rev is what it
-would be if nobody else had written.
+The fallback is only read, so it needs no repair after a crash, and commits that the store refuses later are
+not in it. A record from here has no seq; its rev is the one that results if nobody else writes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import STORED, Backend, Declaration, Page, View
 from dgent.store.engine.check import check_ids
-from dgent.store.offline.entry import Entry, Step
+from dgent.store.offline.entry import OutboxEntry, PendingOp
 from dgent.store.offline.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ R = TypeVar("R")
 
 
 class AtHand:
-    """A store's reads, answered from what is at hand while it is unavailable; all else is the store's own.
+    """A store whose reads are answered partially while it is unavailable; other calls go to the store.
 
     For callers who accept that such an answer may lack records, or have old versions of them. Records
-    in it have no seq. The past is never at hand.
+    in it have no seq. Reads `as_of` an earlier seq always need the store.
     """
 
     def __init__(self, backend: DegradableBackend) -> None:
@@ -41,7 +40,7 @@ class AtHand:
         return getattr(self._backend, name)
 
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
-        """The live version of a record."""
+        """Return the live version of a record."""
 
         async def at_hand() -> Datum | None:
             return (await self._backend.overlay.get_many([id]))[0]
@@ -49,7 +48,7 @@ class AtHand:
         return await self._either(as_of, lambda store: store.get(id, as_of, lazy), at_hand)
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
-        """One answer for each id."""
+        """Return one record or None for each id."""
         return await self._either(
             as_of,
             lambda store: store.get_many(ids, as_of),
@@ -57,7 +56,7 @@ class AtHand:
         )
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """A page of matching records; it says whether it is partial."""
+        """Return a page of matching records; `partial` is set if it is not from the store."""
         return await self._either(
             as_of,
             lambda store: store.query(query, view, as_of),
@@ -65,7 +64,7 @@ class AtHand:
         )
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
-        """How many records match."""
+        """Return the number of matching records."""
         return await self._either(
             as_of,
             lambda store: store.count(query, view, as_of),
@@ -73,7 +72,7 @@ class AtHand:
         )
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
-        """Records whose declared refs hold this id."""
+        """Return records whose declared refs hold this id."""
         backend = self._backend
         return await self._either(
             None,
@@ -82,7 +81,7 @@ class AtHand:
         )
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it."""
+        """Return a record and its chain of parents."""
         overlay = self._backend.overlay
         return await self._either(
             None, lambda store: store.ancestors(id, limit), lambda: overlay.ancestors(id, limit)
@@ -100,18 +99,18 @@ CURSOR = "partial-"
 _BATCH = 1000
 
 
-class Pending(NamedTuple):
-    """What the pending commits make of one record."""
+class PendingRecord(NamedTuple):
+    """The effect of the pending commits on one record."""
 
-    step: Step  # the last put or delete
-    steps: int  # how many there are
+    step: PendingOp  # the last put or delete
+    steps: int  # the number of puts and deletes
     key: str  # of the commit that has the last one
     made: int  # when it was first put, or put again after a delete
-    anew: bool  # whether a delete came before that
+    recreated: bool  # whether a delete came before that
 
 
 class _Eager:
-    """The caller's view, without rows that are decoded later."""
+    """The caller's view, with rows decoded at once."""
 
     lazy = False
 
@@ -121,59 +120,61 @@ class _Eager:
 
 
 class Overlay:
-    """The records of the pending commits over those of a stand-in, if there is one."""
+    """The records of the pending commits over those of a fallback store, if there is one."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self.below: Backend | None = None
-        self._records: dict[str, Pending] = {}
+        self.fallback: Backend | None = None
+        self._records: dict[str, PendingRecord] = {}
         self._taken = 0
-        self._turn = -1
+        self._generation = -1
 
-    async def records(self) -> dict[str, Pending]:
-        """Every record that is pending, as it is now, also by other programs."""
+    async def records(self) -> dict[str, PendingRecord]:
+        """Return every record of a pending commit by id, also of other programs' commits."""
         outbox = self._outbox
         await outbox.refresh()
-        if self._turn != outbox.turn or self._taken > len(outbox.pending):
-            self._records, self._taken, self._turn = {}, 0, outbox.turn
+        if self._generation != outbox.generation or self._taken > len(outbox.pending):
+            self._records, self._taken, self._generation = {}, 0, outbox.generation
         if self._taken < len(outbox.pending):
-            # New entries come last, so that what was taken before need not be looked at again.
+            # New entries come last, so earlier ones need not be read again.
             entries = outbox.entries() if self._taken == 0 else list(outbox.pending.values())
             for entry in entries[self._taken :]:
-                self._lay(entry)
+                self._add_entry(entry)
             self._taken = len(entries)
         return self._records
 
-    def _lay(self, entry: Entry) -> None:
+    def _add_entry(self, entry: OutboxEntry) -> None:
         for step in entry.steps:
             if step.op == "check":
                 continue
             before = self._records.get(step.id)
             if before is None:
-                self._records[step.id] = Pending(step, 1, entry.key, step.t, False)
+                self._records[step.id] = PendingRecord(step, 1, entry.key, step.t, False)
                 continue
-            anew = before.step.op == "delete"
-            made = step.t if anew else before.made
-            self._records[step.id] = Pending(step, before.steps + 1, entry.key, made, anew or before.anew)
+            recreated = before.step.op == "delete"
+            made = step.t if recreated else before.made
+            self._records[step.id] = PendingRecord(
+                step, before.steps + 1, entry.key, made, recreated or before.recreated
+            )
 
     # -- reading --------------------------------------------------------------------------
 
     async def get_many(self, ids: Sequence[str]) -> list[Datum | None]:
-        """One answer for each id."""
+        """Return one record or None for each id."""
         records = await self.records()
-        below = await self._below(ids)
-        return [_laid(records.get(id), datum) for id, datum in zip(ids, below, strict=True)]
+        below = await self._get_from_fallback(ids)
+        return [_overlay_record(records.get(id), datum) for id, datum in zip(ids, below, strict=True)]
 
-    async def _below(self, ids: Sequence[str]) -> list[Datum | None]:
-        if self.below is None:
+    async def _get_from_fallback(self, ids: Sequence[str]) -> list[Datum | None]:
+        if self.fallback is None:
             return [None] * len(ids)
         found: list[Datum | None] = []
         for start in range(0, len(ids), _BATCH):
-            found += await self.below.get_many(ids[start : start + _BATCH])
+            found += await self.fallback.get_many(ids[start : start + _BATCH])
         return found
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
-        """A record and what caused it, nearest first."""
+        """Return a record and its chain of parents, nearest first."""
         chain: dict[str, Datum] = {}
         next_id: str | None = id
         while next_id is not None and next_id not in chain and len(chain) < limit:
@@ -185,9 +186,9 @@ class Overlay:
         return list(chain.values())
 
     async def query(self, query: Query, view: View) -> Page:
-        """A page of what matches; its cursor counts, so that it skips or repeats what changes meanwhile."""
+        """Return a page of matching records; its cursor is an offset, so changes shift the next page."""
         offset = query.offset if query.cursor is None else _offset(query.cursor)
-        rows = await self._ranked(query, view, offset)
+        rows = await self._rank_records(query, view, offset)
         last = None if query.limit is None else offset + query.limit
         further = None
         if last is not None and len(rows) > last:
@@ -195,21 +196,21 @@ class Overlay:
         shown = rows[offset:last]
         if not query.content:
             shown = [datum.replace(content=b"") for datum in shown]
-        stand_in = "nothing else" if self.below is None else self.below.name
-        return Page(shown, f"partial: the outbox over {stand_in}", further, partial=True)
+        fallback = "nothing else" if self.fallback is None else self.fallback.name
+        return Page(shown, f"partial: the outbox over {fallback}", further, partial=True)
 
-    async def _ranked(self, query: Query, view: View, offset: int) -> list[Datum]:
+    async def _rank_records(self, query: Query, view: View, offset: int) -> list[Datum]:
         records = await self.records()
         rows: list[Datum] = []
-        if self.below is not None:
-            # So many that the page is full when those that are pending are taken out.
+        if self.fallback is not None:
+            # Enough to fill the page after pending records are removed.
             wanted = None if query.limit is None else offset + query.limit + len(records) + 1
             wider = query.replace(offset=0, cursor=None, limit=wanted, content=True)
-            page = await self.below.query(wider, _Eager(view))
+            page = await self.fallback.query(wider, _Eager(view))
             rows = [datum.replace(seq=None) for datum in page.items if datum.id not in records]
             if query.descending:
                 rows.reverse()
-        rows += [datum for datum in await self._changed() if query.matches(datum, view.shape(datum))]
+        rows += [datum for datum in await self._pending_records() if query.matches(datum, view.shape(datum))]
 
         def place(numbered: tuple[int, Datum]) -> tuple[bytes, int, int]:
             number, datum = numbered
@@ -219,50 +220,50 @@ class Overlay:
         ranked.sort(key=place, reverse=query.descending)
         return [datum for _, datum in ranked]
 
-    async def _changed(self) -> list[Datum]:
-        """The pending records that there are."""
+    async def _pending_records(self) -> list[Datum]:
+        """Return the pending records that are not deleted."""
         ids = list(await self.records())
         return [datum for datum in await self.get_many(ids) if datum is not None]
 
     async def count(self, query: Query, view: View) -> int:
-        """How many match."""
+        """Return the number of matching records."""
         ids = list(await self.records())
-        matching = [each for each in await self._changed() if query.matches(each, view.shape(each))]
-        if self.below is None:
+        matching = [each for each in await self._pending_records() if query.matches(each, view.shape(each))]
+        if self.fallback is None:
             return len(matching)
-        hidden = [each for each in await self._below(ids) if each is not None]
+        hidden = [each for each in await self._get_from_fallback(ids) if each is not None]
         covered = sum(query.matches(each, view.shape(each)) for each in hidden)
-        return await self.below.count(query, _Eager(view)) - covered + len(matching)
+        return await self.fallback.count(query, _Eager(view)) - covered + len(matching)
 
     async def referrers(
         self, id: str, limit: int | None, view: View, declared: Mapping[str, Declaration]
     ) -> list[Datum]:
-        """The records whose declared refs hold an id, newest first."""
+        """Return the records whose declared refs hold an id, newest first."""
         records = await self.records()
         rows: list[Datum] = []
-        if self.below is not None:
+        if self.fallback is not None:
             wanted = None if limit is None else limit + len(records)
-            found = await self.below.referrers(id, wanted, _Eager(view))
+            found = await self.fallback.referrers(id, wanted, _Eager(view))
             rows = [datum.replace(seq=None) for datum in found if datum.id not in records]
-        for datum in await self._changed():
+        for datum in await self._pending_records():
             known = declared.get(datum.schema or "")
-            if known is not None and id in _referred(known, view.shape(datum)):
+            if known is not None and id in _ids_in_refs(known, view.shape(datum)):
                 rows.append(datum)
         return sorted(rows, key=lambda datum: datum.created_at, reverse=True)[:limit]
 
     async def schemas(self) -> set[str]:
-        """The schemas of the pending records."""
-        return {datum.schema or "" for datum in await self._changed()}
+        """Return the schemas of the pending records."""
+        return {datum.schema or "" for datum in await self._pending_records()}
 
 
-def _laid(pending: Pending | None, below: Datum | None) -> Datum | None:
-    """A record as the pending commits leave it."""
+def _overlay_record(pending: PendingRecord | None, below: Datum | None) -> Datum | None:
+    """Return a record after the pending commits; None if it is missing or deleted."""
     if pending is None:
         return None if below is None else below.replace(seq=None)
     if pending.step.op == "delete":
         return None
     # A record keeps the time of its first version.
-    older = below is not None and not pending.anew
+    older = below is not None and not pending.recreated
     made = below.created_at if older and below is not None else clock.from_us(pending.made)
     base = 0 if below is None or below.rev is None else below.rev
     return pending.step.datum().replace(rev=base + pending.steps, created_at=made)
@@ -271,10 +272,10 @@ def _laid(pending: Pending | None, below: Datum | None) -> Datum | None:
 def _offset(cursor: str) -> int:
     number = cursor.removeprefix(CURSOR)
     if number == cursor or not (number.isascii() and number.isdigit()):
-        raise CursorInvalid("the cursor was made while the store was there, and it cannot be reached now")
+        raise CursorInvalid("this cursor needs the store, which cannot be reached now")
     return int(number)
 
 
-def _referred(known: Declaration, data: Mapping[str, Any]) -> set[str]:
+def _ids_in_refs(known: Declaration, data: Mapping[str, Any]) -> set[str]:
     found = (item for ref in known.refs for item in paths.every(data, paths.parse(ref)))
     return {item for item in found if isinstance(item, str)}

@@ -1,7 +1,7 @@
-"""Doing the pending commits when the store is back: in order, once each, conflicts set aside.
+"""Replay the pending commits when the store is back: in order, once each; refused ones become conflicts.
 
-A commit is sent under its key, so that one which had arrived before is answered and not done again. It
-leaves the outbox after the store has it. Killed in between, it is sent again and answered.
+A commit is sent with its key, so that one which arrived before is answered and not done again. It is
+removed from the outbox after the store has it. If the program is killed in between, it is sent again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dgent import clock
 from dgent.errors import Conflict, DgentError, OutcomeUnknown, StorageError
 from dgent.model.datum import Datum
 from dgent.store.backend import Backend, Expect, View
-from dgent.store.offline.entry import Entry, commit_of
-from dgent.store.offline.outbox import Clash, Outbox, Trying
+from dgent.store.offline.entry import OutboxEntry, commit_of
+from dgent.store.offline.outbox import Clash, Outbox, SendAttempt
 
-SHARE = 2  # commits that a replay does for each one that may be added
+SHARE = 2  # replayed commits for each one that may be added to the outbox
 
 
-class Pace:
-    """While a replay runs, one commit may be kept for every two that it has done: it halves each time."""
+class AppendThrottle:
+    """Lets one commit into the outbox for every two replayed ones, so that a replay comes to an end."""
 
     def __init__(self) -> None:
         self._running = 0
@@ -31,7 +31,7 @@ class Pace:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """A replay is under way; whoever waits is let go when it ends, however it ends."""
+        """Mark a replay as running; waiting commits are released when it ends or fails."""
         self._running += 1
         try:
             yield
@@ -39,22 +39,22 @@ class Pace:
             self._running -= 1
             if not self._running:
                 while self._waiting:
-                    self._let_one_go()
+                    self._release_one()
 
     def step(self) -> None:
-        """A replay has done one more commit."""
+        """Count one more replayed commit."""
         self._done += 1
         if self._done % SHARE == 0:
-            self._let_one_go()
+            self._release_one()
 
-    async def turn(self) -> None:
-        """Wait until one more commit may be kept; not at all while nothing is replayed."""
+    async def wait(self) -> None:
+        """Wait until one more commit may be added; returns at once while nothing is replayed."""
         if self._running:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
 
-    def _let_one_go(self) -> None:
+    def _release_one(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():  # else its caller was cancelled
@@ -62,46 +62,46 @@ class Pace:
                 return
 
 
-BATCH = 64  # commits that leave the outbox together
+BATCH = 64  # commits that are removed from the outbox together
 KEY_LIFE_US = 6 * 24 * 3600 * 1_000_000
-"""How long an engine surely knows a key: those of dgent keep them for seven days."""
+"""How long an engine certainly keeps a key; dgent's engines keep keys for seven days."""
 
 
-class _Stopped(Conflict):
-    """Something that this commit builds on did not happen."""
+class _BaseRefused(Conflict):
+    """A commit that this one builds on was refused."""
 
 
-class Replay:
-    """One run through the outbox; the caller sees to it that it is the only one."""
+class OutboxReplay:
+    """Replays the outbox once; the caller makes sure that no other replay runs."""
 
     def __init__(self, outbox: Outbox, store: Backend, view: View, step: Callable[[], None]) -> None:
         self._outbox, self._store, self._view, self._step = outbox, store, view, step
         self._revs: dict[tuple[str, str | None], int] = {}
-        self._stopped: dict[str, int] = {}  # records whose chain ended in a conflict, and when that was seen
+        self._refused_at: dict[str, int] = {}  # by record: refuse its commits below this seq
         self.done = 0
         self.clashes: list[Clash] = []
 
     async def run(self) -> None:
-        """Send everything that is pending now; stops where the store cannot be reached."""
+        """Send all commits that are pending now; raises if the store cannot be reached."""
         await self._outbox.refresh()
         for clash in self._outbox.clashes.values():
             for id in clash.data.get("ids", ()):
-                self._stopped[id] = max(self._stopped.get(id, 0), clash.seq or 0)
+                self._refused_at[id] = max(self._refused_at.get(id, 0), clash.seq or 0)
         entries = self._outbox.entries()
-        earlier = await self._outbox.trying()
-        # What was being sent when a program was killed keeps the time of that, until it is settled.
+        earlier = await self._outbox.read_attempt()
+        # Commits that were being sent when a program was killed keep the time of that attempt.
         again = [entry for entry in entries if entry.name in earlier.names]
-        await self._send_some(again, earlier)
+        await self._send_batch(again, earlier)
         rest = [entry for entry in entries if entry.name not in earlier.names]
         for start in range(0, len(rest), BATCH):
             some = rest[start : start + BATCH]
-            await self._outbox.try_now(some)
-            await self._send_some(some, Trying())
+            await self._outbox.write_attempt(some)
+            await self._send_batch(some, SendAttempt())
         if entries:
             await self._outbox.tidy()
 
-    async def _send_some(self, entries: Sequence[Entry], earlier: Trying) -> None:
-        done: list[Entry] = []
+    async def _send_batch(self, entries: Sequence[OutboxEntry], earlier: SendAttempt) -> None:
+        done: list[OutboxEntry] = []
         clashes: list[Clash] = []
         try:
             for entry in entries:
@@ -112,42 +112,44 @@ class Replay:
                 else:
                     clashes.append(clash)
         except StorageError as error:
-            # Only this one can have arrived, and only if its answer was lost.
+            # Only this one may have arrived, and only if its answer was lost.
             unsure = [entry] if isinstance(error, OutcomeUnknown) else []
             await self._settle(done, clashes)
-            await self._outbox.try_now(unsure)
+            await self._outbox.write_attempt(unsure)
             raise
         await self._settle(done, clashes)
 
-    async def _settle(self, done: Sequence[Entry], clashes: Sequence[Clash]) -> None:
+    async def _settle(self, done: Sequence[OutboxEntry], clashes: Sequence[Clash]) -> None:
         await self._outbox.settle(done, clashes)
         self.done += len(done)
         self.clashes += clashes
 
-    async def _send(self, entry: Entry, earlier: Trying) -> Clash | None:
+    async def _send(self, entry: OutboxEntry, earlier: SendAttempt) -> Clash | None:
         try:
-            await self._check_chain(entry, earlier)
-            expects = [await self._rebased(entry, place) for place in range(len(entry.steps))]
+            await self._check_base(entry, earlier)
+            expects = [await self._rebase_expect(entry, place) for place in range(len(entry.steps))]
             answer = await self._store.commit(commit_of(entry, expects), self._view)
         except StorageError:
-            raise  # it is not refused, it cannot be done now
+            raise  # not refused: the store cannot do it now
         except DgentError as error:
-            return await self._clash(entry, error)
+            return await self._make_clash(entry, error)
         for written in answer.written:
             self._revs[entry.key, written.id] = written.rev
         return None
 
-    async def _check_chain(self, entry: Entry, earlier: Trying) -> None:
-        """Refuse what builds on something refused, and what may have happened without being known."""
+    async def _check_base(self, entry: OutboxEntry, earlier: SendAttempt) -> None:
+        """Refuse a commit that builds on a refused one, or that may have arrived before its key expired."""
         for id in entry.ids:
-            if entry.seq < self._stopped.get(id, 0):
-                raise _Stopped(f"an earlier pending change of {id!r} conflicts")
+            if entry.seq < self._refused_at.get(id, 0):
+                raise _BaseRefused(f"an earlier pending change of {id!r} conflicts")
         old = entry.name in earlier.names and clock.now_us() - earlier.at > KEY_LIFE_US
         if old and await self._store.outcome(entry.key) is None:
-            raise _Stopped(f"it was sent on {clock.text(clock.from_us(earlier.at))}, and may have arrived")
+            raise _BaseRefused(
+                f"it was sent on {clock.text(clock.from_us(earlier.at))}, and may have arrived"
+            )
 
-    async def _rebased(self, entry: Entry, place: int) -> Expect:
-        """What to expect of the store: the version that the commit it builds on has made there."""
+    async def _rebase_expect(self, entry: OutboxEntry, place: int) -> Expect:
+        """Return the rev to expect in the store: the one that the commit it builds on got there."""
         step = entry.steps[place]
         if step.after is None or type(step.expect) is not int or step.expect == 0:
             return step.expect
@@ -157,12 +159,12 @@ class Replay:
                 self._revs[step.after, written.id] = written.rev
         rev = self._revs.get((step.after, step.id))
         if rev is None:
-            raise _Stopped(f"the change of {step.id!r} that it builds on did not happen")
+            raise _BaseRefused(f"the change of {step.id!r} that it builds on did not happen")
         return rev
 
-    async def _clash(self, entry: Entry, error: DgentError) -> Clash:
+    async def _make_clash(self, entry: OutboxEntry, error: DgentError) -> Clash:
         for id in entry.ids:
-            # From here on in this run; what comes to be pending later is not of this chain.
-            self._stopped[id] = 2**62
+            # For the rest of this run; later commits do not build on this one.
+            self._refused_at[id] = 2**62
         theirs: list[Datum | None] = await self._store.get_many(entry.ids)
         return Clash(entry, error.code, error.message, tuple(theirs))

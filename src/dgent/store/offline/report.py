@@ -1,4 +1,4 @@
-"""How a degraded store is told of: its state, its warnings, and what is refused."""
+"""Report on a degraded store: its state, warnings, and the error for refused calls."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dgent.store.backend import BackendStats, SchemaStats, View
 from dgent.store.offline.outbox import Clash
 
 if TYPE_CHECKING:
-    from dgent.store.offline.backend import DegradableBackend, Down
+    from dgent.store.offline.backend import DegradableBackend, Outage
 
 
 class Degradation(msgspec.Struct, frozen=True):
-    """How a store is away: since when and why, what waits for it, and what answers reads meanwhile."""
+    """The state of an unavailable store: since when and why, pending commits, and the fallback for reads."""
 
     since: datetime
     reason: str
@@ -31,7 +31,7 @@ class Degradation(msgspec.Struct, frozen=True):
 
 
 def warn_of_degrading(place: str, outbox: str, error: DgentError) -> None:
-    """Say that a store cannot be reached."""
+    """Warn that a store cannot be reached."""
     _warn(
         f"degraded: {place} cannot be reached ({error.message}); writes are kept in {outbox} until it is"
         " back, and reads are partial"
@@ -39,46 +39,46 @@ def warn_of_degrading(place: str, outbox: str, error: DgentError) -> None:
 
 
 def warn_of_clashes(clashes: Sequence[Clash]) -> None:
-    """Say that pending commits were refused."""
+    """Warn that pending commits were refused."""
     first = clashes[0]
     _warn(
-        f"{len(clashes)} of the pending commits conflict and are kept apart; the first is about"
+        f"{len(clashes)} of the pending commits conflict with the store and are set aside; the first is about"
         f" {', '.join(map(repr, first.entry.ids[:3]))}: {first.reason}. `dgent outbox list` shows them"
     )
 
 
 def _warn(text: str) -> None:
-    # Without a registry, Python does not take the second start for a repetition of the first.
+    # Without a registry, Python does not suppress the second warning as a repetition.
     warnings.warn_explicit(text, Degraded, "dgent", 0, module="dgent")
 
 
 A_READ = "a whole answer"
 
 
-def refusal(what: str, place: str, down: Down | None) -> Unavailable:
-    """What is said to who asks for the truth."""
+def refusal(what: str, place: str, down: Outage | None) -> Unavailable:
+    """Return the error for a call that needs the store."""
     since = "" if down is None else f" since {clock.text(down.since)}"
-    hint = "try again when it is back; `stats` tells how it is"
+    hint = "try again when it is back; `stats` shows its state"
     return Unavailable(
         f"{what} needs {place}, which cannot be reached{since}",
-        hint=f"pass partial=True for what is at hand, or {hint}" if what == A_READ else hint,
+        hint=f"pass partial=True for a partial answer, or {hint}" if what == A_READ else hint,
         degraded=True,
     )
 
 
 async def partial_stats(backend: DegradableBackend, place: str, view: View) -> BackendStats:
-    """What is at hand of a store that is away."""
+    """Return statistics of pending commits and the fallback while the store is unavailable."""
     overlay, state = backend.overlay, backend.degradation
     known: dict[str, SchemaStats] = {}
-    size, below = 0, overlay.below
+    size, below = 0, overlay.fallback
     if below is not None:
-        told = await below.stats()
-        size, known = told.size_bytes, {each.name: each for each in told.schemas}
+        stats = await below.stats()
+        size, known = stats.size_bytes, {each.name: each for each in stats.schemas}
     for name in await overlay.schemas():
         known.setdefault(name, SchemaStats(name, 0, 1, (), (), 0, ()))
     schemas = []
     for name, each in sorted(known.items()):
-        # Records without a schema have none to ask for.
+        # A query cannot ask for records without a schema.
         wanted = Query(schema=name, limit=None) if name else Query(limit=None)
         records = await overlay.count(wanted, view)
         schemas.append(msgspec.structs.replace(each, records=records))

@@ -11,9 +11,9 @@ import msgspec
 from dgent.errors import InputError, NotFound, Unsupported
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.compact import Compaction
-from dgent.store.jsonl.git import GitSetup, git_setup
+from dgent.store.jsonl.git import GitSetup, set_up_git
 from dgent.store.jsonl.inspect import level_of, settle_hint
-from dgent.store.jsonl.merge import Merged, merge_files
+from dgent.store.jsonl.merge import FileMerge, merge_files
 from dgent.system.threads import in_thread
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.caller import Effect
@@ -76,7 +76,7 @@ class Checked(msgspec.Struct, frozen=True):
 async def check(context: Context, ask: CheckFolder) -> Checked:
     """List lines that cannot be read or were edited, and records changed in two copies."""
     async with _folder(context, ask.folder) as backend:
-        reports, conflicts = await backend.oddities()
+        reports, conflicts = await backend.check_lines()
         return Checked(
             not conflicts and all(level_of(each) != "problem" for each in reports),
             backend.folder,
@@ -135,7 +135,7 @@ class MergeDriver(Ask):
 
 
 @verb("jsonl.merge-driver", effect="write", errors=(InputError,), local=True)
-async def merge_driver(context: Context, ask: MergeDriver) -> Merged:
+async def merge_driver(context: Context, ask: MergeDriver) -> FileMerge:
     """Merge three versions of a file of lines; git calls this."""
     return await in_thread(lambda _: merge_files(ask.base, ask.ours, ask.theirs, ask.path))
 
@@ -150,4 +150,4 @@ class SetUp(Ask):
 async def set_up(context: Context, ask: SetUp) -> GitSetup:
     """Make git merge the files of a store line by line."""
     async with _folder(context, ask.folder) as backend:
-        return await in_thread(lambda _: git_setup(backend.folder))
+        return await in_thread(lambda _: set_up_git(backend.folder))

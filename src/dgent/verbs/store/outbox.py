@@ -10,7 +10,7 @@ import msgspec
 from dgent import clock
 from dgent.errors import NotFound, Unavailable
 from dgent.store.offline.backend import DegradableBackend
-from dgent.store.offline.entry import SHOWN, shown
+from dgent.store.offline.entry import SHOWN, show_op
 from dgent.verbs.context import Context
 from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, NoInput, argument, verb
@@ -101,7 +101,7 @@ async def _list_outbox(context: Context) -> Kept:
             clock.from_us(entry.at),
             entry.author,
             entry.note,
-            [shown(step) for step in entry.steps[:SHOWN]],
+            [show_op(step) for step in entry.steps[:SHOWN]],
         )
         for entry in outbox.entries()
     ]
