@@ -35,11 +35,11 @@ from dgent.blocks import (
     View,
     block,
     errors,
+    headers,
     library,
-    records,
     tools,
 )
-from dgent.blocks.access import agents, authority
+from dgent.blocks.access import agents, permission
 from dgent.blocks.edit import editable, section, structured, text
 from dgent.errors import InputError
 from dgent.sync.twin import Twin, make_twin
@@ -118,7 +118,7 @@ Section = _twin(section.Section)
 Block = _twin(block.Block)
 Roster = _twin(agents.Roster)
 Groups = _twin(agents.Groups)
-Authority = _twin(authority.Authority)
-Cards = _twin(records.Cards)
+AgentPermissions = _twin(permission.AgentPermissions)
+BlockHeaders = _twin(headers.BlockHeaders)
 Library = _twin(library.Library, __init__=_init)
 Toolbox = _twin(tools.Toolbox, __init__=_init_toolbox, functions=_functions)

@@ -1,8 +1,8 @@
 """Merge blocks that two copies of a store edited apart.
 
-The versions of both sides survive. Those that only one side has are numbered anew after the last that
-both have: in the order of their own numbers, so that no version comes before one that it builds on. The
-document is what all their updates come to, whoever merges. What was redacted on one side stays so.
+The versions of both sides survive. Those that only one side has get new numbers after the last one that both
+have: in the order of their own numbers, so that no version comes before one that it builds on. The document
+is the merge of all their updates, whichever side merges. What was redacted on one side stays redacted.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dgent import clock
-from dgent.blocks.document import shape as shapes
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.render import rendered
+from dgent.blocks.document.render import render_document
+from dgent.blocks.document.shape import load_shape
 from dgent.blocks.errors import DocumentCorrupt
 from dgent.blocks.history import log
 from dgent.blocks.history.join import OVER_LIMIT
-from dgent.blocks.history.pack import Page, pack, unpack
+from dgent.blocks.history.pack import Pack, decode_pack, encode_pack
 from dgent.blocks.history.version import REWRITES, Version
 from dgent.blocks.record import (
     BLOCK,
     CHECKPOINT,
     ERASURE,
     MEMBER,
-    PAGE,
+    PACK,
     REDACTION,
     SEEN,
     SHARE,
     SNAPSHOT,
     VERSION,
     erasure_id,
-    page_id,
+    pack_id,
     snapshot_id,
     version_id,
 )
@@ -53,74 +53,74 @@ from dgent.store.engine.merge import (
 )
 
 _PART = re.compile(r"(.+)/(?:u/(\d{10})|p/\d{10}(?:/[^/]+)?|s(?:/[^/]+)?|t|redacted)")
-_PACKED = frozenset((PAGE.name, SNAPSHOT.name))
-_DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, REDACTION.name))
+_PACKED = frozenset((PACK.name, SNAPSHOT.name))
+_DOCUMENT = frozenset((VERSION.name, PACK.name, SNAPSHOT.name, REDACTION.name))
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A version of a copy under its number there, with its update; empty where that is gone."""
+class _VersionEntry:
+    """A version under its number in a copy, with its update; empty where the update is gone."""
 
     version: Version
     update: bytes
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """What a version is known by, whatever its number."""
+        """The identity of a version, independent of its number."""
         return clock.to_us(self.version.at), self.version.by, self.version.op
 
     @property
     def worth(self) -> tuple[bool, bool]:
-        """Which of two records of a version counts: one that was redacted, else one with its update."""
+        """The rank of this record of a version: redacted first, then one with its update."""
         return self.version.redacted, bool(self.update)
 
     @property
     def is_lost(self) -> bool:
-        """Check whether what it brought is not kept any more."""
+        """True when its update is no longer stored."""
         version = self.version
         brought = bool(version.lost or version.added or version.removed)
         return brought and not self.update and version.op not in REWRITES
 
 
 def _settle(settlement: Settlement) -> None:
-    """Merge every block whose versions diverged, or that holds versions of two copies beside each other."""
+    """Merge every block whose versions diverged, or that holds versions of two copies side by side."""
     diverged = _blocks(settlement.diverged)
     touched = _blocks(id for schema in _DOCUMENT for id in settlement.touched.get(schema, ())) - diverged
     torn = {block for block in touched if _is_torn(settlement, block)}
     for block in sorted(diverged | torn):
-        with suppress(DgentError, ValueError, TypeError, KeyError):  # then the later version counts
-            _Merging(settlement, block).run()
+        with suppress(DgentError, ValueError, TypeError, KeyError):  # then the later version wins
+            _BlockMerge(settlement, block).run()
 
 
 def _blocks(ids: Iterable[str]) -> set[str]:
-    """The blocks that some records are parts of."""
+    """Return the ids of the blocks that some records are parts of."""
     return {match[1] for id in ids if (match := _PART.fullmatch(id)) is not None}
 
 
 def _parts(settlement: Settlement, block: str) -> list[str]:
-    """The ids of the records that hold a block's versions, also of deleted ones."""
+    """Return the ids of the records that hold a block's versions, deleted ones too."""
     found = ((id, _PART.fullmatch(id)) for id in settlement.ids(f"{block}/"))
     return [id for id, match in found if match is not None and match[1] == block]
 
 
 def _is_torn(settlement: Settlement, block: str) -> bool:
-    """Check whether a version is there twice: one copy packed those of its own under a number of another."""
+    """Check whether a version number is there twice: one copy packed it, the other has its own record."""
     live = [each for each in map(settlement.get, _parts(settlement, block)) if each is not None]
-    pages = [each.data for each in live if each.schema == PAGE.name]
-    numbers = [number for page in pages for number in range(page["first"], page["last"] + 1)]
+    packs = [each.data for each in live if each.schema == PACK.name]
+    numbers = [number for pack in packs for number in range(pack["first"], pack["last"] + 1)]
     numbers += [int(each.id.rpartition("/")[2]) for each in live if each.schema == VERSION.name]
     return len(numbers) != len(set(numbers)) or sum(each.schema == SNAPSHOT.name for each in live) > 1
 
 
-class _Merging:
-    """One block while it is merged."""
+class _BlockMerge:
+    """The merge of one block."""
 
     def __init__(self, settlement: Settlement, block: str) -> None:
         self._settlement, self._block = settlement, block
         self._tips = {id: self._versions_of(id) for id in _parts(settlement, block)}
         self._kept: dict[tuple[int, str, str], bytes] = {}  # states of versions that were compacted
         self._start, self._entries, self._left_out = self._find_start(self._find_entries())
-        self._old: dict[int, list[_Entry]] = {}
+        self._old: dict[int, list[_VersionEntry]] = {}
         for entry in self._entries:
             self._old.setdefault(entry.version.number, []).append(entry)
         numbers = enumerate(self._entries, 1)
@@ -138,9 +138,9 @@ class _Merging:
 
     # -- the versions of both sides --------------------------------------------------------
 
-    def _find_entries(self) -> list[_Entry]:
-        """Every version once, in the order in which it shall be numbered."""
-        found: dict[tuple[int, str, str], _Entry] = {}
+    def _find_entries(self) -> list[_VersionEntry]:
+        """Return every version once, in the order of their new numbers."""
+        found: dict[tuple[int, str, str], _VersionEntry] = {}
         for entry in self._each_entry():
             known = found.get(entry.key)
             if known is None:
@@ -148,28 +148,30 @@ class _Merging:
                 continue
             best = max(known, entry, key=lambda each: each.worth)
             number = min(known.version.number, entry.version.number)
-            found[entry.key] = best if best.version.number == number else _known_as(best, number)
+            found[entry.key] = best if best.version.number == number else _renumber_entry(best, number)
         return sorted(found.values(), key=lambda each: (each.version.number, each.key))
 
-    def _each_entry(self) -> Iterator[_Entry]:
-        for page in self._of(PAGE.name):
-            packed = unpack(self._block, page.data["first"], page.data["last"], page.content)
-            for entry in map(_Entry, packed.versions, packed.updates):
-                if entry.version.number in packed.kept:
-                    self._kept[entry.key] = packed.kept[entry.version.number]
+    def _each_entry(self) -> Iterator[_VersionEntry]:
+        for stored in self._of(PACK.name):
+            pack = decode_pack(self._block, stored.data["first"], stored.data["last"], stored.content)
+            for entry in map(_VersionEntry, pack.versions, pack.updates):
+                if entry.version.number in pack.kept:
+                    self._kept[entry.key] = pack.kept[entry.version.number]
                 yield entry
         for each in self._of(VERSION.name):
             number = int(each.id.rpartition("/")[2])
             version = Version(number, each.created_at, each.author or "", **_version_fields(each.data))
-            yield _Entry(version, each.content)
+            yield _VersionEntry(version, each.content)
 
     # -- the document ----------------------------------------------------------------------
 
-    def _find_start(self, entries: list[_Entry]) -> tuple[bytes, list[_Entry], list[_Entry]]:
-        """What the document begins with, the versions that fit to that, and those that do not.
+    def _find_start(
+        self, entries: list[_VersionEntry]
+    ) -> tuple[bytes, list[_VersionEntry], list[_VersionEntry]]:
+        """Return the start of the document, the versions that fit it, and those that do not.
 
-        That is nothing, unless a history was ended: then a snapshot, and what was written elsewhere on top
-        of what is not kept any more cannot be merged.
+        The start is empty unless history was compacted: then it is a snapshot, and versions of the other copy
+        that build on what is gone cannot be merged.
         """
         if not any(entry.is_lost for entry in entries):
             return b"", entries, []
@@ -177,7 +179,7 @@ class _Merging:
         snapshots = [each for each in self._of(SNAPSHOT.name) if each.data.get("version", 0) >= lost]
         redactions = max((each.data.get("redactions", 0) for each in snapshots), default=0)
         found = [
-            (each.content, *_fitting(each.content, entries))
+            (each.content, *_split_fitting(each.content, entries))
             for each in sorted(snapshots, key=lambda each: -each.data.get("version", 0))
             if each.data.get("redactions", 0) == redactions
         ]
@@ -186,16 +188,16 @@ class _Merging:
         return max(found, key=lambda each: len(each[1]))
 
     def run(self) -> None:
-        """Number the versions, and write the records that hold them."""
+        """Renumber the versions, and write the records that hold them."""
         made, document = self._number_again()
         self._write(made, document)
 
-    def _number_again(self) -> tuple[list[_Entry], Document]:
+    def _number_again(self) -> tuple[list[_VersionEntry], Document]:
         document = Document.load(self._start)
         whole = Document.load(self._start, (entry.update for entry in self._entries))
         measure = self._measure()
         numbers: dict[tuple[int, str, str], int] = {}
-        made: list[_Entry] = []
+        made: list[_VersionEntry] = []
         for number, entry in enumerate(self._entries, 1):
             numbers[entry.key] = number
             old = entry.version
@@ -203,7 +205,7 @@ class _Merging:
             if number <= self._common:
                 made.append(entry)
                 continue
-            node, parent = (self._renumbered(each, entry, whole, numbers) for each in (old.node, old.parent))
+            node, parent = (self._renumber(each, entry, whole, numbers) for each in (old.node, old.parent))
             version = replace(
                 old,
                 number=number,
@@ -212,55 +214,55 @@ class _Merging:
                 size=measure(document, old.size),
                 frontiers=document.frontiers if old.frontiers else "",
             )
-            made.append(_Entry(version, entry.update))
+            made.append(_VersionEntry(version, entry.update))
         return made, document
 
-    def _renumbered(self, old: int, entry: _Entry, whole: Document, numbers: Mapping[Any, int]) -> int:
-        """The number that a version has now which another one calls by its old number."""
+    def _renumber(self, old: int, entry: _VersionEntry, whole: Document, numbers: Mapping[Any, int]) -> int:
+        """Return the new number of the version that another one refers to by its old number."""
         candidates = [each for each in self._old.get(old, ()) if each.key in numbers]
         if len(candidates) > 1:
             states = [each.version.frontiers for each in candidates]
             before = [whole.is_before(state, entry.version.frontiers) for state in states]
-            # Of several that it follows, the one that has the others in it.
+            # Of several that it follows, the one that includes the others.
             last = [sum(whole.is_before(other, state) for other in states) for state in states]
             best = max(range(len(states)), key=lambda place: (before[place], last[place]))
             return numbers[candidates[best].key]
         return numbers[candidates[0].key] if candidates else old
 
     def _measure(self) -> Any:
-        """Return what measures a document as its block shows it."""
-        card = self._settlement.get(self._block)
+        """Return a function that measures a document as its block shows it."""
+        header = self._settlement.get(self._block)
 
         def measure(document: Document, instead: int) -> int:
-            if card is None:
+            if header is None:
                 return instead
             with suppress(DgentError):
-                shape = shapes.load(card.data.get("document", "text"), card.data.get("shape") or {})
-                return len(rendered(shape, document, card.data.get("limit")))
+                shape = load_shape(header.data.get("document", "text"), header.data.get("shape") or {})
+                return len(render_document(shape, document, header.data.get("limit")))
             return instead
 
         return measure
 
     # -- the records -----------------------------------------------------------------------
 
-    def _write(self, made: Sequence[_Entry], document: Document) -> None:
-        folded = self._folded_alike()
+    def _write(self, made: Sequence[_VersionEntry], document: Document) -> None:
+        packed = self._count_reusable()
         wanted: dict[str, Datum | None] = {}
-        if folded is None:
-            # Only a page says of a version that it was redacted or compacted.
+        if packed is None:
+            # Only a pack records that a version was redacted or compacted.
             lost = max((each.version.number for each in made if each.version.lost), default=0)
-            folded = max(len(made) - log.KEEP, min(lost, len(made) - 1), 0)
-            wanted |= self._packed(made[:folded])
+            packed = max(len(made) - log.KEEP, min(lost, len(made) - 1), 0)
+            wanted |= self._pack(made[:packed])
         else:
-            # The later of two snapshots that hold the same, and pages as they are.
+            # The later of two equal snapshots, and packs as they are.
             wanted |= {
                 id: some[-1] for id, some in self._tips.items() if some and some[-1].schema != VERSION.name
             }
-        for entry in made[folded:]:
+        for entry in made[packed:]:
             wanted[version_id(self._block, entry.version.number)] = self._version_datum(entry)
         for id in self._tips:
             wanted.setdefault(id, None)
-        wanted |= self._depending(made, document)
+        wanted |= self._update_dependents(made, document)
         changed = {
             id: version
             for id, version in wanted.items()
@@ -269,41 +271,33 @@ class _Merging:
         disputed = {version_id(self._block, entry.version.number) for entry in self._left_out}
         self._settlement.put(changed, disputed & changed.keys())
 
-    def _folded_alike(self) -> int | None:
-        """How many versions are folded, if pages and snapshot can stay as they are; else None."""
+    def _count_reusable(self) -> int | None:
+        """Return how many versions are packed if the packs and the snapshot can stay; else None."""
         snapshots = [int(each.data["version"]) for each in self._of(SNAPSHOT.name)]
-        folded = snapshots[0] if snapshots else 0
-        if any(number != folded for number in snapshots) or folded > self._common:
+        packed = snapshots[0] if snapshots else 0
+        if any(number != packed for number in snapshots) or packed > self._common:
             return None
         if len({id for id, some in self._tips.items() for each in some if each.schema == SNAPSHOT.name}) > 1:
             return None
         redactions = [some for id, some in self._tips.items() if id.endswith("/redacted")]
         if any(len(some) > 1 for some in redactions):
             return None
-        last = 0
-        for first, end in sorted((each.data["first"], each.data["last"]) for each in self._of(PAGE.name)):
-            if first != last + 1:
-                return None
-            last = end
-        return folded if last == folded else None
+        return packed if self._are_packs_dense(packed) else None
 
-    def _packed(self, entries: Sequence[_Entry]) -> dict[str, Datum | None]:
-        """Pages and a snapshot with some versions, under ids that no record had before."""
+    def _are_packs_dense(self, upto: int) -> bool:
+        """Check whether the packs hold every version up to a number, each once."""
+        last = 0
+        for first, end in sorted((each.data["first"], each.data["last"]) for each in self._of(PACK.name)):
+            if first != last + 1:
+                return False
+            last = end
+        return last == upto
+
+    def _pack(self, entries: Sequence[_VersionEntry]) -> dict[str, Datum | None]:
+        """Build packs and a snapshot of some versions, under ids that no record had before."""
         redaction = max(self._of(REDACTION.name), key=_redaction_order, default=None)
-        seed = repr([(entry.key, entry.version.lost) for entry in self._entries])
-        fresh = "m" + hashlib.sha256(seed.encode()).hexdigest()[:12]
-        wanted: dict[str, Datum | None] = {}
         document = Document.load(self._start)
-        for start in range(0, len(entries), log.FOLD):
-            some = entries[start : start + log.FOLD]
-            document.merge_all(entry.update for entry in some)
-            state = document.state() if start // log.FOLD % log.STATE_EVERY == log.STATE_EVERY - 1 else b""
-            kept = {each.version.number: self._kept[each.key] for each in some if each.key in self._kept}
-            page = Page([each.version for each in some], [each.update for each in some], state, kept)
-            first, last = page.versions[0].number, page.versions[-1].number
-            data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
-            id = page_id(self._block, last, fresh)
-            wanted[id] = self._datum(id, PAGE, data, pack(page), some[-1])
+        wanted = self._build_packs(entries, document)
         if entries:
             redactions = max((each.data.get("redactions", 0) for each in self._of(SNAPSHOT.name)), default=0)
             place = "" if redaction is None else str(redaction.data.get("snapshot", ""))
@@ -312,14 +306,33 @@ class _Merging:
             wanted[id] = self._datum(id, SNAPSHOT, data, document.snapshot(), entries[-1])
         if redaction is not None:
             numbers = {clock.text(entry.version.at): entry.version.number for entry in entries}
-            wanted[redaction.id] = _united_redactions(redaction, self._of(REDACTION.name), numbers)
-            # What the other side packed may still hold what was redacted.
+            wanted[redaction.id] = _unite_redactions(redaction, self._of(REDACTION.name), numbers)
+            # Packs of the other side may still hold what was redacted.
             stale = [
                 id
                 for id, some in self._tips.items()
                 if some and id not in wanted and some[-1].schema in _PACKED
             ]
             wanted[erasure_id(self._block)] = self._erasure(stale, redaction)
+        return wanted
+
+    def _build_packs(self, entries: Sequence[_VersionEntry], document: Document) -> dict[str, Datum | None]:
+        """Build the packs of some versions, and merge their updates into a document."""
+        seed = repr([(entry.key, entry.version.lost) for entry in self._entries])
+        fresh = "m" + hashlib.sha256(seed.encode()).hexdigest()[:12]
+        wanted: dict[str, Datum | None] = {}
+        for start in range(0, len(entries), log.PACK_SIZE):
+            some = entries[start : start + log.PACK_SIZE]
+            document.merge_all(entry.update for entry in some)
+            state = (
+                document.state() if start // log.PACK_SIZE % log.STATE_EVERY == log.STATE_EVERY - 1 else b""
+            )
+            kept = {each.version.number: self._kept[each.key] for each in some if each.key in self._kept}
+            pack = Pack([each.version for each in some], [each.update for each in some], state, kept)
+            first, last = pack.versions[0].number, pack.versions[-1].number
+            data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
+            id = pack_id(self._block, last, fresh)
+            wanted[id] = self._datum(id, PACK, data, encode_pack(pack), some[-1])
         return wanted
 
     def _erasure(self, ids: Sequence[str], redaction: Datum) -> Datum:
@@ -332,12 +345,14 @@ class _Merging:
             id=erasure_id(self._block), data=data, schema=ERASURE.name, schema_version=ERASURE.version
         )
 
-    def _version_datum(self, entry: _Entry) -> Datum:
+    def _version_datum(self, entry: _VersionEntry) -> Datum:
         data = {name: value for name, value in vars(entry.version).items() if name in _VERSION_FIELDS}
         id = version_id(self._block, entry.version.number)
         return self._datum(id, VERSION, data, entry.update, entry)
 
-    def _datum(self, id: str, schema: Any, data: dict[str, Any], content: bytes, entry: _Entry) -> Datum:
+    def _datum(
+        self, id: str, schema: Any, data: dict[str, Any], content: bytes, entry: _VersionEntry
+    ) -> Datum:
         return Datum(
             id,
             entry.version.at,
@@ -348,35 +363,41 @@ class _Merging:
             schema_version=schema.version,
         )
 
-    # -- what speaks of versions by their numbers --------------------------------------------
+    # -- records that refer to version numbers --------------------------------------------
 
-    def _depending(self, made: Sequence[_Entry], document: Document) -> dict[str, Datum | None]:
-        """Checkpoints, what agents have seen, and whether the document is too long now."""
+    def _update_dependents(
+        self, made: Sequence[_VersionEntry], document: Document
+    ) -> dict[str, Datum | None]:
+        """Update checkpoints, seen versions and the over-limit flag to the new numbers."""
+        wanted = self._update_checkpoints({entry.key: entry.version.number for entry in made})
+        for each in self._settlement.records(SEEN.name):
+            if each.data.get("block") == self._block and each.data.get("version", 0) > self._common:
+                wanted[each.id] = each.replace(data={**each.data, "version": self._common})
+        header = self._settlement.get(self._block)
+        if header is not None and header.schema == BLOCK.name and made:
+            size = self._measure()(document, made[-1].version.size)
+            extra = {k: v for k, v in (header.data.get("extra") or {}).items() if k != OVER_LIMIT}
+            extra |= {OVER_LIMIT: size} if size > header.data.get("limit", size) else {}
+            if extra != (header.data.get("extra") or {}):
+                wanted[header.id] = header.replace(data={**header.data, "extra": extra})
+        return wanted
+
+    def _update_checkpoints(self, numbers: Mapping[Any, int]) -> dict[str, Datum | None]:
+        """Return the checkpoints whose versions have new numbers."""
         wanted: dict[str, Datum | None] = {}
-        numbers = {entry.key: entry.version.number for entry in made}
         for each in self._settlement.records(CHECKPOINT.name):
             number = int(each.data.get("version", 0))
             old = self._old.get(number, []) if each.data.get("block") == self._block else []
             if old and number > self._common:
-                own = _meant(old, each)
+                own = _choose_named(old, each)
                 wanted[each.id] = each.replace(data={**each.data, "version": numbers[own.key]})
-        for each in self._settlement.records(SEEN.name):
-            if each.data.get("block") == self._block and each.data.get("version", 0) > self._common:
-                wanted[each.id] = each.replace(data={**each.data, "version": self._common})
-        card = self._settlement.get(self._block)
-        if card is not None and card.schema == BLOCK.name and made:
-            size = self._measure()(document, made[-1].version.size)
-            extra = {k: v for k, v in (card.data.get("extra") or {}).items() if k != OVER_LIMIT}
-            extra |= {OVER_LIMIT: size} if size > card.data.get("limit", size) else {}
-            if extra != (card.data.get("extra") or {}):
-                wanted[card.id] = card.replace(data={**card.data, "extra": extra})
         return wanted
 
 
-def _meant(entries: Iterable[_Entry], checkpoint: Datum) -> _Entry:
-    """Choose of several versions of one number that a checkpoint names: its author's, the last before it."""
+def _choose_named(entries: Iterable[_VersionEntry], checkpoint: Datum) -> _VersionEntry:
+    """Choose which of several versions a checkpoint names: its author's, the last before it."""
 
-    def order(entry: _Entry) -> tuple[bool, bool, Any]:
+    def order(entry: _VersionEntry) -> tuple[bool, bool, Any]:
         version = entry.version
         return version.by == checkpoint.author, version.at <= checkpoint.created_at, entry.key
 
@@ -390,11 +411,13 @@ def _version_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in _VERSION_FIELDS if name in data}
 
 
-def _fitting(snapshot: bytes, entries: Iterable[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
-    """Split versions into those whose updates fit to a snapshot and others."""
+def _split_fitting(
+    snapshot: bytes, entries: Iterable[_VersionEntry]
+) -> tuple[list[_VersionEntry], list[_VersionEntry]]:
+    """Split versions into those whose updates fit a snapshot and the others."""
     document = Document.load(snapshot)
-    fit: list[_Entry] = []
-    left_out: list[_Entry] = []
+    fit: list[_VersionEntry] = []
+    left_out: list[_VersionEntry] = []
     for entry in entries:
         try:
             document.merge(entry.update)
@@ -405,19 +428,19 @@ def _fitting(snapshot: bytes, entries: Iterable[_Entry]) -> tuple[list[_Entry], 
     return fit, left_out
 
 
-def _known_as(entry: _Entry, number: int) -> _Entry:
-    """A version under the number that another copy gave it."""
+def _renumber_entry(entry: _VersionEntry, number: int) -> _VersionEntry:
+    """Return a version under the number that another copy gave it."""
     version = entry.version
     node = number if version.node == version.number else version.node
-    return _Entry(replace(version, number=number, node=node), entry.update)
+    return _VersionEntry(replace(version, number=number, node=node), entry.update)
 
 
 def _redaction_order(each: Datum) -> tuple[int, str]:
     return len(each.data.get("redacted") or ()), str(each.data.get("snapshot"))
 
 
-def _united_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str, int]) -> Datum:
-    """What either side redacted, by the numbers that the versions have now."""
+def _unite_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str, int]) -> Datum:
+    """Unite the redactions of both sides, by the new version numbers."""
     united: dict[tuple[Any, str], dict[str, Any]] = {}
     for each in all:
         for one in each.data.get("redacted") or ():
@@ -432,14 +455,14 @@ def _united_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str
 
 
 def _merge_seen(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
-    """Merge what an agent has seen: the older version, so that nothing new is passed over."""
+    """Merge seen versions: the older one wins, so that no news is missed."""
     if left is None or right is None:
         return Merged(left or right)
     return Merged(min(left, right, key=lambda each: each.data.get("version", 0)))
 
 
 def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
-    """Merge what is still to be erased: all of it."""
+    """Merge lists of records to erase: all of them."""
 
     def resolve(path: str, base: Any, one: Any, other: Any) -> Any:
         if path == "ids" and isinstance(one, list) and isinstance(other, list):
@@ -452,7 +475,7 @@ def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) 
 
 
 def _merge_grant(base: Datum | None, left: Datum | None, right: Datum | None) -> Merged:
-    """Merge a permission: what one side took back stays so."""
+    """Merge a permission: what one side revoked stays revoked."""
     if (left is None or right is None) and base is not None:
         kept = left or right
         return Merged(None, () if kept is None or says_the_same(kept, base) else (DELETED,))

@@ -8,14 +8,14 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from dgent import ids
-from dgent.blocks.access.standing import Card, Reader
+from dgent.blocks.access.actor import Header, Reader
 from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.history import join
-from dgent.blocks.history.join import OVER_LIMIT, Joined, Step
-from dgent.blocks.history.log import Chain
+from dgent.blocks.history.join import OVER_LIMIT, JoinResult, JoinStep
+from dgent.blocks.history.log import VersionLog
 from dgent.blocks.history.version import Version
-from dgent.blocks.record import BLOCK, CHECKPOINT, PAGE, REDACTION, ROOM, SNAPSHOT, VERSION, BlockRecord
+from dgent.blocks.record import BLOCK, CHECKPOINT, PACK, REDACTION, ROOM, SNAPSHOT, VERSION, BlockRecord
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork.baseline import Base, Known
 from dgent.exchange.fork.records import FORGOTTEN, Side
@@ -48,10 +48,10 @@ async def numbered(
             found.append(side)
             continue
         if block not in here:
-            versions = await Chain(target.for_room(ROOM), block).versions()
+            versions = await VersionLog(target.for_room(ROOM), block).versions()
             here[block] = {_mark(each): each.number for each in versions}
         try:
-            theirs = await Chain(fork.for_room(ROOM), block).find(number if type(number) is int else 0)
+            theirs = await VersionLog(fork.for_room(ROOM), block).find(number if type(number) is int else 0)
         except VersionNotFound:
             theirs = None
         at = None if theirs is None else here[block].get(_mark(theirs))
@@ -84,7 +84,7 @@ class Settled(NamedTuple):
 
 async def settle(
     reader: Reader,
-    card: Card,
+    card: Header,
     base: dict[str, Any],
     theirs: dict[str, Any],
     *,
@@ -166,7 +166,7 @@ def _merged_extra(base: dict[str, Any], theirs: dict[str, Any], ours: dict[str, 
 
 
 CARD: How = "card"
-DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, REDACTION.name))
+DOCUMENT = frozenset((VERSION.name, PACK.name, SNAPSHOT.name, REDACTION.name))
 REDACTED_HERE = "something was redacted here that the fork still says, and its history does not fit"
 REDACTED_THERE = "what was redacted in the fork is still said here: redact it here, too"
 
@@ -220,12 +220,12 @@ class Blocks:
         settled = await self._settle(theirs)
         self._tally.conflicts += settled.clashes
         how, done = (
-            await self._join(theirs) if theirs.is_edited else (CARD, Joined(0, 0, settled.value.limit))
+            await self._join(theirs) if theirs.is_edited else (CARD, JoinResult(0, 0, settled.value.limit))
         )
         if done.versions or settled.value != there.value:
             self._tell(theirs.card.id, settled.value, how if done.versions else CARD, done)
 
-    def _tell(self, id: str, value: BlockRecord, how: How, done: Joined) -> None:
+    def _tell(self, id: str, value: BlockRecord, how: How, done: JoinResult) -> None:
         size = (done.versions, done.size, value.limit, done.over_limit)
         self._tally.blocks.append(BlockMerged(id, value.owner, value.label, how, *size))
 
@@ -257,10 +257,10 @@ class Blocks:
 
     # -- the document ---------------------------------------------------------------------
 
-    async def _join(self, theirs: Theirs) -> tuple[How, Joined]:
+    async def _join(self, theirs: Theirs) -> tuple[How, JoinResult]:
         """Take in what the fork did, as closely as both histories still allow."""
         id, since = theirs.card.id, 0 if theirs.base is None else theirs.base.version
-        chain, here = Chain(self._fork, id), Chain(self._target, id)
+        chain, here = VersionLog(self._fork, id), VersionLog(self._target, id)
         steps = await join.steps_after(chain, since)
         await here.refresh()
         if chain.redactions > here.redactions:
@@ -272,7 +272,7 @@ class Blocks:
         with suppress(DocumentCorrupt):
             if await _knows(here, chain, since):
                 return "changes", await self._take(id, [join.step_of_all(chain.document, author, why)])
-        none = Joined(0, 0, theirs.card.value.limit)
+        none = JoinResult(0, 0, theirs.card.value.limit)
         if here.redactions > chain.redactions:
             self._tally.leave(id, BLOCK.name, REDACTED_HERE)
             return CARD, none
@@ -283,10 +283,10 @@ class Blocks:
         await self._beside(theirs, "its history does not fit to the one here")
         return CARD, none
 
-    async def _take(self, id: str, steps: list[Step]) -> Joined:
+    async def _take(self, id: str, steps: list[JoinStep]) -> JoinResult:
         return await join.join(self._target, id, steps, self._note, dry_run=self._dry_run)
 
-    async def _at(self, chain: Chain, here: Chain, theirs: Theirs, number: int) -> Document | None:
+    async def _at(self, chain: VersionLog, here: VersionLog, theirs: Theirs, number: int) -> Document | None:
         """What the fork began with, or last merged; from whichever side still has it."""
         shared = theirs.base is not None and number <= theirs.base.point
         for each in (chain, here) if shared else (chain,):
@@ -342,11 +342,11 @@ class Blocks:
             self._tally.conflicts.append(taken(id, value, done[0]))
         made = replace(value, label=done[0])
         self._plan(id, made)
-        self._tell(id, made, how, Joined(theirs.version, 0, value.limit))
+        self._tell(id, made, how, JoinResult(theirs.version, 0, value.limit))
         return done[0]
 
 
-async def _knows(here: Chain, chain: Chain, number: int) -> bool:
+async def _knows(here: VersionLog, chain: VersionLog, number: int) -> bool:
     """Whether the document here still has the state that the fork began with in its history."""
     try:
         point = await chain.find(number)

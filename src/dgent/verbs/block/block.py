@@ -42,11 +42,11 @@ class Create(Ask):
 @verb("block.create", effect="write", errors=ERRORS, makes=True)
 async def create(desk: Desk, ask: Create) -> BlockCard:
     """Make a block, a memory document of an agent."""
-    from dgent.blocks.document.template import find
+    from dgent.blocks.document.template import find_template
     from dgent.blocks.kind import CONSTELLATION
 
     library = await library_of(desk)
-    plain = find(ask.template, ask.document).shape.document == "text"
+    plain = find_template(ask.template, ask.document).shape.document == "text"
     first: Any = None if not ask.text else ask.text if plain else text.value(ask.text)
     made = await library.create(
         ask.label,
