@@ -19,7 +19,7 @@ from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, pa
 import dgent
 from dgent import blocks, errors, tools
 from dgent import cupboard as room
-from dgent.blocks import records
+from dgent.blocks import headers
 from dgent.blocks.edit import section as section_kind
 from dgent.blocks.edit import structured
 from dgent.blocks.edit import text as text_edits
@@ -408,7 +408,7 @@ def blocks_page() -> str:
         "blocking twin in `dgent.sync.blocks` has the same calls without `await`. `TEMPLATES` are the "
         f"templates there are, by name: {', '.join(f'`{name}`' for name in blocks.TEMPLATES)}.",
         described(Part(blocks.Library, "lib")),
-        *methods(Part(records.Cards, "lib")),
+        *methods(Part(headers.BlockHeaders, "lib")),
         described(Part(blocks.Block, "block")),
         *methods(Part(section_kind.Edits, "block")),
         *edits,

@@ -47,8 +47,8 @@ STUBS = {
         "blocks/edit/section.py": ("Edits", "Section"),
         "blocks/block.py": ("Block",),
         "blocks/access/agents.py": ("Roster", "Groups"),
-        "blocks/access/authority.py": ("Authority",),
-        "blocks/records.py": ("Cards",),
+        "blocks/access/permission.py": ("AgentPermissions",),
+        "blocks/headers.py": ("BlockHeaders",),
         "blocks/library.py": ("Library",),
     },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
@@ -65,7 +65,7 @@ ATTRIBUTES = {
     "Universe.author": "str",
     "Collection.schema": "Schema[T]",
     "Focus.id": "str",
-    "Authority.trust": "str",
+    "AgentPermissions.trust": "str",
 }
 DUNDERS = {
     "__init__": "__init__",

@@ -43,7 +43,7 @@ class Writer:
     async def edit(self) -> None:
         """One of them: most add a line, some change a word, and a text that is too long is cut."""
         number = next(self._number)
-        text = self._block._chain.document.text() if self._alone else await self._block.text()
+        text = self._block._version_log.document.text() if self._alone else await self._block.text()
         if len(text) > LONG:
             await self._block.edit_range(1, text[: LONG // 2].count("\n"), "")
         elif number % 3 == 2 and text:
@@ -92,7 +92,7 @@ class _Sizes:
         self._block = block
 
     def newest(self, number: int) -> list[int]:
-        found = [len(update) for update in self._block._chain._updates[-number:]] or [80]
+        found = [len(update) for update in self._block._version_log._updates[-number:]] or [80]
         return (found * number)[:number]
 
 
@@ -119,8 +119,8 @@ def _disk(took: int, updates: int) -> Row:
 
 
 async def _updates(block: Block) -> int:
-    chain = block._chain
-    pages = [chain._past.read(record) for record in await chain._past.records()]
+    chain = block._version_log
+    pages = [chain._packs.read(record) for record in await chain._packs.records()]
     return sum(map(len, chain._updates)) + sum(len(update) for page in pages for update in page.updates)
 
 
@@ -149,7 +149,7 @@ async def _looking(plan: Plan, path: str) -> list[Row]:
         library = Library(universe, agent="scout")
         block = await library.get("notes")
         newest = (await block.history(1))[0].number
-        snapshot = block._chain.document.snapshot()
+        snapshot = block._version_log.document.snapshot()
 
         async def load() -> None:
             await (await library.get("notes")).text()

@@ -61,7 +61,7 @@ class Counting(SameMemory):
 
 def before_commit(block: Block, work: Callable[[], Awaitable[object]]) -> None:
     """Have something done between an edit of a handle and its next commit, as another program would."""
-    universe = block._chain._universe
+    universe = block._version_log._universe
     commit = universe.commit
 
     async def later(*args: Any, **named: Any) -> Any:

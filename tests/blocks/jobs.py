@@ -52,7 +52,7 @@ def edit_all(url: str, at: float, name: str, times: int) -> None:
 
 def scribble(url: str, name: str, fold: int) -> None:
     """Make blocks, edit the one of all and compact it until killed; say what is done. Folds come often."""
-    log.FOLD, log.KEEP = fold, 2
+    log.PACK_SIZE, log.KEEP = fold, 2
 
     async def work(lib: Library) -> None:
         notes = await lib.get("notes")

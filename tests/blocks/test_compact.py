@@ -16,7 +16,7 @@ from dgent.errors import InputError
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("FOLD", 16), ("KEEP", 4), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", 16), ("KEEP", 4), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
 
 
@@ -53,7 +53,7 @@ async def test_what_is_kept_is_as_it_was(lib: Library) -> None:
 async def test_every_version_can_be_where_the_kept_history_begins(
     quick: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "FOLD", 4)
+    monkeypatch.setattr(log, "PACK_SIZE", 4)
     for keep in range(1, 14):
         block = await quick.create(f"notes{keep}", limit=100_000)
         texts = {1: ""}
@@ -98,7 +98,7 @@ async def test_checkpoints_are_kept_and_can_be_gone_back_to(quick: Library) -> N
 async def test_pages_of_checkpointed_versions_alone_are_kept(
     quick: Library, fold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "FOLD", fold)
+    monkeypatch.setattr(log, "PACK_SIZE", fold)
     monkeypatch.setattr(log, "KEEP", 1)
     block = await quick.create("notes", limit=100_000)
     texts: dict[int, str] = {}
@@ -283,14 +283,14 @@ async def test_an_edit_stands_when_leave_is_taken_while_its_rule_is_applied(
     await quick.agents.create("scribe")
     await quick.share("notes", with_agent="scribe", permission="append")
     theirs = await Library(quick._universe, agent="scribe").get("notes")
-    write = theirs._chain.write
+    write = theirs._version_log.write
 
     async def write_then_unshare(*args: Any) -> Any:
         done = await write(*args)
         await quick.unshare("notes", with_agent="scribe")
         return done
 
-    monkeypatch.setattr(theirs._chain, "write", write_then_unshare)
+    monkeypatch.setattr(theirs._version_log, "write", write_then_unshare)
     assert (await theirs.append("theirs\n")).number == 20
     assert (await (await quick.get("notes")).text()).endswith("theirs\n")
     with pytest.raises(errors.PermissionDenied):

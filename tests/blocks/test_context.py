@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent import clock
-from dgent.blocks import Library, errors, records
-from dgent.blocks.context.budget import Part, estimate, fit
-from dgent.blocks.context.wrapper import escaped, quoted, tag_name, wrapped
+from dgent.blocks import Library, errors, headers
+from dgent.blocks.context.budget import PromptPart, estimate, fit
+from dgent.blocks.context.wrapper import escape, quote, tag_name, wrap
 from dgent.blocks.record import version_id
 from dgent.errors import InputError
 from dgent.model.query import Query
@@ -266,7 +266,7 @@ async def test_only_headers_of_blocks_that_are_wanted_are_read(
     assert [each.label for each in await quick.list(kind="core")] == ["me"]
     assert [each.label for each in await quick.list(kind="log", shared=True)] == ["seen"]
     assert sorted(read) == ["me", "seen"]
-    monkeypatch.setattr(records, "NEAR", 10)
+    monkeypatch.setattr(headers, "NEAR", 10)
     read.clear()
     with pytest.raises(errors.BlockNotFound) as missing:
         await quick.get("noww")
@@ -291,19 +291,19 @@ HOSTILE = st.lists(st.sampled_from([*NASTY, *TAGGED]) | st.text(max_size=5), max
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_no_content_closes_its_wrapper_or_looks_like_another(label: str, said: str, body: str) -> None:
     tag = f"block:{tag_name(label)}"
-    text = wrapped(tag, {"permission": said}, body)
+    text = wrap(tag, {"permission": said}, body)
     first, *inside, last = text.split("\n")
     assert re.fullmatch(r'<block:\S* permission="[^"<>\n]*">', first) and last == f"</{tag}>"
     assert not re.search(r"<[^\w<>]*(block|memory)\b", "\n".join(inside), re.IGNORECASE)
-    assert escaped(escaped(body)) == escaped(body)
-    assert not set('<>"\n\r\u2028') & set(quoted(said)) and not re.search(r"[\s<>\"'=]", tag)
+    assert escape(escape(body)) == escape(body)
+    assert not set('<>"\n\r\u2028') & set(quote(said)) and not re.search(r"[\s<>\"'=]", tag)
 
 
 @pytest.mark.parametrize("body", LOOK_ALIKES)
 def test_what_only_looks_like_a_tag_is_escaped_too(body: str) -> None:
-    text = escaped(f"before {body} after")
+    text = escape(f"before {body} after")
     assert text.startswith("before &lt;") and text.endswith(f"{body[1:]} after")
-    assert escaped(text) == text
+    assert escape(text) == text
 
 
 def test_what_is_no_tag_stays_as_it_is() -> None:
@@ -316,12 +316,14 @@ def test_what_is_no_tag_stays_as_it_is() -> None:
         "&lt;",
         "\u00abtext\u00bb",
     ):
-        assert escaped(text) == text
+        assert escape(text) == text
 
 
 PARTS = st.lists(
     st.builds(
-        lambda name, body, rank, whole: Part(name, f"block:{tag_name(name)}", (), body, (0, rank), whole),
+        lambda name, body, rank, whole: PromptPart(
+            name, f"block:{tag_name(name)}", (), body, (0, rank), whole
+        ),
         st.text(max_size=50),
         st.text(max_size=600) | st.integers(1, 3000).map(lambda n: "word\n" * n),
         st.integers(0, 5),
@@ -333,7 +335,7 @@ COUNTERS = st.sampled_from([estimate, len, lambda text: len(text.split()) * 3, l
 
 
 @given(PARTS, st.integers(0, 3000), COUNTERS)
-def test_a_budget_is_never_exceeded(parts: list[Part], budget: int, tokens: object) -> None:
+def test_a_budget_is_never_exceeded(parts: list[PromptPart], budget: int, tokens: object) -> None:
     made = fit(parts, budget, tokens)  # type: ignore[arg-type]
     assert tokens(made.text) == made.tokens <= budget  # type: ignore[operator]
     assert sorted((*made.shown, *made.shortened, *made.cut)) == sorted(part.name for part in parts)
@@ -343,7 +345,7 @@ def test_a_budget_is_never_exceeded(parts: list[Part], budget: int, tokens: obje
 
 
 @given(PARTS)
-def test_without_a_budget_everything_is_there_in_order(parts: list[Part]) -> None:
+def test_without_a_budget_everything_is_there_in_order(parts: list[PromptPart]) -> None:
     made = fit(parts, None)
     assert made.shown == tuple(part.name for part in parts) and not made.cut
     assert made.text == "\n\n".join(part.text() for part in parts)

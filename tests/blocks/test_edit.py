@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.blocks import Library, errors
-from dgent.blocks.document.diff import lines
-from dgent.blocks.edit.text import patched
+from dgent.blocks.document.diff import compare_lines
+from dgent.blocks.edit.text import apply_patch
 from dgent.errors import InputError
 
 
@@ -58,7 +58,7 @@ async def test_lines_are_replaced_by_their_numbers(library: Library) -> None:
 
 async def test_a_patch_whose_context_is_not_there_is_refused(library: Library) -> None:
     block = await library.create("t", text="one\ntwo\nthree\n")
-    patch = lines("one\ntwo\nthree\n", "one\n2\nthree\n", ("a", "b"))
+    patch = compare_lines("one\ntwo\nthree\n", "one\n2\nthree\n", ("a", "b"))
     await block.patch(patch)
     assert await block.text() == "one\n2\nthree\n"
     with pytest.raises(errors.NoMatch, match="nowhere"):
@@ -74,8 +74,8 @@ TEXT = st.lists(st.sampled_from(["a", "b", "c", "", "a b", "é"]), max_size=12).
 @given(TEXT, TEXT)
 def test_the_difference_of_two_texts_patches_one_into_the_other(before: str, after: str) -> None:
     before, after = before + "\n", after + "\n"
-    patch = lines(before, after, ("before", "after"))
-    assert (patched(before, patch) if patch else before) == after
+    patch = compare_lines(before, after, ("before", "after"))
+    assert (apply_patch(before, patch) if patch else before) == after
 
 
 async def test_a_lock_step_of_two_handles_keeps_labels_unique(library: Library) -> None:

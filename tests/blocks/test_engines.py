@@ -18,7 +18,7 @@ from tests.contract.columns import SETTINGS
 @pytest.fixture(autouse=True)
 def short_folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold early, so that a few versions show all of it."""
-    for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
 
 
@@ -28,7 +28,7 @@ async def test_history_folds_and_the_way_back(lib: Library, rival: Rival) -> Non
     for n in range(30):
         await notes.append(f"[{n}]", message=f"m{n}")
         texts.append(await notes.text())
-    assert notes._chain.folded > 20
+    assert notes._version_log.last_packed > 20
     other = await (await rival()).get("notes")
     assert await other.text() == texts[-1]
     assert [(await other.at(number)).text for number in (1, 2, 8, 9, 17, 30, 31)] == [

@@ -26,7 +26,7 @@ __all__ = ["engine"]
 @pytest.fixture
 async def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Library]:
     """A store with blocks of several kinds, some of them folded."""
-    monkeypatch.setattr(chain, "FOLD", 8)
+    monkeypatch.setattr(chain, "PACK_SIZE", 8)
     monkeypatch.setattr(chain, "KEEP", 2)
     home = tmp_path / "home"
     home.mkdir(mode=0o700)

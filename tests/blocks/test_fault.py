@@ -58,7 +58,7 @@ CALLS: list[Callable[[Block, int], Awaitable[None]]] = [append, undo, rollback, 
 async def test_a_cancel_at_any_moment(
     quick: Library, call: Callable[[Block, int], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FOLD", 4)
+    monkeypatch.setattr(chain, "PACK_SIZE", 4)
     monkeypatch.setattr(chain, "KEEP", 1)
     block = await quick.create("notes", text="[start]")
     other = await Library(quick._universe, agent="scout").get("notes")
@@ -73,7 +73,7 @@ async def test_a_cancel_at_any_moment(
             await asyncio.sleep(pause)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert not block._chain.alone.locked()
+        assert not block._version_log.lock.locked()
     await other.append("(last)")  # what was cancelled while it was being stored is stored now, or never
     await check(quick, block)
     for label in [each.label for each in await quick.list() if each.label != "notes"]:
@@ -131,7 +131,7 @@ async def test_a_clock_that_jumps_back(quick: Library, monkeypatch: pytest.Monke
 
 
 async def test_a_full_disk(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "FOLD", 16)
+    monkeypatch.setattr(chain, "PACK_SIZE", 16)
     monkeypatch.setattr(chain, "KEEP", 2)
     async with dgent.open(f"sqlite:///{disk.folder / 'store.db'}") as u:
         lib = Library(u, agent="scout")

@@ -208,14 +208,14 @@ async def test_a_file_that_cannot_be_read_spoils_no_other(scout: Library, folder
     await scout.create("events", document="log")
     await scout.sync(folder)
     odd = {
-        "tasks.json": (b"[\n  1,\n  2\n", "line 4 is no JSON"),
-        "events.jsonl": (b'{"message": "a"}\n{"message": }\n', "line 2 is no JSON"),
+        "tasks.json": (b"[\n  1,\n  2\n", "line 4 is not valid JSON"),
+        "events.jsonl": (b'{"message": "a"}\n{"message": }\n', "line 2 is not valid JSON"),
         "new.md": (b"ok\n\xff\xfe\n", "line 2 is not UTF-8"),
         "twice.json": (b'{"a": 1, "a": 2}', "'a' is there twice"),
-        "nan.json": (b"[NaN]", "NaN is no number"),
-        "deep.json": (b"[" * 100_000, "no JSON"),
-        "big.json": (b"[" + b"9" * 5000 + b"]", "no JSON"),
-        "bool.json": (b"true", "a block is no bool"),
+        "nan.json": (b"[NaN]", "NaN is not a number"),
+        "deep.json": (b"[" * 100_000, "is not JSON"),
+        "big.json": (b"[" + b"9" * 5000 + b"]", "is not JSON"),
+        "bool.json": (b"true", "a block cannot be a bool"),
     }
     for name, (given, _) in odd.items():
         (folder / name).write_bytes(given)
@@ -356,7 +356,7 @@ async def test_what_describes_a_block_is_edited_beside_it(scout: Library, folder
     good = card.read_text()
     for given, said in (
         (good.replace("limit = 70", "limit = 0"), "limit"),
-        (good.replace("limit = 70", "limit ="), "no TOML"),
+        (good.replace("limit = 70", "limit ="), "not valid TOML"),
         (good.replace("pinned = false", 'pinned = "yes"'), "pinned"),
         (good.replace('label = "my notes"', 'label = "persona"'), "already"),
     ):
@@ -370,7 +370,7 @@ async def test_what_describes_a_block_is_edited_beside_it(scout: Library, folder
     assert not await scout.sync(folder) and card.read_text().startswith("# a remark")
     await scout.describe("my notes", description="changed")
     assert [(each.file, each.why) for each in (await scout.sync(folder)).written] == [
-        ("my notes.toml", "what describes the block has changed")
+        ("my notes.toml", "the header of the block has changed")
     ]
     assert 'description = "changed"' in card.read_text()
 

@@ -25,7 +25,7 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from dgent.blocks.folder.disk import Disk
-from dgent.blocks.folder.sync import sync
+from dgent.blocks.folder.sync import sync_folder
 from dgent.errors import Busy, Corrupt
 from dgent.universe.universe import Universe
 
@@ -246,7 +246,7 @@ async def test_only_one_sync_at_a_time(tmp_path: Path) -> None:
         with open(tmp_path / ".blocks" / "lock", "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             with pytest.raises(Busy):
-                await sync(lib, tmp_path, None, False, 0.1)
+                await sync_folder(lib, tmp_path, None, False, 0.1)
 
 
 async def test_a_file_that_is_saved_during_a_sync_is_not_written_over(

@@ -18,7 +18,7 @@ from dgent.blocks import Block, Field, Library, Shape
 from dgent.blocks.document.default import fill
 from dgent.blocks.document.document import Document
 from dgent.blocks.folder import format
-from dgent.blocks.folder.edits import Difference, splices
+from dgent.blocks.folder.edits import FileEdits, find_splices
 from tests.blocks.agents import library, scout, u
 from tests.soak import times
 
@@ -30,7 +30,7 @@ words = st.text(st.sampled_from("ab \n\r.é🦀"), max_size=60)
 @given(words, words)
 def test_the_difference_of_two_texts_makes_one_of_the_other(before: str, after: str) -> None:
     made = before
-    for each in reversed(splices(before, after)):
+    for each in reversed(find_splices(before, after)):
         made = made[: each.start] + each.text + made[each.start + each.length :]
     assert made.replace("\r\n", "\n") == after.replace("\r\n", "\n")
 
@@ -39,7 +39,11 @@ def test_a_difference_is_as_small_as_what_was_changed() -> None:
     before = "".join(f"line {number} has some words\n" for number in range(300))
     after = before.replace("line 7 has", "line 7 had").replace("line 200 has some", "line 200 has no")
     after = after.replace("line 100 has some words\n", "")
-    assert [(each.length, each.text) for each in splices(before, after)] == [(3, "had"), (24, ""), (4, "no")]
+    assert [(each.length, each.text) for each in find_splices(before, after)] == [
+        (3, "had"),
+        (24, ""),
+        (4, "no"),
+    ]
 
 
 RECORDS = Shape("list", (Field("title", required=True), Field("done", "boolean"), Field("size", "any")))
@@ -70,12 +74,12 @@ def test_the_difference_of_two_values_makes_one_of_the_other(case: tuple[Shape, 
     document = Document()
     fill(shape, document, before)
     copy = document.fork_at(document.frontiers)
-    difference = Difference(copy)
+    difference = FileEdits(copy)
     difference.apply(shape, before, after)
-    assert format.same(format.value_of(shape, copy), after)
+    assert format.is_same(format.value_of(shape, copy), after)
     document.join(copy)
-    assert all(each.settle(document) for each in difference.held)
-    assert format.same(format.value_of(shape, document), after)
+    assert all(each.settle(document) for each in difference.values)
+    assert format.is_same(format.value_of(shape, document), after)
 
 
 def shuffled(nodes: list[Any], dice: random.Random) -> list[Any]:
@@ -114,7 +118,7 @@ def test_the_difference_of_two_trees_makes_one_of_the_other(seed: int) -> None:
     before = document.nodes()
     after = shuffled(before, dice)
     copy = document.fork_at(document.frontiers)
-    Difference(copy).apply(Shape("tree"), before, after)
+    FileEdits(copy).apply(Shape("tree"), before, after)
     assert bare(copy.nodes()) == bare(after)
 
 
@@ -158,7 +162,7 @@ async def test_random_edits_of_both_sides_are_all_there(seed: int, tmp_path: Pat
         await lib.sync(tmp_path)
         assert not await lib.sync(tmp_path)
         text = await block.text()
-        assert format.same_text(text, file.read_text())
+        assert format.is_same_text(text, file.read_text())
         assert tokens(text) == Counter({token(number) for number in range(1, made + 1)} - gone)
 
 
@@ -212,7 +216,7 @@ async def test_random_edits_of_a_list_are_all_there(seed: int, tmp_path: Path) -
         await lib.sync(tmp_path)
         assert not await lib.sync(tmp_path)
         items = (await block.value())["items"]
-        assert format.same(items, json.loads((tmp_path / "tasks.json").read_text()))
+        assert format.is_same(items, json.loads((tmp_path / "tasks.json").read_text()))
         titles = Counter(each["title"] for each in items)
         assert not [title for title, count in titles.items() if count > 1]
         assert not made - gone - titles.keys()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgent.blocks import Library
-from dgent.blocks.folder.format import MAX_BYTES, folded, label_of, stem_of
+from dgent.blocks.folder.format import MAX_BYTES, label_of, normalize_name, stem_of
 from dgent.errors import Unavailable
 from tests.blocks.agents import Open, library, scout, u
 
@@ -40,7 +40,7 @@ def test_a_file_name_has_nothing_that_a_system_minds(label: str) -> None:
 def test_two_labels_never_share_a_name(labels: list[str]) -> None:
     taken: set[str] = set()
     for label in labels:
-        key = folded(stem_of(label, taken))
+        key = normalize_name(stem_of(label, taken))
         assert key not in taken
         taken.add(key)
 
@@ -75,7 +75,7 @@ async def test_links_are_not_followed(scout: Library, tmp_path: Path) -> None:
     os.mkfifo(folder / "pipe.md")
     report = await scout.sync(folder)
     why = {each.file: each.why for each in report.refused}
-    assert "link" in why["stolen.md"] and "no file" in why["pipe.md"]
+    assert "link" in why["stolen.md"] and "not a file" in why["pipe.md"]
     assert "link" in why["shared/_constellation_/charter.md"]
     assert not list((tmp_path / "elsewhere").iterdir())
     (folder / "rules.md").unlink()
@@ -135,9 +135,9 @@ async def test_a_copy_of_both_files_is_another_block(scout: Library, tmp_path: P
     assert 'label = "persona2"' in (tmp_path / "persona2.toml").read_text()
     (tmp_path / "odd.md").write_text("x")
     (tmp_path / "odd.toml").write_text("limit = \n")
-    assert "no TOML" in (await scout.sync(tmp_path)).refused[0].why
+    assert "not valid TOML" in (await scout.sync(tmp_path)).refused[0].why
     (tmp_path / "odd.toml").write_text("colour = 3\n")
-    assert "there is no 'colour'" in (await scout.sync(tmp_path)).refused[0].why
+    assert "'colour' is not a known field" in (await scout.sync(tmp_path)).refused[0].why
     assert (tmp_path / "odd.toml").read_text() == "colour = 3\n"
 
 

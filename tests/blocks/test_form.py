@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dgent.blocks.document.default import fill
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.render import contents, rendered
-from dgent.blocks.document.shape import Field, Section, Shape
+from dgent.blocks.document.render import contents, render_document
+from dgent.blocks.document.shape import Field, SectionShape, Shape
 from dgent.blocks.document.template import TEMPLATES
 
 FORGED = ["a\nname: forged", "x\n- forged", "x\n2. forged", "=== rules ===", "\\=== x", "\r=== a ==="]
@@ -26,7 +26,9 @@ PLAIN = st.recursive(
 )
 PROFILE = TEMPLATES["partner_profile"].shape
 TASKS = TEMPLATES["task_list"].shape
-PARTS = Shape("composite", sections=(Section("notes", Shape()), Section("rules", Shape(), read_only=True)))
+PARTS = Shape(
+    "composite", sections=(SectionShape("notes", Shape()), SectionShape("rules", Shape(), read_only=True))
+)
 
 
 def filled(shape: Shape, value: Any) -> Document:
@@ -38,7 +40,7 @@ def filled(shape: Shape, value: Any) -> Document:
 @given(TEXTS, st.lists(TEXTS, max_size=4), st.integers(-100, 100))
 def test_no_value_of_a_map_looks_like_a_field(name: str, likes: list[str], energy: int) -> None:
     value = {"name": name, "preferences": likes, "energy_level": energy}
-    lines = rendered(PROFILE, filled(PROFILE, value)).splitlines()
+    lines = render_document(PROFILE, filled(PROFILE, value)).splitlines()
     heads = [line.partition(":")[0] for line in lines if not line.startswith((" ", "- "))]
     assert heads == ["name", *(["preferences"] if likes else []), "energy_level"]
     assert sum(line.startswith("- ") for line in lines) == len(likes)
@@ -46,7 +48,7 @@ def test_no_value_of_a_map_looks_like_a_field(name: str, likes: list[str], energ
 
 @given(st.lists(st.fixed_dictionaries({"title": TEXTS, "done": st.booleans()}), max_size=5))
 def test_no_item_looks_like_two(tasks: list[dict[str, Any]]) -> None:
-    lines = rendered(TASKS, filled(TASKS, tasks)).splitlines()
+    lines = render_document(TASKS, filled(TASKS, tasks)).splitlines()
     heads = [line for line in lines if not line.startswith("  ")]
     assert [line[: line.index("]")] for line in heads] == [
         f"{place}. [{'x' if task['done'] else ' '}" for place, task in enumerate(tasks, 1)
@@ -55,7 +57,7 @@ def test_no_item_looks_like_two(tasks: list[dict[str, Any]]) -> None:
 
 @given(TEXTS, TEXTS)
 def test_no_text_looks_like_a_section(notes: str, rules: str) -> None:
-    text = rendered(PARTS, filled(PARTS, {"notes": notes, "rules": rules}))
+    text = render_document(PARTS, filled(PARTS, {"notes": notes, "rules": rules}))
     found = [line for line in text.splitlines() if line.startswith("=== ")]
     assert found == ["=== notes ===", "=== rules [read-only] ==="]
 
@@ -67,11 +69,11 @@ def test_the_same_content_gives_the_same_text_whoever_wrote_it_and_when(
     for shape, value in ((Shape("map"), fields), (Shape("list"), items)):
         first = filled(shape, value)
         again = Document.load(first.snapshot())
-        assert rendered(shape, again) == rendered(shape, first)
+        assert render_document(shape, again) == render_document(shape, first)
         assert contents(shape, again) == contents(shape, first)
     shuffled = list(fields.items())
     random.shuffle(shuffled)
-    assert rendered(Shape("map"), filled(Shape("map"), dict(shuffled))) == rendered(
+    assert render_document(Shape("map"), filled(Shape("map"), dict(shuffled))) == render_document(
         Shape("map"), filled(Shape("map"), fields)
     )
 
@@ -84,7 +86,7 @@ def test_a_log_shows_the_newest_within_its_bounds(
     document = Document()
     for entry in entries:
         document.append_entry({"at": "2026", "agent": "a", "message": entry})
-    text = rendered(shape, document, limit)
+    text = render_document(shape, document, limit)
     assert len(text) <= limit
     heads = [line for line in text.splitlines() if not line.startswith("  ")]
     assert len(heads) <= display and bool(heads) == bool(entries)
@@ -105,9 +107,9 @@ def test_a_log_shows_the_newest_within_its_bounds(
     ],
 )
 def test_items_as_text(value: Any, text: str) -> None:
-    assert rendered(Shape("list"), filled(Shape("list"), [value])) == text
+    assert render_document(Shape("list"), filled(Shape("list"), [value])) == text
 
 
 def test_fields_that_a_shape_does_not_name_are_shown_too() -> None:
     document = filled(Shape("map"), {"z": 1, "a": 2})
-    assert rendered(Shape("map", (Field("z", read_only=True),)), document) == "z [read-only]: 1\na: 2"
+    assert render_document(Shape("map", (Field("z", read_only=True),)), document) == "z [read-only]: 1\na: 2"

@@ -446,14 +446,14 @@ async def test_a_share_that_is_taken_back_stops_an_edit_that_was_allowed(library
     block = await shared_block(library, "text", "append")
     theirs = await library("scribe").get("shared")
     await theirs.append(" one")
-    write = theirs._chain.write
+    write = theirs._version_log.write
 
     async def meanwhile(*given: Any) -> Any:
-        theirs._chain.write = write  # type: ignore[method-assign]
+        theirs._version_log.write = write  # type: ignore[method-assign]
         await owner.unshare("shared", with_agent="scribe")
         return await write(*given)
 
-    theirs._chain.write = meanwhile  # type: ignore[method-assign,assignment]
+    theirs._version_log.write = meanwhile  # type: ignore[method-assign,assignment]
     with pytest.raises(PermissionDenied, match="not shared"):
         await theirs.append(" two")
     assert await block.text() == "I like short answers. one"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dgent
 from dgent.blocks import Block, Library, Shape, Template, errors
 from dgent.blocks.document import document
-from dgent.blocks.document.shape import Section
+from dgent.blocks.document.shape import SectionShape
 from dgent.blocks.history import log, pack
 from dgent.errors import InputError, VersionConflict
 from tests.blocks.agents import before_commit
@@ -141,14 +141,14 @@ async def test_edits_at_the_same_time_are_all_there(library: Library) -> None:
 
 
 async def test_folding_loses_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "PACK_SIZE", 8)
     monkeypatch.setattr(log, "KEEP", 3)
     block = await library.create("notes", limit=10_000)
     late = await library.get("notes")
     await late.text()
     for n in range(100):
         await block.append(f"{n} ", message=f"m{n}")
-    assert block._chain.folded > 80
+    assert block._version_log.last_packed > 80
     assert await late.text() == await block.text()  # what it had seen was folded away meanwhile
     fresh = await library.get("notes")
     assert [version.message for version in await fresh.history()] == [f"m{n}" for n in range(99, -1, -1)] + [
@@ -167,7 +167,7 @@ async def test_folding_loses_nothing(library: Library, monkeypatch: pytest.Monke
 async def test_one_behind_a_fold_does_not_write_under_an_old_number(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "FOLD", 4)
+    monkeypatch.setattr(log, "PACK_SIZE", 4)
     monkeypatch.setattr(log, "KEEP", 1)
     block = await library.create("notes", limit=10_000)
     late = await library.get("notes")
@@ -192,7 +192,7 @@ async def test_named_versions(library: Library) -> None:
 async def test_an_edit_made_beside_folded_versions_is_viewed(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("FOLD", 4), ("KEEP", 1), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", 4), ("KEEP", 1), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
     block = await library.create("notes", text="0.")
     slow = await Library(library._universe, agent="scout").get("notes")
@@ -250,7 +250,9 @@ def bare(value: Any) -> Any:
 async def test_a_composite_goes_back_section_by_section(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sections = tuple(Section(name, Shape(name)) for name in ("text", "list", "tree", "map", "log", "counter"))
+    sections = tuple(
+        SectionShape(name, Shape(name)) for name in ("text", "list", "tree", "map", "log", "counter")
+    )
     block = await library.create("all", template=Template("all", Shape("composite", sections=sections)))
     for far in (False, True):
         monkeypatch.setattr(document, "MAX_REVERTED", 0 if far else 4_000)
@@ -286,20 +288,20 @@ def test_a_text_becomes_any_other(old: str, new: str) -> None:
 async def test_only_pages_with_the_wanted_versions_are_read(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
     block = await library.create("notes")
     for n in range(60):
         await block.append(f"{n} ")
     whole = await block.history()
     read: list[int] = []
-    unpack = pack.unpack
+    unpack = pack.decode_pack
 
     def counted(block: str, first: int, last: int, content: bytes) -> Any:
         read.append(last)
         return unpack(block, first, last, content)
 
-    monkeypatch.setattr(pack, "unpack", counted)
+    monkeypatch.setattr(pack, "decode_pack", counted)
     assert await block.history(2) == whole[:2] and not read
     for limit in (0, 1, 5, 20, 61, 100):
         assert await block.history(limit) == whole[:limit]
@@ -307,7 +309,7 @@ async def test_only_pages_with_the_wanted_versions_are_read(
     assert await block.history(20) == whole[:20]
     assert len(read) <= 3
     read.clear()
-    assert (await block._chain.find(9)).number == 9
+    assert (await block._version_log.find(9)).number == 9
     assert len(read) == 1
     read.clear()
     await block.undo()

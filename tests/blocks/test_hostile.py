@@ -16,7 +16,7 @@ from dgent.blocks import Block, Library
 from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt
 from dgent.blocks.history import log
-from dgent.blocks.record import page_id, snapshot_id, version_id
+from dgent.blocks.record import pack_id, snapshot_id, version_id
 from dgent.errors import Corrupt, DgentError
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Put
@@ -32,7 +32,7 @@ JUNK = {
 WHICH: dict[str, Callable[[str], str]] = {
     "version": lambda block: version_id(block, 35),
     "snapshot": snapshot_id,
-    "page": lambda block: page_id(block, 8),
+    "page": lambda block: pack_id(block, 8),
 }
 DATA: dict[str, dict[str, Any]] = {"no fields": {}, "other types": {"version": "x", "op": 3, "first": None}}
 
@@ -40,13 +40,13 @@ DATA: dict[str, dict[str, Any]] = {"no fields": {}, "other types": {"version": "
 @pytest.fixture
 async def folded(quick: Library, monkeypatch: pytest.MonkeyPatch) -> Block:
     """A block with pages, a snapshot and versions after it; and another one that nobody damages."""
-    for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
     await quick.create("other", kind="core", text="the others are well")
     block = await quick.create("notes", kind="core")
     for n in range(40):
         await block.append(f"{n} ")
-    assert block._chain.folded == 32
+    assert block._version_log.last_packed == 32
     return block
 
 
@@ -146,7 +146,7 @@ async def test_a_block_without_any_version(quick: Library) -> None:
     await quick._universe.commit([Delete(version_id(block.id, 1))])
     fresh = await quick.get("notes")
     for call in (fresh.text, lambda: fresh.append("y"), lambda: fresh.write("z"), fresh.history):
-        with pytest.raises(DocumentCorrupt, match="no version is there"):
+        with pytest.raises(DocumentCorrupt, match="has no versions"):
             await call()
     assert await quick._universe.get(version_id(block.id, 1)) is None
 

@@ -73,7 +73,7 @@ async def keep_some(rng: random.Random, block: Block, named: dict[str, int]) -> 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
-    for name, value in (("FOLD", rng.randint(2, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", rng.randint(2, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
     monkeypatch.setattr(document, "MAX_REVERTED", rng.choice((0, 10, 4_000)))
     monkeypatch.setattr(document, "PIECE", rng.choice((2, 1_000)))
@@ -119,7 +119,7 @@ async def test_every_version_is_what_it_was(seed: int, monkeypatch: pytest.Monke
 async def test_every_version_is_what_is_left_of_its_lines(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that are only appended: each version has those before it, without what was redacted."""
     rng = random.Random(seed)
-    for name, value in (("FOLD", rng.randint(2, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", rng.randint(2, 9)), ("KEEP", rng.randint(1, 4)), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
     async with dgent.open("memory:") as u:
         library = Library(u, agent="scout")
@@ -132,8 +132,8 @@ async def test_every_version_is_what_is_left_of_its_lines(seed: int, monkeypatch
             if what == "append":
                 brought[(await block.append(f"line {number}\n")).number] = f"line {number}\n"
             elif what == "fold":
-                await block._chain.refresh()
-                await block._chain.fold(keep=rng.randint(1, 3))
+                await block._version_log.refresh()
+                await block._version_log.pack_versions(keep=rng.randint(1, 3))
             elif what == "keep":
                 await keep_some(rng, block, named)
             else:

@@ -84,11 +84,11 @@ async def test_a_notice_reaches_over_folded_versions(scout: Library, scribe: Lib
     assert [each.label for each in await scribe.notices(mark=True)] == ["persona"]
     for step in range(20):
         await theirs.append(f" {step}")
-    await theirs._chain.fold(keep=3)
+    await theirs._version_log.pack_versions(keep=3)
     [notice] = await scout.notices(mark=True)
     assert (notice.since, notice.version, len(notice.changes)) == (1, 21, 20)
     assert await scout.notices() == []
-    await theirs._chain.fold(keep=1)
+    await theirs._version_log.pack_versions(keep=1)
     await theirs.append(" end")
     assert [each.since for each in await scout.notices()] == [21]
 
@@ -158,7 +158,7 @@ async def test_activity_knows_versions_that_were_folded(scout: Library) -> None:
     block = await scout.get("persona")
     for step in range(12):
         await block.append("x", by=f"writer{step}", message=f"step {step}")
-    await block._chain.fold(keep=2)
+    await block._version_log.pack_versions(keep=2)
     found = await scout.activity()
     assert [each.by for each in found[:12]] == [f"writer{step}" for step in range(11, -1, -1)]
     assert [each.message for each in found[:12]] == [f"step {step}" for step in range(11, -1, -1)]

@@ -114,7 +114,7 @@ def test_any_edits_one_after_the_other_are_those_of_one_writer(texts: Any, items
 
 async def run_programs(texts: Any, items: Any, fields: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
+        for name, value in (("PACK_SIZE", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
             patch.setattr(log, name, value)
         async with dgent.open("memory:") as u:
             lib = Library(u, agent="scout")

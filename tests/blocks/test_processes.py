@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dgent.blocks import Block
-from dgent.blocks.record import PAGE
+from dgent.blocks.record import PACK
 from dgent.model.query import Query
 from tests.blocks.jobs import opened
 from tests.contract.columns import SETTINGS
@@ -63,7 +63,7 @@ async def test_many_processes_edit_one_block(nursery: Nursery, engine: str, tmp_
         assert Counter((await tasks.value())["items"]) == Counter(tens)
         await check_history(notes)
         assert notes.version == 1 + many * (times + times // 5)
-        folded = await lib._universe.count(Query(schema=PAGE.name, limit=None))
+        folded = await lib._universe.count(Query(schema=PACK.name, limit=None))
         assert (folded > 0) == (notes.version > 160)
 
 

@@ -11,7 +11,7 @@ import pytest
 from dgent.blocks import Block, Library, errors
 from dgent.blocks.document.document import Document
 from dgent.blocks.history import log
-from dgent.blocks.history.pack import unpack
+from dgent.blocks.history.pack import decode_pack
 from dgent.errors import InputError
 from dgent.model.query import Query
 
@@ -91,7 +91,7 @@ async def test_lines_are_not_joined(quick: Library) -> None:
 async def test_messages_and_notes_can_be_cleared(
     lib: Library, tmp_path: Path, folded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "FOLD", 4)
+    monkeypatch.setattr(log, "PACK_SIZE", 4)
     monkeypatch.setattr(log, "KEEP", 1)
     block = await lib.create("notes", text="one\n")
     await block.append("the key\n", message=f"keep {SECRET}")
@@ -123,7 +123,7 @@ async def test_an_edit_that_was_on_its_way_is_kept(quick: Library) -> None:
 async def test_folded_versions_pages_states_and_snapshots(
     quick: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("FOLD", 8), ("KEEP", 4), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", 8), ("KEEP", 4), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
     block = await quick.create("notes", limit=100_000)
     for number in range(60):
@@ -158,10 +158,10 @@ async def test_a_page_that_only_tells_of_a_redaction_does_not_keep_the_text(quic
     await block.append("other\n")
     for number in (3, 3, 3):  # the next page has the state
         await block.redact(number)
-        await block._chain.refresh()
-        await block._chain.fold(keep=1)
+        await block._version_log.refresh()
+        await block._version_log.pack_versions(keep=1)
     await block.append("last\n")
-    await block._chain.fold(keep=1)
+    await block._version_log.pack_versions(keep=1)
     await block.redact(2)
     for each in await block.history():
         assert SECRET not in (await block.at(each.number)).text, each
@@ -284,10 +284,10 @@ async def _in_records(library: Library, block: str) -> list[str]:
     async for each in library._universe.iterate(Query(prefix=f"{block}/", limit=None), raw=True):
         some = [each.content]
         if each.schema == "block.page":
-            page = unpack(block, each.data["first"], each.data["last"], each.content)
+            page = decode_pack(block, each.data["first"], each.data["last"], each.content)
             some = [page.state, *page.updates, *page.kept.values()]
         elif each.schema == "block.snapshot":
-            some += [text.encode() for _, _, text in Document.load(each.content).sayings()]
+            some += [text.encode() for _, _, text in Document.load(each.content).iterate_texts()]
         found += [each.id] if any(SECRET.encode() in part for part in some) else []
     return found
 

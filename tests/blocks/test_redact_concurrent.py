@@ -58,7 +58,7 @@ async def test_concurrent_redacts_all_succeed(
     lib: Library, rival, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if small:
-        for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
+        for name, value in (("PACK_SIZE", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
             monkeypatch.setattr(log, name, value)
     await grown(lib)
     others = [await (await rival()).get("notes") for _ in SECRETS]

@@ -9,7 +9,7 @@ import pytest
 
 from dgent.blocks import Field, Library, Request, SectionShape, Shape, Template, errors
 from dgent.blocks.document.document import Document
-from dgent.blocks.history.log import Chain
+from dgent.blocks.history.log import VersionLog
 from dgent.errors import Conflict
 from dgent.universe.transaction import Transaction
 from tests.blocks.conftest import Rival
@@ -145,15 +145,15 @@ async def test_an_edit_at_the_same_moment_is_judged_too(
 ) -> None:
     block = await lib.create("b", document="list", value=["text"])
     theirs = await (await rival()).get("b")
-    real, late = Chain.newest, [7]
+    real, late = VersionLog.newest, [7]
 
-    async def newest(chain: Chain, tx: Transaction) -> Document:
+    async def newest(chain: VersionLog, tx: Transaction) -> Document:
         found = await real(chain, tx)
         if late:
             await theirs.append(late.pop())
         return found
 
-    monkeypatch.setattr(Chain, "newest", newest)
+    monkeypatch.setattr(VersionLog, "newest", newest)
     with pytest.raises(errors.TemplateError, match="must be a text"):
         await lib.describe("b", template=template(Shape("list", items="text")))
     assert await block.value() == {"items": ["text", 7]}

@@ -64,11 +64,11 @@ def test_any_order_any_repeats_same_result(edits: list[Any], count: int, rng: An
         document = documents[who % count]
         if what == "sync":
             document.merge(documents[place % count].snapshot())
-            document.settled()
+            document.mark_saved()
             continue
         edit(document, what, place, text)
         if update := document.take_update():
-            document.settled()
+            document.mark_saved()
             sent.append(update)
     values = merged(documents)
     assert all(value == values[0] for value in values)
@@ -129,7 +129,7 @@ def test_a_long_text_is_read_as_quickly_as_a_short_one() -> None:
     one = Document()
     one.write("".join(f"line {number} has some words in it\n" for number in range(10_000)))
     updates = [one.take_update()]
-    one.settled()
+    one.mark_saved()
     one.splice(0, 0, "first\n")
     updates.append(one.take_update())
     start = time.perf_counter()

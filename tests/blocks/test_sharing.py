@@ -59,7 +59,7 @@ async def test_an_unknown_name_is_an_error_that_offers_near_ones(scout: Library,
     with pytest.raises(AgentNotFound, match="did you mean 'scribe'") as caught:
         await scout.share("persona", with_agent="Scrib")
     assert caught.value.details["near"] == ["scribe"]
-    with pytest.raises(AgentNotFound, match="make it with"):
+    with pytest.raises(AgentNotFound, match="create it with"):
         await scout.share("persona", with_agent="zzz")
     with pytest.raises(AgentNotFound):
         await scout.share("persona", with_group="scribe")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dgent.blocks.document.default import fill
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.render import contents, rendered
-from dgent.blocks.document.shape import Field, Section, Shape, container, field_container
-from dgent.blocks.document.validate import measure, record
+from dgent.blocks.document.render import contents, render_document
+from dgent.blocks.document.shape import Field, SectionShape, Shape, container, field_container
+from dgent.blocks.document.validate import check_record, measure
 from dgent.blocks.errors import NoMatch
 from dgent.errors import InputError
 
@@ -21,11 +21,11 @@ FACTS = Shape("map", (Field("name", default="x"), Field("tags", "list"), Field("
 SHAPE = Shape(
     "composite",
     sections=(
-        Section("notes", Shape("text")),
-        Section("tasks", TASKS),
-        Section("facts", FACTS),
-        Section("seen", Shape("log")),
-        Section("tree", Shape("tree")),
+        SectionShape("notes", Shape("text")),
+        SectionShape("tasks", TASKS),
+        SectionShape("facts", FACTS),
+        SectionShape("seen", Shape("log")),
+        SectionShape("tree", Shape("tree")),
     ),
 )
 TAGS, MOOD = (field_container("facts", FACTS.field(name)) for name in ("tags", "mood"))
@@ -39,7 +39,7 @@ def edit(document: Document, kind: int, a: int, b: int) -> None:
     count = document.count_items(tasks)
     known = [each["id"] for each in document.nodes(nodes)]
     if kind == 0:
-        document.insert_map(a % (count + 1), record(TASKS, {"title": f"t{b}"}), tasks)
+        document.insert_map(a % (count + 1), check_record(TASKS, {"title": f"t{b}"}), tasks)
     elif kind == 1 and count:
         document.set_item_fields(a % count, {"done": bool(b % 2), "title": f"u{b}"}, tasks)
     elif kind == 2 and count:
@@ -66,7 +66,7 @@ EDITS = st.tuples(st.integers(0, 2), st.integers(0, 10), st.integers(0, 9), st.i
 
 
 def state(document: Document) -> tuple[str, dict[str, Any], Any]:
-    return rendered(SHAPE, document), contents(SHAPE, document), measure(SHAPE, document)
+    return render_document(SHAPE, document), contents(SHAPE, document), measure(SHAPE, document)
 
 
 @given(st.lists(EDITS, max_size=30), st.permutations(range(3)))
@@ -94,11 +94,11 @@ def test_going_back_brings_back_everything(before: list[Any], after: list[Any]) 
     fill(SHAPE, document)
     for _, kind, a, b, _ in before:
         edit(document, kind, a, b)
-    wanted, frontiers = rendered(SHAPE, document), document.frontiers
+    wanted, frontiers = render_document(SHAPE, document), document.frontiers
     for _, kind, a, b, _ in after:
         edit(document, kind, a, b)
     document.revert_to(frontiers)
-    assert rendered(SHAPE, document) == wanted
+    assert render_document(SHAPE, document) == wanted
 
 
 def told(found: Any) -> list[dict[str, Any]]:

@@ -79,8 +79,8 @@ async def test_an_organization_cannot_be_changed(quick: Library) -> None:
         ("task_list", [{"title": "x", "done": 1}], "true or false"),
         ("task_list", {"title": "x"}, "list of items"),
         ("observation_log", [{"observation": "x"}], "begins empty"),
-        ("nonsense", None, "no template"),
-        (3, None, "is no template"),
+        ("nonsense", None, "not a known template"),
+        (3, None, "is not a valid template"),
     ],
 )
 async def test_what_does_not_fit_is_refused_and_nothing_is_made(
@@ -261,14 +261,14 @@ async def test_a_malformed_shape_is_refused(quick: Library, shape: Shape) -> Non
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=lambda each: each.name)
 def test_a_shape_survives_being_stored(template: Template) -> None:
-    assert shapes.load(template.shape.document, shapes.dump(template.shape)) == template.shape
+    assert shapes.load_shape(template.shape.document, shapes.dump_shape(template.shape)) == template.shape
 
 
 def test_a_composite_survives_being_stored_and_a_newer_shape_is_read() -> None:
     shape = check_shape(of_dataclass(Both))
-    data = shapes.dump(shape)
-    assert shapes.load("composite", data) == shape
-    assert shapes.load("composite", {**data, "colour": "blue"}) == shape
+    data = shapes.dump_shape(shape)
+    assert shapes.load_shape("composite", data) == shape
+    assert shapes.load_shape("composite", {**data, "colour": "blue"}) == shape
 
 
 async def test_a_block_keeps_its_shape_when_the_template_changes(

@@ -21,7 +21,7 @@ SECRET = "hunter2-very-secret"
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("FOLD", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
+    for name, value in (("PACK_SIZE", 8), ("KEEP", 2), ("STATE_EVERY", 2)):
         monkeypatch.setattr(log, name, value)
 
 

@@ -15,7 +15,7 @@ import dgent
 from dgent.blocks import Library
 from dgent.blocks.document.document import Document
 from dgent.blocks.errors import LimitExceeded
-from dgent.blocks.history.log import Chain
+from dgent.blocks.history.log import VersionLog
 from dgent.cupboard import Cupboard
 from dgent.exchange.fork import ForkMerged, baseline, fork, merge, merging
 from tests.exchange.forks import Pair, fill, opened, state
@@ -336,11 +336,11 @@ async def test_every_kind_of_document(tmp_path: Path) -> None:
 async def cut_short(u: dgent.Universe, block: str) -> None:
     """Let go of a block's history but for its newest version: older ones, and how it came to be."""
     room = u.for_room("blocks")
-    chain = Chain(room, block)
+    chain = VersionLog(room, block)
     await chain.refresh()
-    async with chain.alone:
-        await chain.fold(keep=1)
-    for page in await chain._past.records():
+    async with chain.lock:
+        await chain.pack_versions(keep=1)
+    for page in await chain._packs.records():
         await room.delete(page.id)
     snapshot = await room.get(f"{block}/s")
     shallow = Document.load(snapshot.datum.content).state()

@@ -97,7 +97,7 @@ async def test_edits_of_both_sides_are_in_text_and_history(clones: Any, left: in
 async def test_versions_that_either_side_packed(
     clones: Any, shared: int, left: int, right: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "PACK_SIZE", 8)
     monkeypatch.setattr(log, "KEEP", 3)
     await _edit(clones[0], _lines("shared", shared))
     clones[0].save()
@@ -136,7 +136,7 @@ async def test_what_one_side_redacted_the_other_does_not_bring_back(clones: Any)
 async def test_what_one_side_redacted_stays_so_when_the_other_packed_it(
     clones: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "PACK_SIZE", 8)
     monkeypatch.setattr(log, "KEEP", 3)
     await _edit(clones[0], _lines("secret", 4))
     clones[0].save()
@@ -164,7 +164,7 @@ async def test_a_redaction_takes_nothing_of_the_same_number_elsewhere(
     clones: Any, left: int, right: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both sides have a version 2, and perhaps a page that ends with the same version; one erases its own."""
-    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "PACK_SIZE", 8)
     monkeypatch.setattr(log, "KEEP", 3)
 
     async def redact(block: Block) -> None:
@@ -193,7 +193,7 @@ async def test_a_redaction_takes_nothing_of_the_same_number_elsewhere(
 async def test_a_history_that_one_side_compacted(
     clones: Any, past: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "FOLD", 8)
+    monkeypatch.setattr(log, "PACK_SIZE", 8)
     monkeypatch.setattr(log, "KEEP", 3)
 
     async def begin(block: Block) -> None:

@@ -51,7 +51,7 @@ async def _do(u: dgent.Universe, block: Block, step: str, said: str) -> list[str
         return [said]
     with suppress(DgentError):
         if step == "fold":
-            await block._chain.fold(keep=2)
+            await block._version_log.pack_versions(keep=2)
         elif step == "redact":
             await block.redact(max(1, (await block.history())[0].number - 1))
         elif step == "name":
@@ -119,7 +119,7 @@ async def _run(first: list[str], left: list[str], right: list[str]) -> None:
 @settings(max_examples=times(8))
 @given(_steps, _steps, _steps)
 def test_no_edit_is_lost(first: list[str], left: list[str], right: list[str]) -> None:
-    with patch.object(log, "FOLD", 4), patch.object(log, "KEEP", 2):
+    with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
         asyncio.run(_run(first, left, right))
 
 
@@ -152,5 +152,5 @@ async def _run_ending(first: list[str], left: list[str], right: list[str]) -> No
 def test_what_is_left_of_ended_histories_is_whole(
     first: list[str], left: list[str], right: list[str]
 ) -> None:
-    with patch.object(log, "FOLD", 4), patch.object(log, "KEEP", 2):
+    with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
         asyncio.run(_run_ending(first, left, right))

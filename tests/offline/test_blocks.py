@@ -50,11 +50,11 @@ async def test_what_cannot_be_known_is_refused(cable: Cable, tmp_path: Path) -> 
         ):
             with pytest.raises(Unavailable):
                 await call()
-        assert "the store is away" in await lib.render(budget_tokens=100)
+        assert "the store is offline" in await lib.render(budget_tokens=100)
         entry = await lib.archive("put away meanwhile")
         cable.mend()
         await back(u)
-        assert "the store is away" not in await lib.render()
+        assert "the store is offline" not in await lib.render()
         assert (await lib.archived(entry.id)).text == "put away meanwhile"
         await check(u, notes, "[base]")
 

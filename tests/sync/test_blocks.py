@@ -139,7 +139,7 @@ def test_what_is_of_the_other_kind_is_refused(u: sync.Universe) -> None:
 
     with pytest.raises(InputError, match=r"dgent\.sync"):
         Library(dgent.open("memory:"), agent="scout")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="a library is on a universe"):
+    with pytest.raises(InputError, match=r"takes a universe of dgent\.open"):
         rooms.Library(u, agent="scout")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="plain functions"):
         Library(u, agent="scout", consent=agree)  # type: ignore[arg-type]

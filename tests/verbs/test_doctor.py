@@ -8,7 +8,7 @@ import pytest
 
 import dgent
 from dgent.blocks import Library
-from dgent.blocks.record import ROOM, page_id, version_id
+from dgent.blocks.record import ROOM, pack_id, version_id
 from dgent.cupboard import Cupboard
 from dgent.model.query import Query
 from dgent.store.backend import Delete
@@ -52,7 +52,7 @@ async def test_a_version_that_is_missing_before_others_is_a_problem(u: dgent.Uni
     for number in range(9):
         await block.append(f" {number}")
     if folded:
-        await block._chain.fold(keep=4)
+        await block._version_log.pack_versions(keep=4)
     assert await levels(u) == {"blocks": "ok"}
     owned = u.for_room(ROOM)
     await owned.commit([Delete(version_id(block.id, 7))])
@@ -74,7 +74,7 @@ async def test_a_page_that_is_missing_is_found_by_a_deep_look(u: dgent.Universe)
     for keep in (9, 1):
         for number in range(10):
             await block.append(f" {number}")
-        await block._chain.fold(keep=keep)
+        await block._version_log.pack_versions(keep=keep)
     owned = u.for_room(ROOM)
     assert await levels(u, True) == {"blocks": "ok"}
     pages = await owned.query(Query(schema="block.page", limit=None), raw=True)
@@ -88,10 +88,10 @@ async def test_an_old_version_that_cannot_be_loaded_is_found_by_a_deep_look(u: d
     block = await scout.create("notes", text="n")
     for number in range(40):
         await block.append(f" {number}")
-    await block._chain.fold(keep=1)
+    await block._version_log.pack_versions(keep=1)
     owned = u.for_room(ROOM)
     (page,) = await owned.query(Query(schema="block.page", limit=None), raw=True)
-    assert page.id == page_id(block.id, 40)
+    assert page.id == pack_id(block.id, 40)
     assert await levels(u, True) == {"blocks": "ok"}
     await owned.put(page.replace(content=page.content[:10]))
     assert await levels(u) == {"blocks": "ok"} and await levels(u, True) == {"blocks": "problem"}

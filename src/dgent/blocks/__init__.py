@@ -13,8 +13,7 @@ from dgent.blocks.context.notices import Notice
 from dgent.blocks.context.search import Hit
 from dgent.blocks.document.diff import Diff, Difference
 from dgent.blocks.document.redact import Redaction
-from dgent.blocks.document.shape import Field, Shape
-from dgent.blocks.document.shape import Section as SectionShape
+from dgent.blocks.document.shape import Field, SectionShape, Shape
 from dgent.blocks.document.template import TEMPLATES, Template
 from dgent.blocks.edit.section import Section
 from dgent.blocks.folder.report import FileReport, FolderReport

@@ -1,4 +1,4 @@
-"""The errors of blocks, each of them also a DgentError of the kind it is."""
+"""The errors of blocks, each also a DgentError of its general kind."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from dgent.universe.universe import Universe
 
 
 def missing(universe: Universe, error: DgentError) -> DgentError:
-    """The error that something is not there; while the store is away, that nobody can tell."""
-    away = universe.degraded
-    if away is None:
+    """Return the not-found error, or Unavailable while the store is offline and nobody can know."""
+    offline = universe.degraded
+    if offline is None:
         return error
-    message = f"what is asked for is not at hand, and the store is away: {away.reason}"
-    return Unavailable(message, hint="try again when it is back", degraded=True)
+    message = f"it is not in the local copy, and the store is offline: {offline.reason}"
+    return Unavailable(message, hint="try again when the store is online", degraded=True)
 
 
 class BlockNotFound(NotFound):
-    """There is no such block, or the caller may not see it."""
+    """The block does not exist, or the caller may not see it."""
 
     code = "block_not_found"
 
 
 class AgentNotFound(NotFound):
-    """There is no agent or group of this name."""
+    """No agent or group has this name."""
 
     code = "agent_not_found"
 
 
 class EntryNotFound(NotFound):
-    """There is no such archival entry, or the caller may not see it."""
+    """The archival entry does not exist, or the caller may not see it."""
 
     code = "entry_not_found"
 
 
 class VersionNotFound(NotFound):
-    """A block has no such version, checkpoint or branch."""
+    """The block does not have this version, checkpoint or branch."""
 
     code = "version_not_found"
 
 
 class LabelTaken(Conflict):
-    """The agent has a block of this label already."""
+    """The agent already has a block with this label."""
 
     code = "label_taken"
     hint = "choose another label, or delete or rename the other block"
 
 
 class LabelAmbiguous(InputError):
-    """Several agents have shared a block of this label."""
+    """Several agents have shared a block with this label."""
 
     code = "label_ambiguous"
 
 
 class NameTaken(Conflict):
-    """There is an agent or a group of this name already."""
+    """An agent or a group already has this name."""
 
     code = "name_taken"
 
 
 class RewriteConflict(Conflict):
-    """Others kept changing a block while it was redacted or compacted; nothing was done."""
+    """Others kept changing the block while it was redacted or compacted; nothing was done."""
 
     code = "rewrite_conflict"
     hint = "try again"
@@ -74,14 +74,14 @@ class LimitExceeded(InputError):
 
 
 class NoMatch(InputError):
-    """The text to replace, or the context of a patch, is not there."""
+    """The text to replace, or the context of a patch, was not found."""
 
     code = "no_match"
     hint = "read the block again: it may have changed"
 
 
 class WrongKind(InputError):
-    """This kind of document does not have this operation."""
+    """The operation is not available for this kind of document."""
 
     code = "wrong_kind"
 
@@ -99,12 +99,12 @@ class PermissionDenied(Denied):
 
 
 class ConsentRefused(PermissionDenied):
-    """Somebody had to be asked, and said no or did not answer."""
+    """Consent was needed, and was refused or not given in time."""
 
     code = "consent_refused"
 
 
 class DocumentCorrupt(Corrupt):
-    """Bytes that are no document."""
+    """The stored bytes are not a valid document."""
 
     code = "document_corrupt"

@@ -1,10 +1,10 @@
-"""Whether every block can be loaded: what `doctor` asks this room."""
+"""The check of this room for `doctor`: whether every block can be loaded."""
 
 from __future__ import annotations
 
-from dgent.blocks.document import shape as shapes
 from dgent.blocks.document.render import contents
-from dgent.blocks.history.log import Chain
+from dgent.blocks.document.shape import load_shape
+from dgent.blocks.history.log import VersionLog
 from dgent.blocks.record import BLOCK, ROOM, SCHEMAS, VERSION, version_id
 from dgent.errors import DgentError
 from dgent.model.crystal import Crystal
@@ -12,21 +12,21 @@ from dgent.model.query import Query
 from dgent.store.upkeep import Finding
 from dgent.universe.universe import Universe
 
-NAMED = 5  # so many blocks are named
+NAMED = 5  # blocks named in a message
 
 
 async def inspect(universe: Universe, *, deep: bool = False) -> list[Finding]:
-    """Load every block, also deleted ones, and with `deep` every version of each; tell which cannot be."""
+    """Load every block, deleted ones too, and with `deep` every version; report those that fail."""
     universe.register(*SCHEMAS)
     room = universe.for_room(ROOM)
     count, bad = 0, []
-    newest = await _newest_versions(room)  # first: meanwhile others may store more
-    async for card in room.iterate(Query(schema=BLOCK.name, limit=None)):
+    newest = await _newest_versions(room)  # read first, because others may store more meanwhile
+    async for header in room.iterate(Query(schema=BLOCK.name, limit=None)):
         count += 1
         try:
-            await _load(room, card, newest.pop(card.id, 0), deep)
+            await _load(room, header, newest.pop(header.id, 0), deep)
         except DgentError as error:
-            bad.append(f"{_name(card)}: {error.message}")
+            bad.append(f"{_name(header)}: {error.message}")
     for block, number in newest.items():
         if await room.exists(version_id(block, number)) and not await room.exists(block):
             count += 1
@@ -39,7 +39,7 @@ async def inspect(universe: Universe, *, deep: bool = False) -> list[Finding]:
 
 
 async def _newest_versions(room: Universe) -> dict[str, int]:
-    """The last version of each block that has a record of its own, whether it can be reached or not."""
+    """Return the number of each block's newest version record, even of one that cannot be reached."""
     newest: dict[str, int] = {}
     query = Query(schema=VERSION.name, limit=None, content=False)
     async for found in room.iterate(query, raw=True):
@@ -49,29 +49,29 @@ async def _newest_versions(room: Universe) -> dict[str, int]:
     return newest
 
 
-async def _load(room: Universe, card: object, newest: int, deep: bool) -> None:
-    if not isinstance(card, Crystal):
-        raise DgentError(str(getattr(card, "problem", "") or "its header cannot be read"))
-    chain = Chain(room, card.id)
-    await chain.refresh()
-    contents(shapes.load(card.value.document, card.value.shape), chain.document)
-    if chain.number < newest:
-        raise DgentError(f"version {chain.number + 1} is missing, and so all from there to {newest}")
+async def _load(room: Universe, header: object, newest: int, deep: bool) -> None:
+    if not isinstance(header, Crystal):
+        raise DgentError(str(getattr(header, "problem", "") or "its header cannot be read"))
+    log = VersionLog(room, header.id)
+    await log.refresh()
+    contents(load_shape(header.value.document, header.value.shape), log.document)
+    if log.number < newest:
+        raise DgentError(f"version {log.number + 1} is missing, and so all from there to {newest}")
     if deep:
-        await _load_versions(chain)
+        await _load_versions(log)
 
 
-async def _load_versions(chain: Chain) -> None:
+async def _load_versions(log: VersionLog) -> None:
     last = 0
-    for version in await chain.versions():
+    for version in await log.versions():
         if version.number != last + 1:
             raise DgentError(f"versions {last + 1} to {version.number - 1} are missing in its history")
         if not version.compacted:
-            await chain.at(version.number)
+            await log.at(version.number)
         last = version.number
 
 
-def _name(card: object) -> str:
-    if isinstance(card, Crystal):
-        return f"{card.value.label!r:.60} of {card.value.owner!r:.60}"
-    return repr(getattr(card, "id", "?"))
+def _name(header: object) -> str:
+    if isinstance(header, Crystal):
+        return f"{header.value.label!r:.60} of {header.value.owner!r:.60}"
+    return repr(getattr(header, "id", "?"))

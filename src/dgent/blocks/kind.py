@@ -1,4 +1,4 @@
-"""The words of blocks: kinds of blocks and documents, permissions, trust, operations."""
+"""The vocabulary of blocks: kinds of blocks and documents, permissions, trust, operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DocumentKind = Literal["text", "map", "list", "log", "tree", "counter", "composi
 Permission = Literal["read_only", "partner", "human", "append", "read_write", "admin"]
 Trust = Literal["partner", "friend", "conversant", "untrusted"]
 Operation = Literal["read", "append", "overwrite", "delete", "manage", "erase"]
-"""What an operation does to a block. `manage` is of its card and its shares, not of its content: pin, rename,
+"""An operation on a block. `manage` is for its header and shares, not its content: pin, rename,
 delete, restore, share, describe. `erase` removes history itself, which only a partner may."""
 Status = Literal["active", "hibernated", "archived"]
 Role = Literal["regular", "supervisor", "observer", "specialist"]
@@ -24,3 +24,8 @@ ROLES: tuple[str, ...] = get_args(Role)
 
 CONSTELLATION = "_constellation_"
 """The owner of blocks that belong to all agents of a constellation."""
+
+
+def least_permission(*permissions: str) -> str:
+    """Return the most restrictive of some permissions."""
+    return min(permissions, key=PERMISSIONS.index)

@@ -1,4 +1,4 @@
-"""The library: an agent's blocks."""
+"""The library: the blocks of one agent."""
 
 from __future__ import annotations
 
@@ -10,39 +10,37 @@ from typing import Any
 
 from dgent import ids
 from dgent.blocks.access import audit, sharing
-from dgent.blocks.access import permission as gate
-from dgent.blocks.access.agents import Groups, Roster, one_of
+from dgent.blocks.access.actor import Header
+from dgent.blocks.access.agents import Groups, Roster, check_choice
 from dgent.blocks.access.audit import Refusal
-from dgent.blocks.access.authority import CONSENT_S
-from dgent.blocks.access.permission import Request
+from dgent.blocks.access.permission import CONSENT_S, Request, check_permission
 from dgent.blocks.access.sharing import Share
-from dgent.blocks.access.standing import Card
 from dgent.blocks.context import activity, archive, search
-from dgent.blocks.context import notices as notice
 from dgent.blocks.context.activity import Activity
 from dgent.blocks.context.archive import Entry
 from dgent.blocks.context.budget import Context, Tokens, estimate
-from dgent.blocks.context.bulk import Drawn
-from dgent.blocks.context.context import Wanted, context, names_of
-from dgent.blocks.context.notices import Notice
+from dgent.blocks.context.bulk import RenderedBlock
+from dgent.blocks.context.context import ContextRequest, build_context, names_of
+from dgent.blocks.context.notices import Notice, list_notices
 from dgent.blocks.context.search import Fulltexts, Hit, Text, text_of
 from dgent.blocks.edit import rolling
 from dgent.blocks.edit.editable import check_text
-from dgent.blocks.folder import sync as syncing
 from dgent.blocks.folder.report import FolderReport
+from dgent.blocks.folder.sync import WAIT_S, follow_folder, sync_folder
+from dgent.blocks.headers import BlockHeaders
 from dgent.blocks.history.version import Version
 from dgent.blocks.kind import BLOCK_KINDS
 from dgent.blocks.record import share_id
-from dgent.blocks.records import Cards
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 
-class Library(Cards):
+class Library(BlockHeaders):
     """The blocks of one agent in a universe: `Library(u, agent="scout")`.
 
-    `trust` is that of whoever uses this handle. `consent` is asked where a block's permission wants the
-    partner or a human to agree; without one, or without an answer within `consent_s`, nothing is done.
+    `trust` is the trust of the caller of this handle. `consent` is called where a block's permission requires
+    the partner or a human to agree; without it, or without an answer within `consent_s` seconds, nothing is
+    done.
     """
 
     def __init__(
@@ -57,7 +55,7 @@ class Library(Cards):
         super().__init__(universe, agent, trust, consent, consent_s)
         self.agents = Roster(self)
         self.groups = Groups(self)
-        self._drawn: dict[str, Drawn] = {}  # texts of versions, which never change
+        self._rendered: dict[str, RenderedBlock] = {}  # texts of versions, which never change
         self._fulltexts = Fulltexts()
 
     # -- sharing ------------------------------------------------------------------------------
@@ -71,12 +69,12 @@ class Library(Cards):
         permission: str = "append",
         owner: str | None = None,
     ) -> None:
-        """Give a block to another agent, or to the members of a group; once more changes the permission."""
-        allowed = gate.check_permission(permission)
+        """Share a block with another agent or a group; sharing again changes the permission."""
+        allowed = check_permission(permission)
         block = await self.get(label, owner=owner)
 
-        async def work(tx: Transaction, card: Card) -> None:
-            await sharing.put(tx, card, self.agent, with_agent, with_group, allowed)
+        async def work(tx: Transaction, header: Header) -> None:
+            await sharing.put_share(tx, header, self.agent, with_agent, with_group, allowed)
 
         await self._manage(block, "share", work, f"share {label} with {with_agent or with_group}")
 
@@ -88,12 +86,12 @@ class Library(Cards):
         with_group: str | None = None,
         owner: str | None = None,
     ) -> bool:
-        """Take a block back from an agent or a group; False when it was not shared with them."""
+        """Stop sharing a block with an agent or a group; False when it was not shared with them."""
         block = await self.get(label, owner=owner)
         was: builtins.list[bool] = []
 
-        async def work(tx: Transaction, card: Card) -> None:
-            id = share_id(card.id, await sharing.recipient(tx, with_agent, with_group))
+        async def work(tx: Transaction, header: Header) -> None:
+            id = share_id(header.id, await sharing.find_recipient(tx, with_agent, with_group))
             was[:] = [await tx.exists(id)]
             if was[0]:
                 await tx.delete(id)
@@ -102,34 +100,34 @@ class Library(Cards):
         return was[0]
 
     async def shared(self) -> builtins.list[Share]:
-        """What this agent has given to others and what others have given to it, its own first."""
-        await self._may("read", "")
-        return await sharing.shares(self._universe, self._caller)
+        """Return the shares this agent gave and received, its own blocks first."""
+        await self._check_trust("read", "")
+        return await sharing.list_shares(self._universe, self._actor)
 
     async def refusals(self, limit: int = 100) -> builtins.list[Refusal]:
-        """What this agent was refused, and what others were refused of its blocks; newest first."""
-        await self._may("read", "")
-        return await audit.refusals(self._universe, self.agent, limit)
+        """Return the refusals of this agent and those about its blocks, newest first."""
+        await self._check_trust("read", "")
+        return await audit.list_refusals(self._universe, self.agent, limit)
 
-    # -- what others do -----------------------------------------------------------------------------
+    # -- changes by others -----------------------------------------------------------------------------
 
     async def notices(self, *, mark: bool = False) -> builtins.list[Notice]:
-        """What others did to the blocks that this agent may see, since it last looked, with the difference.
+        """Return the changes by others to the blocks this agent may see, since it last looked, with diffs.
 
-        With `mark` it has looked now: they are told once.
+        `mark=True` records them as seen, so that they are reported once.
         """
-        await self._may("read", "", "notices")
-        return await notice.notices(self, mark)
+        await self._check_trust("read", "", "notices")
+        return await list_notices(self, mark)
 
     async def activity(
         self, since: int | datetime | None = None, *, limit: int = 50
     ) -> builtins.list[Activity]:
-        """Who did what to blocks that this agent may see, since a commit or a time; newest first.
+        """Return who did what to the blocks this agent may see, since a commit or a time; newest first.
 
-        Also to its archival entries, and to the crumbs and trails of the store, which belong to all agents.
+        Includes its archival entries, and the crumbs and trails of the store, which belong to all agents.
         """
-        await self._may("read", "", "activity")
-        return await activity.activity(self, since, limit)
+        await self._check_trust("read", "", "activity")
+        return await activity.list_activity(self, since, limit)
 
     # -- the context ------------------------------------------------------------------------------
 
@@ -144,12 +142,12 @@ class Library(Cards):
         mark: bool = False,
         tokens: Tokens = estimate,
     ) -> str:
-        """The memory part of a prompt: core blocks, working blocks that are pinned or referenced, and logs.
+        """Return the memory part of a prompt: core blocks, pinned or referenced working blocks, and logs.
 
-        It is never more than `budget_tokens`, as `tokens` counts them; what is cut is named at the end, and
-        a block of a higher priority is cut later. With `changes` it ends with what others did to these blocks
-        since the agent last looked, and `mark` keeps that it has looked now. With `since`, a commit or a
-        time, it has the newest of what was done after that.
+        It is never longer than `budget_tokens`, as counted by `tokens`; the end names what was cut, and a
+        block with a higher priority is cut later. With `changes` it ends with what others did to these blocks
+        since the agent last looked; `mark=True` records every fully shown block as seen. With `since`, a
+        commit or a time, it includes the newest activity after that.
         """
         asked = (budget_tokens, names_of(referenced), priorities or {}, changes, since, mark, tokens)
         return (await self.context(*asked)).text
@@ -164,29 +162,31 @@ class Library(Cards):
         mark: bool = False,
         tokens: Tokens = estimate,
     ) -> Context:
-        """As `render`, with how many tokens it is and which blocks are whole, shortened and cut."""
-        await self._may("read", "", "render")
-        wanted = Wanted(budget_tokens, names_of(referenced), priorities or {}, changes, since, mark, tokens)
-        return await context(self, wanted)
+        """Return the same as `render`, with its token count and which blocks are whole, shortened or cut."""
+        await self._check_trust("read", "", "render")
+        wanted = ContextRequest(
+            budget_tokens, names_of(referenced), priorities or {}, changes, since, mark, tokens
+        )
+        return await build_context(self, wanted)
 
     # -- rolling logs -------------------------------------------------------------------------
 
     async def log_tool(
         self, tool: str, result: Any = None, *, ok: bool = True, label: str = rolling.LABEL
     ) -> Version:
-        """Note in the agent's rolling log that a tool was used, and what came of it."""
+        """Add a use of a tool and its result to the agent's rolling log."""
         entry = {"tool": ids.check_name(tool, "tool"), "result": result, "ok": None if ok else False}
         return await rolling.log(self, "tool", entry, label)
 
     async def log_event(self, event: str, details: Any = None, *, label: str = rolling.LABEL) -> Version:
-        """Note in the agent's rolling log that something happened."""
+        """Add an event to the agent's rolling log."""
         entry = {"event": ids.check_name(event, "event"), "details": details}
         return await rolling.log(self, "event", entry, label)
 
     async def log_summary(
         self, summary: str, count: int | None = None, *, label: str = rolling.LABEL
     ) -> Version:
-        """Note in the agent's rolling log what so many messages came to."""
+        """Add a summary, of `count` messages, to the agent's rolling log."""
         return await rolling.log(self, "summary", {"summary": check_text(summary), "count": count}, label)
 
     # -- files ------------------------------------------------------------------------------------
@@ -197,40 +197,40 @@ class Library(Cards):
         *,
         by: str | None = None,
         dry_run: bool = False,
-        wait_s: float = syncing.WAIT_S,
+        wait_s: float = WAIT_S,
     ) -> FolderReport:
-        """Make a folder of files and the blocks that this agent may see agree.
+        """Synchronize a folder of files with the blocks that this agent may see.
 
-        Each block is a file that can be edited, and a small one that describes it. What was edited in them
-        is taken in through the gate as versions by `by`, merged with what happened to the blocks since;
-        then files are written anew. With `dry_run` it is only told what would be done.
+        Each block is a file that can be edited, with a small file beside it that describes it. Edits are
+        applied with the permission checks of any edit, as versions by `by`, and merged with what happened to
+        the blocks since; then the files are written again. With `dry_run` it only reports what it would do.
         """
-        await self._may("read", "", "sync")
-        return await syncing.sync(self, folder, by, dry_run, wait_s)
+        await self._check_trust("read", "", "sync")
+        return await sync_folder(self, folder, by, dry_run, wait_s)
 
     async def follow_folder(
         self, folder: str | os.PathLike[str], *, every: float = 1.0, by: str | None = None
     ) -> AsyncIterator[FolderReport]:
-        """Sync a folder every so many seconds, as long as it is asked; gives each report that has news."""
-        await self._may("read", "", "sync")
-        async for report in syncing.follow(self, folder, every, by):
+        """Sync a folder every `every` seconds while iterated; yields each report that has news."""
+        await self._check_trust("read", "", "sync")
+        async for report in follow_folder(self, folder, every, by):
             yield report
 
     # -- the archive --------------------------------------------------------------------------------
 
     async def archive(self, text: str, *, tags: Iterable[str] = ()) -> Entry:
-        """Put a text away, to be found by search."""
-        await self._may("append", "", "archive")
+        """Store a text in the archive, where search finds it."""
+        await self._check_trust("append", "", "archive")
         return await archive.put(self._universe, self.agent, text, tags)
 
     async def archived(self, id: str) -> Entry:
-        """An archival entry of this agent."""
-        await self._may("read", "", "archived")
+        """Return an archival entry of this agent."""
+        await self._check_trust("read", "", "archived")
         return await archive.get(self._universe, self.agent, id)
 
     async def unarchive(self, id: str, *, forget: bool = False) -> None:
-        """Delete an archival entry. History has it still; `forget`, for the partner alone, leaves none."""
-        await self._may("erase" if forget else "manage", "", "unarchive")
+        """Delete an archival entry; with `forget` from the history too, which only the partner may."""
+        await self._check_trust("erase" if forget else "manage", "", "unarchive")
         await archive.get(self._universe, self.agent, id)
         if forget:
             await self._universe.forget(id)
@@ -246,27 +246,27 @@ class Library(Cards):
         owner: str | None = None,
         tags: Iterable[str] = (),
     ) -> builtins.list[Hit]:
-        """Find a text in the blocks and archival entries that this agent may see, the best first.
+        """Search the blocks and archival entries that this agent may see, best match first.
 
-        Any text can be searched for: what is no letter or digit sets words apart. `kind` is core, working,
-        archival, log, or entry; `tags` are those of entries.
+        Any text can be searched for: characters that are not letters or digits separate words. `kind` is
+        core, working, archival, log or entry; `tags` are those of entries.
         """
-        await self._may("read", "", "search")
+        await self._check_trust("read", "", "search")
         if kind is not None:
-            one_of(kind, (*BLOCK_KINDS, "entry"), "kind")
+            check_choice(kind, (*BLOCK_KINDS, "entry"), "kind")
         terms = search.terms_of(query)
         texts = self._texts(terms, kind, owner, ids.check_tags(tags))
-        return await search.found(texts, terms, limit)
+        return await search.rank_texts(texts, terms, limit)
 
     async def _texts(
         self, terms: builtins.list[str], kind: str | None, owner: str | None, tags: frozenset[str]
     ) -> AsyncIterator[Text]:
-        """The texts to look through; of the entries only those that have some of the words."""
+        """Yield the texts to search; of the entries only those with some of the words."""
         if kind != "entry" and not tags:
-            visible = [each.card for each in await self._caller.visible(self._universe)]
-            self._fulltexts.keep([card.id for card in visible])
-            wanted = [card for card in visible if kind in (None, card.value.kind)]
-            wanted = [card for card in wanted if owner in (None, card.value.owner)]
+            visible = [each.header for each in await self._actor.find_visible(self._universe)]
+            self._fulltexts.keep([header.id for header in visible])
+            wanted = [header for header in visible if kind in (None, header.value.kind)]
+            wanted = [header for header in wanted if owner in (None, header.value.owner)]
             for text in await self._fulltexts.of(self._universe, wanted):
                 yield text
         if kind in (None, "entry") and owner in (None, self.agent):

@@ -1,10 +1,10 @@
-"""What the store holds of a block: its card, its versions, pages of old versions, and a snapshot.
+"""The records of a block: its header, its versions, packs of old versions, and a snapshot.
 
-A version is one small record, `<block>/u/<number>`, with the document's update in its content. Some of them
-at a time are folded: what they say goes into a page, their updates into the snapshot, and they are deleted.
-The snapshot holds the whole history of the document, so nothing is lost by that; a page keeps the updates
-too, so that an old version can be built from the last state before it. None of this has a history of its
-own: it is the history.
+A version is one small record, `<block>/u/<number>`, with the document's update in its content. Old versions
+are packed, several at a time: their fields and updates go into a pack, their updates also into the snapshot,
+and their records are deleted. The snapshot holds the whole history of the document, so nothing is lost; a
+pack keeps the updates too, so that an old version can be built from the last state before it. None of these
+records has a history in the store: they are the history.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOM = "blocks"
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """A block's card. It is not touched by edits."""
+    """A block's header; edits of the content do not change it."""
 
     owner: str
     label: str
@@ -39,7 +39,7 @@ class BlockRecord:
 
 @dataclass(frozen=True)
 class VersionRecord:
-    """One version: what was done, where in the tree of versions it stands, and how large it is.
+    """A version: its operation, its place in the version tree, and its size.
 
     `node` is the version whose content this is: itself for an edit, an earlier one for an undo or a redo.
     `parent` is the node it was made from. `frontiers` name the state in the document's own history.
@@ -56,8 +56,8 @@ class VersionRecord:
 
 
 @dataclass(frozen=True)
-class PageRecord:
-    """The versions from one number to another, packed in the content; `state` when the state is too."""
+class PackRecord:
+    """The versions from `first` to `last`, packed in the content; `state` when it has the state, too."""
 
     block: str
     first: int
@@ -67,9 +67,9 @@ class PageRecord:
 
 @dataclass(frozen=True)
 class SnapshotRecord:
-    """The document as of a version in the content, with its history since the last that was compacted.
+    """The document as of a version, in the content, with its history since the last compaction.
 
-    `redactions` is how often something was taken out of it.
+    `redactions` is how often something was redacted in it.
     """
 
     version: int
@@ -78,7 +78,7 @@ class SnapshotRecord:
 
 @dataclass(frozen=True)
 class ErasureRecord:
-    """Records of a block that were replaced by others without what was redacted, and must be erased."""
+    """Ids of a block's records that were replaced because of a redaction, and must still be erased."""
 
     block: str
     ids: tuple[str, ...]
@@ -86,9 +86,9 @@ class ErasureRecord:
 
 @dataclass(frozen=True)
 class RedactedVersion:
-    """A version that was redacted: its number and its time, and whether its message was cleared too.
+    """A redacted version: its number and time, and whether its message was cleared too.
 
-    The number alone does not name it: a store that was restored counts on from an older version.
+    The number alone does not identify it: a restored store counts on from an older version.
     """
 
     version: int
@@ -98,7 +98,7 @@ class RedactedVersion:
 
 @dataclass(frozen=True)
 class RedactionRecord:
-    """What was ever redacted in a block, so that an older copy of it can be redacted alike.
+    """Every redaction in a block, so that an older copy of it can be redacted alike.
 
     `snapshot` is the last part of the id of its snapshot, which every redaction chooses anew; it is empty
     when nothing was redacted in the block as it is here.
@@ -130,7 +130,7 @@ class AgentRecord:
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """Agents that belong together."""
+    """A group of agents."""
 
     name: str
     description: str = ""
@@ -139,7 +139,7 @@ class GroupRecord:
 
 @dataclass(frozen=True)
 class MemberRecord:
-    """That an agent is in a group, and what it is there."""
+    """The membership of an agent in a group: its role and capabilities."""
 
     group: str
     agent: str
@@ -149,7 +149,7 @@ class MemberRecord:
 
 @dataclass(frozen=True)
 class ShareRecord:
-    """That a block is shared: `to` is the id of an agent's or a group's record."""
+    """The share of a block; `to` is the id of an agent's or a group's record."""
 
     block: str
     owner: str
@@ -161,7 +161,7 @@ class ShareRecord:
 
 @dataclass(frozen=True)
 class SeenRecord:
-    """The version of a block that an agent looked at last."""
+    """The newest version of a block that an agent has seen."""
 
     agent: str
     block: str
@@ -170,7 +170,7 @@ class SeenRecord:
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """Something that was refused: to whom, what, and why."""
+    """A refusal: the agent, the operation and the reason."""
 
     agent: str
     trust: str
@@ -185,10 +185,10 @@ class AuditRecord:
 
 @dataclass(frozen=True)
 class EntryRecord:
-    """An archival entry: a text that an agent put away, to be found by search.
+    """An archival entry: a text an agent stored, to be found by search.
 
-    `words` are those of the text and the tags, each once, as search compares them. They are an index of the
-    store, so an entry is found as soon as it is there, and not any more when it is gone.
+    `words` are those of the text and the tags, each once, as search compares them. The store indexes them, so
+    an entry is found as soon as it is stored, and no longer once it is deleted.
     """
 
     agent: str
@@ -199,7 +199,7 @@ class EntryRecord:
 
 BLOCK = Schema("block.block", contract=BlockRecord, indexes=("owner", "label", "kind", "pinned"), owner=ROOM)
 VERSION = Schema("block.version", contract=VersionRecord, owner=ROOM, history="none")
-PAGE = Schema("block.page", contract=PageRecord, owner=ROOM, history="none")
+PACK = Schema("block.page", contract=PackRecord, owner=ROOM, history="none")
 SNAPSHOT = Schema("block.snapshot", contract=SnapshotRecord, owner=ROOM, history="none")
 ERASURE = Schema("block.erasure", contract=ErasureRecord, owner=ROOM, history="none", feed=False)
 REDACTION = Schema("block.redaction", contract=RedactionRecord, owner=ROOM, history="none")
@@ -215,72 +215,72 @@ AUDIT = Schema(
 ENTRY = Schema("block.entry", contract=EntryRecord, indexes=("agent", "words.*"), owner=ROOM)
 
 SCHEMAS = (
-    *(BLOCK, VERSION, PAGE, SNAPSHOT, ERASURE, REDACTION, CHECKPOINT),
+    *(BLOCK, VERSION, PACK, SNAPSHOT, ERASURE, REDACTION, CHECKPOINT),
     *(AGENT, GROUP, MEMBER, SHARE, SEEN, AUDIT, ENTRY),
 )
 
 
 def version_id(block: str, number: int) -> str:
-    """The id of a version: numbers of one length, so that ids stand in order."""
+    """Return the id of a version; numbers have a fixed length, so that ids sort in order."""
     return f"{block}/u/{number:010d}"
 
 
-def page_id(block: str, last: int, fresh: str = "") -> str:
-    """The id of the page that ends with a version; one that replaces another has a fresh last part."""
+def pack_id(block: str, last: int, fresh: str = "") -> str:
+    """Return the id of the pack that ends with a version; `fresh` makes the id of a replacement unique."""
     return f"{block}/p/{last:010d}" + (f"/{fresh}" if fresh else "")
 
 
 def snapshot_id(block: str, fresh: str = "") -> str:
-    """The id of a block's snapshot.
+    """Return the id of a block's snapshot.
 
     What is redacted is erased with the record it was in, perhaps much later. So a snapshot that replaces it
-    has an id that no other ever had: `fresh` is its last part, and the RedactionRecord says which.
+    has an id that no other ever had: `fresh` is its last part, which the RedactionRecord holds.
     """
     return f"{block}/s" + (f"/{fresh}" if fresh else "")
 
 
 def second_snapshot_id(block: str) -> str:
-    """Where the snapshot of a block may be that was redacted before there was a RedactionRecord."""
+    """Return the id a snapshot may have if it was redacted before there was a RedactionRecord."""
     return f"{block}/t"
 
 
 def erasure_id(block: str) -> str:
-    """The id of what is still to be erased of a block."""
+    """Return the id of a block's ErasureRecord."""
     return f"{block}/erase"
 
 
 def redaction_id(block: str) -> str:
-    """The id of what was redacted in a block."""
+    """Return the id of a block's RedactionRecord."""
     return f"{block}/redacted"
 
 
 def seen_id(block: str, agent: str) -> str:
-    """The id of what an agent has seen of a block."""
+    """Return the id of an agent's SeenRecord of a block."""
     return ids.compose(block, "seen", agent)
 
 
 def share_id(block: str, to: str) -> str:
-    """The id of a share, by the id of whom it is for: one for each of them."""
+    """Return the id of a share, one for each recipient's id."""
     return ids.compose(block, "share", to)
 
 
 def agent_id(name: str) -> str:
-    """The id of an agent's record: there can only be one of a name."""
+    """Return the id of an agent's record, which its name determines."""
     return ids.compose(AGENT.name, name)
 
 
 def group_id(name: str) -> str:
-    """The id of a group's record; the memberships are below it."""
+    """Return the id of a group's record; the memberships are below it."""
     return f"{GROUP.name}/{ids.escape(name)}"
 
 
 def group_ids(name: str) -> list[str]:
-    """Where a group's record may be: names with a slash or a tilde were once not escaped."""
+    """Return the ids a group's record may have: slashes and tildes in names were once not escaped."""
     return list(dict.fromkeys((group_id(name), f"{GROUP.name}/{name}")))
 
 
 def group_of(id: str) -> str | None:
-    """The name of the group whose record has an id; None when it is not the id of a group."""
+    """Return the name of the group whose record has an id; None when it is not the id of a group."""
     name = id.removeprefix(f"{GROUP.name}/")
     if name == id:
         return None
@@ -288,15 +288,15 @@ def group_of(id: str) -> str | None:
 
 
 def member_id(group: str, agent: str) -> str:
-    """The id of a membership."""
+    """Return the id of a membership."""
     return ids.compose(GROUP.name, group, agent)
 
 
 def member_ids(group: str, agent: str) -> list[str]:
-    """Where a membership may be, as with `group_ids`."""
+    """Return the ids a membership may have, as with `group_ids`."""
     return list(dict.fromkeys((member_id(group, agent), f"{GROUP.name}/{group}/{agent}")))
 
 
 def checkpoint_id(block: str, name: str) -> str:
-    """The id of a named version."""
+    """Return the id of a checkpoint."""
     return ids.compose(block, "c", name)

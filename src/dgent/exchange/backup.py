@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent import clock
-from dgent.blocks.history.pack import unpack
-from dgent.blocks.history.rewrite import redact_again, redacted_in
+from dgent.blocks.history.pack import decode_pack
+from dgent.blocks.history.rewrite import list_redacted, redact_again
 from dgent.blocks.record import (
-    PAGE,
+    PACK,
     REDACTION,
     ROOM,
     SCHEMAS,
     SNAPSHOT,
     VERSION,
-    PageRecord,
+    PackRecord,
     RedactedVersion,
     RedactionRecord,
     SnapshotRecord,
@@ -55,7 +55,7 @@ from dgent.universe.universe import Universe, open
 Redactions = Mapping[str, tuple[RedactedVersion, ...]]
 """The redacted versions of each block."""
 
-REPLACED = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name))
+REPLACED = frozenset((VERSION.name, PACK.name, SNAPSHOT.name))
 """Schemas whose records a redaction erases and replaces by others."""
 
 
@@ -78,9 +78,9 @@ def read_redactions(connection: Held) -> Redactions:
 def _read_packed_redactions(connection: Held, block: str) -> tuple[RedactedVersion, ...]:
     """Read them from the pack records, for a block redacted before redactions had a record."""
     found: list[RedactedVersion] = []
-    for _, data, content in replace.live_records(connection, PAGE.name, f"{block}/p/"):
-        record = msgspec.json.decode(data, type=PageRecord)
-        found += redacted_in(unpack(block, record.first, record.last, content))
+    for _, data, content in replace.live_records(connection, PACK.name, f"{block}/p/"):
+        record = msgspec.json.decode(data, type=PackRecord)
+        found += list_redacted(decode_pack(block, record.first, record.last, content))
     return tuple(found)
 
 

@@ -35,10 +35,10 @@ from dgent.blocks import (
     View,
     block,
     errors,
+    headers,
     library,
-    records,
 )
-from dgent.blocks.access import agents, authority
+from dgent.blocks.access import agents, permission
 from dgent.blocks.edit import editable, section, structured, text
 from dgent.errors import InputError
 from dgent.sync.twin import Twin, make_twin
@@ -104,6 +104,6 @@ Section = _twin(section.Section)
 Block = _twin(block.Block)
 Roster = _twin(agents.Roster)
 Groups = _twin(agents.Groups)
-Authority = _twin(authority.Authority)
-Cards = _twin(records.Cards)
+AgentPermissions = _twin(permission.AgentPermissions)
+BlockHeaders = _twin(headers.BlockHeaders)
 Library = _twin(library.Library, __init__=_init)

@@ -33,15 +33,13 @@ from dgent.blocks import Template as Template
 from dgent.blocks import Version as Version
 from dgent.blocks import View as View
 from dgent.blocks import errors as errors
-from dgent.blocks.access.authority import CONSENT_S
-from dgent.blocks.access.permission import Consent
-from dgent.blocks.access.standing import Standing
+from dgent.blocks.access.actor import BlockPermission
+from dgent.blocks.access.permission import CONSENT_S, Consent
 from dgent.blocks.context.budget import Tokens, estimate
-from dgent.blocks.document import shape as shapes
-from dgent.blocks.document.template import Given
+from dgent.blocks.document.template import TemplateLike
 from dgent.blocks.edit import rolling
-from dgent.blocks.folder import sync as syncing
-from dgent.blocks.history.log import Chain
+from dgent.blocks.folder.sync import WAIT_S
+from dgent.blocks.history.log import VersionLog
 from dgent.sync import Universe
 from dgent.sync.stream import Stream
 
@@ -83,19 +81,19 @@ class Editable:
 
     @property
     def document_kind(self) -> str:
-        """text, map, list, log, tree, counter or composite."""
+        """The kind of its document: text, map, list, log, tree, counter or composite."""
 
     @property
     def limit(self) -> int:
-        """How many characters it may have."""
+        """The most characters it may have."""
 
 class TextEdits(Editable):
-    """What can be done to a text."""
+    """The edits of a text."""
 
     def write(
         self, text: str, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Replace all of a text; what both have in common stays as it is."""
+        """Replace all of a text; parts that stay the same are not rewritten."""
 
     def replace(
         self,
@@ -108,7 +106,7 @@ class TextEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Replace part of a text: the first place, `which="all"`, or the nth; perhaps by a pattern."""
+        """Replace the first match of a text, all (`which="all"`), or the nth; `old` may be a regex."""
 
     def edit_range(
         self,
@@ -120,35 +118,35 @@ class TextEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Replace the lines from one to another, both counted from 1, by others."""
+        """Replace the lines from `start` to `end`, both counted from 1."""
 
     def patch(
         self, patch: str, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Apply a unified difference; every line of its context must be there."""
+        """Apply a unified diff; every line of its context must be there."""
 
 class FieldEdits(Editable):
-    """What can be done to a map and to a counter."""
+    """The edits of a map and of a counter."""
 
     def set_field(
         self, name: str, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Give a field of a map a value; of a list only what differs is changed."""
+        """Set a field of a map; in a list field only the items that differ are changed."""
 
     def clear_field(
         self, name: str, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Give a field its default again, or nothing when it has none."""
+        """Reset a field to its default, or empty it when it has none."""
 
     def append_to_field(
         self, name: str, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Put an item at the end of a field that is a list."""
+        """Add an item to the end of a list field."""
 
     def remove_from_field(
         self, name: str, place: int, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Remove the item at a place of a field that is a list."""
+        """Remove the item at a place of a list field."""
 
     def increment(
         self,
@@ -159,13 +157,13 @@ class FieldEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Add to a counter, or to a field that is one; what two do at once adds up.
+        """Add to a counter or a counter field; concurrent increments add up.
 
-        To count up is an append, to count down takes something away and is an overwrite.
+        Counting up is an append; counting down removes something and is an overwrite.
         """
 
 class ItemEdits(Editable):
-    """What can be done to a list and to a log."""
+    """The edits of a list and of a log."""
 
     def insert_item(
         self,
@@ -176,12 +174,12 @@ class ItemEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Put an item into a list, at its end without a place."""
+        """Insert an item into a list, at the end when `place` is not given."""
 
     def set_item(
         self, place: int, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Give an item another value; of one with fields those that are given, and None takes one away."""
+        """Replace an item; of an item with fields only the given fields, and None removes one."""
 
     def move_item(
         self, place: int, to: int, *, by: str | None = None, message: str = "", expect: int | None = None
@@ -197,7 +195,7 @@ class ItemEdits(Editable):
         """Add an entry to a log, stamped with the time and the agent."""
 
 class NodeEdits(Editable):
-    """What can be done to a tree."""
+    """The edits of a tree."""
 
     def add_node(
         self,
@@ -209,7 +207,7 @@ class NodeEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> str:
-        """Put a node below another one or at the top, last without a place; returns its id."""
+        """Add a node below another one or at the top, last when `place` is not given; returns its id."""
 
     def set_node(
         self,
@@ -220,7 +218,7 @@ class NodeEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Change the fields of a node that are given; None takes one away."""
+        """Change the given fields of a node; None removes one."""
 
     def move_node(
         self,
@@ -232,15 +230,15 @@ class NodeEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Put a node below another one or at the top, with all that is below it."""
+        """Move a node below another one or to the top, with everything below it."""
 
     def delete_node(
         self, id: str, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Remove a node with all that is below it."""
+        """Delete a node with everything below it."""
 
 class Edits(TextEdits, FieldEdits, ItemEdits, NodeEdits):
-    """Everything that can be done to a document, whatever its kind; the wrong one is refused."""
+    """The edits of every kind of document; those of another kind raise WrongKind."""
 
     def append(
         self, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
@@ -250,33 +248,35 @@ class Edits(TextEdits, FieldEdits, ItemEdits, NodeEdits):
 class Section(Edits):
     """A part of a composite block. Its edits are versions of the block."""
 
-    def __init__(self, block: Block, section: shapes.Section) -> None: ...
+    def __init__(self, block: Block, section: SectionShape) -> None: ...
     @property
     def name(self) -> str:
-        """What it is called in the block."""
+        """Its name in the block."""
 
     @property
     def description(self) -> str:
-        """What belongs into it."""
+        """The purpose of the section, for the agent."""
 
     @property
     def read_only(self) -> bool:
-        """Whether it stays as the block was made with."""
+        """True when it keeps the content that the block was created with."""
 
     @property
     def limit(self) -> int:
-        """How many characters the whole block may have."""
+        """The most characters the whole block may have."""
 
     def text(self) -> str:
-        """Its content as text, as it is now."""
+        """Return its current content as text."""
 
     def value(self) -> dict[str, Any]:
-        """Its content as plain values, as it is now."""
+        """Return its current content as plain values."""
 
 class Block(Edits):
-    """A block as one agent may use it. Each call that changes it is one version."""
+    """A block as one agent may use it; each call that changes it is one version."""
 
-    def __init__(self, library: Authority, standing: Standing, chain: Chain | None = None) -> None: ...
+    def __init__(
+        self, library: AgentPermissions, block_permission: BlockPermission, log: VersionLog | None = None
+    ) -> None: ...
     @property
     def id(self) -> str:
         """Its id."""
@@ -287,57 +287,57 @@ class Block(Edits):
 
     @property
     def label(self) -> str:
-        """Its name, which only this agent's blocks share."""
+        """Its name, unique among the blocks of its owner."""
 
     @property
     def description(self) -> str:
-        """What belongs into it."""
+        """The purpose of the block, for the agent."""
 
     @property
     def kind(self) -> str:
-        """core, working, archival or log: when it is in the context."""
+        """The kind: core, working, archival or log. It decides when the block is in the context."""
 
     @property
     def template(self) -> str:
-        """The name of the template it was made after; empty without one."""
+        """The name of the template it was created from; empty without one."""
 
     @property
     def shape(self) -> Shape:
-        """What its document may hold."""
+        """The shape of its document: the fields, items, entries or sections it may hold."""
 
     def section(self, name: str) -> Section:
-        """A part of a composite, which is edited like a block."""
+        """Return a section of a composite, which is edited like a block."""
 
     @property
     def limit(self) -> int:
-        """How many characters it may have."""
+        """The most characters it may have."""
 
     @property
     def over_limit(self) -> bool:
-        """Whether a merge made it longer than its limit: then it can only become shorter, until it fits."""
+        """True when a merge made it longer than its limit; then edits may only shorten it until it fits."""
 
     @property
     def pinned(self) -> bool:
-        """Whether a working block is always in the context."""
+        """True when a working block is always in the context."""
 
     @property
     def retain(self) -> int | None:
-        """How many of its versions are kept; None for all."""
+        """The number of versions it keeps; None for all."""
 
     @property
     def permission(self) -> str:
-        """What this agent may do with it: the least of the block's permission and the share's."""
+        """The permission of this agent: the least of the block's and the share's."""
 
     @property
     def version(self) -> int:
-        """The number of the version that was last seen."""
+        """The number of the newest version that was read."""
 
     def __repr__(self) -> str: ...
     def text(self) -> str:
-        """Its content as text, as it is now."""
+        """Return its current content as text."""
 
     def value(self) -> dict[str, Any]:
-        """Its content as plain values, as it is now."""
+        """Return its current content as plain values."""
 
     def entries(
         self,
@@ -349,109 +349,112 @@ class Block(Edits):
         limit: int | None = None,
         trimmed: bool = False,
     ) -> list[dict[str, Any]]:
-        """The entries of a log, newest first: those with all of some words, of an agent, of a time.
+        """Return the entries of a log, newest first, filtered by words, agent and time.
 
-        With `trimmed` also those that went out of the document by rule, from its history.
+        With `trimmed` also the entries that the log's rule removed, from its history.
         """
 
     def history(self, limit: int | None = None) -> list[Version]:
-        """Its versions, newest first."""
+        """Return its versions, newest first."""
 
     def at(self, version: int | None = None, *, time: datetime | None = None) -> View:
-        """The block as it was at a version, or at a time."""
+        """Return the block as it was at a version or at a time."""
 
     def diff(self, before: int | None = None, after: int | None = None) -> Diff:
-        """What changed from one version to another: without the second to the newest, without both in it."""
+        """Return the difference between two versions.
+
+        Without `after` it is up to the newest version, without both it is what the newest version changed.
+        """
 
     def rollback(
         self, to: int, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Make it what it was at a version, as a new change: nothing is lost."""
+        """Make it what it was at a version, as a new version: nothing is lost."""
 
     def undo(self, *, by: str | None = None, expect: int | None = None) -> Version:
-        """Take back the present version; `redo` has it again, and a new edit starts a branch."""
+        """Undo the current version; `redo` brings it back, and a new edit starts a branch."""
 
     def redo(self, *, by: str | None = None, expect: int | None = None) -> Version:
-        """Go on to the version that was last undone from here."""
+        """Redo the version that was last undone from here."""
 
     def visit(self, node: int, *, by: str | None = None) -> Version:
-        """Go to any version of the tree, on whatever branch."""
+        """Go to any version of the tree, on any branch."""
 
     def branches(self) -> list[Branch]:
-        """The lines of edits there are, newest first."""
+        """Return the branches of the version tree, newest first."""
 
     def checkpoint(self, name: str) -> int:
-        """Give the present version a name, under which it is kept and found."""
+        """Name the current version, so that it is kept and can be found; returns its number."""
 
     def checkpoints(self) -> dict[str, int]:
-        """The named versions."""
+        """Return the named versions: name to version number."""
 
     def drop_checkpoint(self, name: str) -> int:
-        """Take the name from a version, which only the partner may; returns which one that was."""
+        """Remove the name of a version and return its number; only the partner may."""
 
     def redact(
         self, first: int, last: int | None = None, *, message: str = "", clear_messages: bool = False
     ) -> Redaction:
-        """Take what a version brought out of this and every other version, for good; or several at once.
+        """Remove for good what a version (or several) brought, from this and every other version.
 
-        A text is blanked letter by letter, line by line, and anything else says `[redacted]`. Who did what
-        when stays in the history, with the messages of these versions unless `clear_messages`. Only the
-        partner may, and nothing brings it back.
+        A text is blanked letter by letter, line by line, and anything else becomes `[redacted]`. The history
+        still says who did what when, with the messages of these versions unless `clear_messages`. Only the
+        partner may, and it cannot be undone.
         """
 
     def compact(self, keep: int | None = None, *, older_than: datetime | timedelta | None = None) -> int:
-        """Let go of what old versions held; returns how many. Only the partner may.
+        """Delete the content of old versions and return how many; only the partner may.
 
-        So many of the newest are kept, and those that are younger than a time. Versions with a checkpoint are
-        kept, too, and of all others the history still says who did what when.
+        `keep` newest versions are kept, those younger than `older_than`, and those with a checkpoint. Of all
+        others the history still says who did what when.
         """
 
 class Roster:
-    """The agents of the constellation, as `library.agents`. An agent that makes a block is on it."""
+    """The agents of the constellation, as `library.agents`; an agent that creates a block is added to it."""
 
     def __init__(self, library: Library) -> None: ...
     def create(self, name: str, *, description: str = "", status: str = "active") -> Agent:
-        """Put an agent on the roster; its name must be free."""
+        """Add an agent to the roster; raises NameTaken when the name is in use."""
 
     def get(self, name: str) -> Agent:
-        """An agent by its name; AgentNotFound offers the names that are near."""
+        """Return an agent by name; AgentNotFound suggests similar names."""
 
     def list(self, *, status: str | None = None) -> list[Agent]:
-        """The agents, by name."""
+        """Return the agents, sorted by name, all or those of one status."""
 
     def describe(self, name: str, *, description: str | None = None, status: str | None = None) -> Agent:
-        """Change what is said of an agent, or its status. Of others only who speaks for the partner may."""
+        """Change the description or the status of an agent; only the partner may change other agents."""
 
 class Groups:
-    """The groups of the constellation, as `library.groups`. What is shared with one is for its members."""
+    """The groups of the constellation, as `library.groups`; a share with a group is for its members."""
 
     def __init__(self, library: Library) -> None: ...
     def create(self, name: str, *, description: str = "") -> Group:
-        """Make a group, without members yet."""
+        """Create a group without members; raises NameTaken when the name is in use."""
 
     def get(self, name: str) -> Group:
-        """A group with its members."""
+        """Return a group with its members."""
 
     def list(self) -> list[Group]:
-        """The groups, by name."""
+        """Return the groups, sorted by name."""
 
     def join(
         self, group: str, agent: str, *, role: str = "regular", capabilities: tuple[str, ...] = ()
     ) -> Group:
-        """Put an agent into a group, or change what it is there.
+        """Add an agent to a group, or change its role and capabilities there.
 
-        Who is in a group has what is shared with it. So only who speaks for the partner may, or one of the
-        group's supervisors.
+        A member gets everything that is shared with the group, so only the partner or a supervisor of the
+        group may add one.
         """
 
     def leave(self, group: str, agent: str) -> Group:
-        """Take an agent out of a group, and with that from what is shared with the group."""
+        """Remove an agent from a group, which ends its access to what is shared with the group."""
 
     def delete(self, name: str) -> None:
-        """Remove a group, its memberships, and what was shared with it: the agents and blocks stay."""
+        """Delete a group, its memberships and its shares; the agents and the blocks stay."""
 
-class Authority:
-    """The base of a library: in whose name it acts, and what it may do."""
+class AgentPermissions:
+    """The base of a library: the agent it acts for, its trust, and every permission check."""
 
     @property
     def agent(self) -> str: ...
@@ -465,14 +468,14 @@ class Authority:
         self, universe: Universe, agent: str, trust: str, consent: Consent | None, consent_s: float
     ) -> None: ...
 
-class Cards(Authority):
-    """The part of a library that keeps its blocks' cards."""
+class BlockHeaders(AgentPermissions):
+    """The part of a library that manages the headers of its blocks."""
 
     def create(
         self,
         label: str,
         *,
-        template: Given = None,
+        template: TemplateLike = None,
         document: str | None = None,
         description: str | None = None,
         kind: str | None = None,
@@ -483,26 +486,26 @@ class Cards(Authority):
         value: Any = None,
         owner: str | None = None,
     ) -> Block:
-        """Make a block of this agent's, or of all with `owner="_constellation_"`; its label must be free.
+        """Create a block for this agent, or for all with `owner="_constellation_"`; its label must be free.
 
-        A template says what it holds and what is not given here. `value` is what it holds at first: the text
-        of a text (or `text=`), the fields of a map, the items of a list, the sections of a composite.
+        The template gives its shape and the defaults of the other options. `value` is its first content: the
+        text of a text (or `text=`), the fields of a map, the items of a list, the sections of a composite.
         """
 
     def get(self, label: str, *, owner: str | None = None) -> Block:
-        """A block by its label: this agent's, or one that was shared with it, or that belongs to all.
+        """Return a block by label: this agent's own, one shared with it, or one that belongs to all.
 
-        Its own comes first. Where several others have shared one of this label, `owner` says whose.
+        Its own comes first. If several agents have shared one with this label, `owner` chooses.
         """
 
     def by_id(self, id: str) -> Block:
-        """A block by its id: this agent's, or one that was shared with it, or that belongs to all."""
+        """Return a block by id: this agent's own, one shared with it, or one that belongs to all."""
 
     def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
-        """This agent's blocks by label; with `shared` also those of others that it may see, by owner."""
+        """Return this agent's blocks by label; with `shared` also the others it may see, by owner."""
 
     def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
-        """Give a block another label."""
+        """Change the label of a block."""
 
     def describe(
         self,
@@ -513,46 +516,47 @@ class Cards(Authority):
         kind: str | None = None,
         limit: int | None = None,
         permission: str | None = None,
-        template: Given = None,
+        template: TemplateLike = None,
     ) -> Block:
-        """Change what a block is for, when it is in the context, how long it may be, or its permission.
+        """Change the description, kind, limit, permission or template of a block.
 
-        A `template` gives it another shape, for the same kind of document, which what it holds must fit; all
-        else stays. What allows more than before needs somebody's consent: else an agent could give itself
-        leave to change what it may only read.
+        A `template` changes the shape for the same kind of document; the content must fit it. A change that
+        allows more than before needs consent, so that an agent cannot give itself permission to write what it
+        may only read.
         """
 
     def pin(self, label: str, pinned: bool = True, *, owner: str | None = None) -> Block:
-        """Keep a working block in the context, or no longer."""
+        """Keep a working block in the context, or stop keeping it there."""
 
     def retain(self, label: str, keep: int | None, *, owner: str | None = None) -> Block:
-        """Keep so many of a block's newest versions from now on, and those with a checkpoint; None for all.
+        """Keep this many of the newest versions, and those with a checkpoint, from now on; None for all.
 
-        Older ones are compacted now and then, as `Block.compact` does it. Only the partner may say so.
+        Older versions are compacted from time to time, as by `Block.compact`. Only the partner may.
         """
 
     def view(
         self, label: str, start: int = 1, lines: int | None = None, *, owner: str | None = None
     ) -> Block:
-        """Show only some lines of a long text in the context, from one on; without `lines` all of it."""
+        """Show only `lines` lines of a long text in the context, from `start`; without `lines` all of it."""
 
     def delete(self, label: str, *, owner: str | None = None) -> None:
-        """Remove a block; its label is free at once, and `restore` brings it back with its history."""
+        """Delete a block; its label is free at once, and `restore` brings it back with its history."""
 
     def restore(self, label: str, *, to: str | None = None) -> Block:
-        """Bring back the block of a label that was deleted last, perhaps under another label.
+        """Restore the block of a label that was deleted last, optionally under another label.
 
-        It has its history and its shares as before. LabelTaken when another block has the label now.
+        It has its history and its shares as before. Raises LabelTaken when another block has the label now.
         """
 
     def deleted(self) -> builtins.list[str]:
-        """The labels of this agent's deleted blocks, the last one first."""
+        """Return the labels of this agent's deleted blocks, the last deleted first."""
 
-class Library(Cards):
+class Library(BlockHeaders):
     """The blocks of one agent in a universe: `Library(u, agent="scout")`.
 
-    `trust` is that of whoever uses this handle. `consent` is asked where a block's permission wants the
-    partner or a human to agree; without one, or without an answer within `consent_s`, nothing is done.
+    `trust` is the trust of the caller of this handle. `consent` is called where a block's permission requires
+    the partner or a human to agree; without it, or without an answer within `consent_s` seconds, nothing is
+    done.
     """
 
     @property
@@ -577,7 +581,7 @@ class Library(Cards):
         permission: str = "append",
         owner: str | None = None,
     ) -> None:
-        """Give a block to another agent, or to the members of a group; once more changes the permission."""
+        """Share a block with another agent or a group; sharing again changes the permission."""
 
     def unshare(
         self,
@@ -587,24 +591,24 @@ class Library(Cards):
         with_group: str | None = None,
         owner: str | None = None,
     ) -> bool:
-        """Take a block back from an agent or a group; False when it was not shared with them."""
+        """Stop sharing a block with an agent or a group; False when it was not shared with them."""
 
     def shared(self) -> builtins.list[Share]:
-        """What this agent has given to others and what others have given to it, its own first."""
+        """Return the shares this agent gave and received, its own blocks first."""
 
     def refusals(self, limit: int = 100) -> builtins.list[Refusal]:
-        """What this agent was refused, and what others were refused of its blocks; newest first."""
+        """Return the refusals of this agent and those about its blocks, newest first."""
 
     def notices(self, *, mark: bool = False) -> builtins.list[Notice]:
-        """What others did to the blocks that this agent may see, since it last looked, with the difference.
+        """Return the changes by others to the blocks this agent may see, since it last looked, with diffs.
 
-        With `mark` it has looked now: they are told once.
+        `mark=True` records them as seen, so that they are reported once.
         """
 
     def activity(self, since: int | datetime | None = None, *, limit: int = 50) -> builtins.list[Activity]:
-        """Who did what to blocks that this agent may see, since a commit or a time; newest first.
+        """Return who did what to the blocks this agent may see, since a commit or a time; newest first.
 
-        Also to its archival entries, and to the crumbs and trails of the store, which belong to all agents.
+        Includes its archival entries, and the crumbs and trails of the store, which belong to all agents.
         """
 
     def render(
@@ -618,12 +622,12 @@ class Library(Cards):
         mark: bool = False,
         tokens: Tokens = estimate,
     ) -> str:
-        """The memory part of a prompt: core blocks, working blocks that are pinned or referenced, and logs.
+        """Return the memory part of a prompt: core blocks, pinned or referenced working blocks, and logs.
 
-        It is never more than `budget_tokens`, as `tokens` counts them; what is cut is named at the end, and
-        a block of a higher priority is cut later. With `changes` it ends with what others did to these blocks
-        since the agent last looked, and `mark` keeps that it has looked now. With `since`, a commit or a
-        time, it has the newest of what was done after that.
+        It is never longer than `budget_tokens`, as counted by `tokens`; the end names what was cut, and a
+        block with a higher priority is cut later. With `changes` it ends with what others did to these blocks
+        since the agent last looked; `mark=True` records every fully shown block as seen. With `since`, a
+        commit or a time, it includes the newest activity after that.
         """
 
     def context(
@@ -636,18 +640,18 @@ class Library(Cards):
         mark: bool = False,
         tokens: Tokens = estimate,
     ) -> Context:
-        """As `render`, with how many tokens it is and which blocks are whole, shortened and cut."""
+        """Return the same as `render`, with its token count and which blocks are whole, shortened or cut."""
 
     def log_tool(
         self, tool: str, result: Any = None, *, ok: bool = True, label: str = rolling.LABEL
     ) -> Version:
-        """Note in the agent's rolling log that a tool was used, and what came of it."""
+        """Add a use of a tool and its result to the agent's rolling log."""
 
     def log_event(self, event: str, details: Any = None, *, label: str = rolling.LABEL) -> Version:
-        """Note in the agent's rolling log that something happened."""
+        """Add an event to the agent's rolling log."""
 
     def log_summary(self, summary: str, count: int | None = None, *, label: str = rolling.LABEL) -> Version:
-        """Note in the agent's rolling log what so many messages came to."""
+        """Add a summary, of `count` messages, to the agent's rolling log."""
 
     def sync(
         self,
@@ -655,28 +659,28 @@ class Library(Cards):
         *,
         by: str | None = None,
         dry_run: bool = False,
-        wait_s: float = syncing.WAIT_S,
+        wait_s: float = WAIT_S,
     ) -> FolderReport:
-        """Make a folder of files and the blocks that this agent may see agree.
+        """Synchronize a folder of files with the blocks that this agent may see.
 
-        Each block is a file that can be edited, and a small one that describes it. What was edited in them
-        is taken in through the gate as versions by `by`, merged with what happened to the blocks since;
-        then files are written anew. With `dry_run` it is only told what would be done.
+        Each block is a file that can be edited, with a small file beside it that describes it. Edits are
+        applied with the permission checks of any edit, as versions by `by`, and merged with what happened to
+        the blocks since; then the files are written again. With `dry_run` it only reports what it would do.
         """
 
     def follow_folder(
         self, folder: str | os.PathLike[str], *, every: float = 1.0, by: str | None = None
     ) -> Stream[FolderReport]:
-        """Sync a folder every so many seconds, as long as it is asked; gives each report that has news."""
+        """Sync a folder every `every` seconds while iterated; yields each report that has news."""
 
     def archive(self, text: str, *, tags: Iterable[str] = ()) -> Entry:
-        """Put a text away, to be found by search."""
+        """Store a text in the archive, where search finds it."""
 
     def archived(self, id: str) -> Entry:
-        """An archival entry of this agent."""
+        """Return an archival entry of this agent."""
 
     def unarchive(self, id: str, *, forget: bool = False) -> None:
-        """Delete an archival entry. History has it still; `forget`, for the partner alone, leaves none."""
+        """Delete an archival entry; with `forget` from the history too, which only the partner may."""
 
     def search(
         self,
@@ -687,8 +691,8 @@ class Library(Cards):
         owner: str | None = None,
         tags: Iterable[str] = (),
     ) -> builtins.list[Hit]:
-        """Find a text in the blocks and archival entries that this agent may see, the best first.
+        """Search the blocks and archival entries that this agent may see, best match first.
 
-        Any text can be searched for: what is no letter or digit sets words apart. `kind` is core, working,
-        archival, log, or entry; `tags` are those of entries.
+        Any text can be searched for: characters that are not letters or digits separate words. `kind` is
+        core, working, archival, log or entry; `tags` are those of entries.
         """

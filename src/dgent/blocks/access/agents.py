@@ -1,4 +1,4 @@
-"""The constellation: its agents, and the groups they are in. Names lead to them, and never change."""
+"""Agents of the constellation and their groups, found by names that never change."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from dgent.model.query import Query
 from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
-    from dgent.blocks.access.standing import Reader
+    from dgent.blocks.access.actor import Reader
     from dgent.blocks.library import Library
 
-NEAR = 3  # names that are offered for one that is not known
+NEAR = 3  # similar names to suggest
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Member:
-    """An agent in a group: a regular, supervisor, observer or specialist, and what it can do."""
+    """An agent in a group, with its role and its capabilities."""
 
     agent: str
     role: str
@@ -66,42 +66,46 @@ class Group:
 
 
 class Roster:
-    """The agents of the constellation, as `library.agents`. An agent that makes a block is on it."""
+    """The agents of the constellation, as `library.agents`; an agent that creates a block is added to it."""
 
     def __init__(self, library: Library) -> None:
         self._library, self._universe = library, library._universe
 
     async def create(self, name: str, *, description: str = "", status: str = "active") -> Agent:
-        """Put an agent on the roster; its name must be free."""
-        await self._library._may("manage", name)
-        record = AgentRecord(_name(name), _text(description), one_of(status, STATUSES, "status"))
+        """Add an agent to the roster; raises NameTaken when the name is in use."""
+        await self._library._check_trust("manage", name)
+        record = AgentRecord(
+            _check_name(name), _check_description(description), check_choice(status, STATUSES, "status")
+        )
         try:
             return _agent(await self._universe.remember(record, id=agent_id(name), expect=0))
         except VersionConflict:
-            raise errors.NameTaken(f"there is an agent {name!r} already", name=name) from None
+            raise errors.NameTaken(f"an agent {name!r} already exists", name=name) from None
 
     async def get(self, name: str) -> Agent:
-        """An agent by its name; AgentNotFound offers the names that are near."""
-        return _agent(await known_agent(self._universe, name))
+        """Return an agent by name; AgentNotFound suggests similar names."""
+        return _agent(await find_agent(self._universe, name))
 
     async def list(self, *, status: str | None = None) -> list[Agent]:
-        """The agents, by name."""
-        where = None if status is None else {"status": one_of(status, STATUSES, "status")}
+        """Return the agents, sorted by name, all or those of one status."""
+        where = None if status is None else {"status": check_choice(status, STATUSES, "status")}
         found = await self._universe.recall(Query(schema=AGENT.name, where=where, limit=None))
         return sorted((_agent(each) for each in found), key=lambda agent: agent.name)
 
     async def describe(
         self, name: str, *, description: str | None = None, status: str | None = None
     ) -> Agent:
-        """Change what is said of an agent, or its status. Of others only who speaks for the partner may."""
-        await self._library._may("manage", name)
+        """Change the description or the status of an agent; only the partner may change other agents."""
+        await self._library._check_trust("manage", name)
         if name != self._library.agent:
-            await _speaks_for_the_partner(self._library, name, "describe")
-        fields: dict[str, Any] = {} if description is None else {"description": _text(description)}
-        fields |= {} if status is None else {"status": one_of(status, STATUSES, "status")}
+            await _require_partner(self._library, name, "describe")
+        fields: dict[str, Any] = (
+            {} if description is None else {"description": _check_description(description)}
+        )
+        fields |= {} if status is None else {"status": check_choice(status, STATUSES, "status")}
 
         async def work(tx: Transaction) -> None:
-            found = await known_agent(tx, name)
+            found = await find_agent(tx, name)
             await tx.store(found.replace(value=replace(found.value, **fields)))
 
         await self._universe.transact(work, note=f"agent {name}")
@@ -109,34 +113,34 @@ class Roster:
 
 
 class Groups:
-    """The groups of the constellation, as `library.groups`. What is shared with one is for its members."""
+    """The groups of the constellation, as `library.groups`; a share with a group is for its members."""
 
     def __init__(self, library: Library) -> None:
         self._library, self._universe = library, library._universe
 
     async def create(self, name: str, *, description: str = "") -> Group:
-        """Make a group, without members yet."""
-        await self._library._may("manage", name)
-        record = GroupRecord(_name(name), _text(description))
+        """Create a group without members; raises NameTaken when the name is in use."""
+        await self._library._check_trust("manage", name)
+        record = GroupRecord(_check_name(name), _check_description(description))
 
         async def work(tx: Transaction) -> None:
-            if await _found_group(tx, name) is not None:
-                raise errors.NameTaken(f"there is a group {name!r} already", name=name)
+            if await _read_group(tx, name) is not None:
+                raise errors.NameTaken(f"a group {name!r} already exists", name=name)
             await tx.remember(record, id=group_id(name))
 
         try:
             await self._universe.transact(work)
         except VersionConflict:
-            raise errors.NameTaken(f"there is a group {name!r} already", name=name) from None
+            raise errors.NameTaken(f"a group {name!r} already exists", name=name) from None
         return await self.get(name)
 
     async def get(self, name: str) -> Group:
-        """A group with its members."""
-        found = await known_group(self._universe, name)
-        return _group(found, await _members(self._universe, name))
+        """Return a group with its members."""
+        found = await find_group(self._universe, name)
+        return _group(found, await _list_members(self._universe, name))
 
     async def list(self) -> list[Group]:
-        """The groups, by name."""
+        """Return the groups, sorted by name."""
         found = await self._universe.recall(Query(schema=GROUP.name, limit=None))
         members = await self._universe.recall(Query(schema=MEMBER.name, limit=None))
         made = [_group(each, [m for m in members if m.value.group == each.value.name]) for each in found]
@@ -145,19 +149,19 @@ class Groups:
     async def join(
         self, group: str, agent: str, *, role: str = "regular", capabilities: tuple[str, ...] = ()
     ) -> Group:
-        """Put an agent into a group, or change what it is there.
+        """Add an agent to a group, or change its role and capabilities there.
 
-        Who is in a group has what is shared with it. So only who speaks for the partner may, or one of the
-        group's supervisors.
+        A member gets everything that is shared with the group, so only the partner or a supervisor of the
+        group may add one.
         """
-        await self._may(group, "join")
+        await self._check_manages(group, "join")
         able = tuple(sorted(ids.check_tags(capabilities, "capabilities")))
-        record = MemberRecord(group, agent, one_of(role, ROLES, "role"), able)
+        record = MemberRecord(group, agent, check_choice(role, ROLES, "role"), able)
 
         async def work(tx: Transaction) -> None:
-            await known_group(tx, group)
-            await known_agent(tx, agent)
-            found = await _found_member(tx, group, agent)
+            await find_group(tx, group)
+            await find_agent(tx, agent)
+            found = await _read_member(tx, group, agent)
             if found is None:
                 await tx.remember(record, id=member_id(group, agent))
             else:
@@ -167,69 +171,69 @@ class Groups:
         return await self.get(group)
 
     async def leave(self, group: str, agent: str) -> Group:
-        """Take an agent out of a group, and with that from what is shared with the group."""
-        await self._may(group, "leave")
-        await known_group(self._universe, group)
-        found = await _found_member(self._universe, group, agent)
+        """Remove an agent from a group, which ends its access to what is shared with the group."""
+        await self._check_manages(group, "leave")
+        await find_group(self._universe, group)
+        found = await _read_member(self._universe, group, agent)
         if found is None or not await self._universe.delete(found.id, note=f"{agent} leaves {group}"):
             raise errors.AgentNotFound(f"{agent!r} is not in the group {group!r}", name=agent)
         return await self.get(group)
 
     async def delete(self, name: str) -> None:
-        """Remove a group, its memberships, and what was shared with it: the agents and blocks stay."""
-        await self._may(name, "delete")
+        """Delete a group, its memberships and its shares; the agents and the blocks stay."""
+        await self._check_manages(name, "delete")
 
         async def work(tx: Transaction) -> None:
-            group = await known_group(tx, name)
+            group = await find_group(tx, name)
             shares = await tx.recall(Query(schema=SHARE.name, where={"to": group.id}, limit=None))
-            for each in (*await _members(tx, name), *shares, group):
+            for each in (*await _list_members(tx, name), *shares, group):
                 await tx.delete(each.id)
 
         await self._universe.transact(work, note=f"delete group {name}")
 
-    async def _may(self, group: str, what: str) -> None:
-        """Whether the caller may say who is in a group."""
-        await self._library._may("manage", group, what)
-        me = await _found_member(self._universe, ids.check_name(group, "group"), self._library.agent)
+    async def _check_manages(self, group: str, what: str) -> None:
+        """Raise PermissionDenied unless the caller is a supervisor of the group or the partner."""
+        await self._library._check_trust("manage", group, what)
+        me = await _read_member(self._universe, ids.check_name(group, "group"), self._library.agent)
         if me is None or me.value.role != "supervisor":
-            await _speaks_for_the_partner(self._library, group, what)
+            await _require_partner(self._library, group, what)
 
 
 async def enrol(tx: Transaction, name: str) -> None:
-    """Put an agent on the roster if it is not there."""
+    """Add an agent to the roster unless it is there; raises Conflict when it is archived."""
     found = await tx.get(agent_id(name))
     if found is None:
-        await tx.remember(AgentRecord(_name(name)), id=agent_id(name))
+        await tx.remember(AgentRecord(_check_name(name)), id=agent_id(name))
     elif found.value.status == "archived":
         raise Conflict(f"the agent {name!r} is archived", hint="make it active again first")
 
 
-async def known_agent(reader: Reader, name: str) -> Crystal[AgentRecord]:
-    """An agent's record, or AgentNotFound with the names that are near."""
+async def find_agent(reader: Reader, name: str) -> Crystal[AgentRecord]:
+    """Return an agent's record, or raise AgentNotFound with similar names."""
     found = await reader.get(agent_id(ids.check_name(name, "agent")))
     if isinstance(found, Crystal):
         return found
     others = await reader.recall(Query(schema=AGENT.name, limit=None))
-    raise _unknown("agent", name, [each.value.name for each in others])
+    raise _unknown_error("agent", name, [each.value.name for each in others])
 
 
-async def known_group(reader: Reader, name: str) -> Crystal[GroupRecord]:
-    """A group's record, or AgentNotFound with the names that are near."""
-    found = await _found_group(reader, ids.check_name(name, "group"))
+async def find_group(reader: Reader, name: str) -> Crystal[GroupRecord]:
+    """Return a group's record, or raise AgentNotFound with similar names."""
+    found = await _read_group(reader, ids.check_name(name, "group"))
     if found is not None:
         return found
     others = await reader.recall(Query(schema=GROUP.name, limit=None))
-    raise _unknown("group", name, [each.value.name for each in others])
+    raise _unknown_error("group", name, [each.value.name for each in others])
 
 
-async def _found_group(reader: Reader, name: str) -> Crystal[GroupRecord] | None:
+async def _read_group(reader: Reader, name: str) -> Crystal[GroupRecord] | None:
     for found in await reader.get_many(group_ids(name)):
         if isinstance(found, Crystal) and found.schema_name == GROUP.name and found.value.name == name:
             return found
     return None
 
 
-async def _found_member(reader: Reader, group: str, agent: str) -> Crystal[MemberRecord] | None:
+async def _read_member(reader: Reader, group: str, agent: str) -> Crystal[MemberRecord] | None:
     for found in await reader.get_many(member_ids(group, agent)):
         if not isinstance(found, Crystal) or found.schema_name != MEMBER.name:
             continue
@@ -238,30 +242,32 @@ async def _found_member(reader: Reader, group: str, agent: str) -> Crystal[Membe
     return None
 
 
-def one_of(value: str, known: tuple[str, ...], field: str) -> str:
-    """A word out of some, or an InputError that names them."""
+def check_choice(value: str, known: tuple[str, ...], field: str) -> str:
+    """Return a value that is one of the known ones, or raise InputError that lists them."""
     if value not in known:
-        raise InputError(f"{value!r} is no {field}", hint=f"use one of {', '.join(known)}", field=field)
+        raise InputError(
+            f"{value!r} is not a valid {field}", hint=f"use one of {', '.join(known)}", field=field
+        )
     return value
 
 
-async def _speaks_for_the_partner(library: Library, name: str, what: str) -> None:
+async def _require_partner(library: Library, name: str, what: str) -> None:
     if library.trust != "partner":
         judgement = permission.Judgement("deny", "only the partner may, or a supervisor of the group")
-        raise await library._refused(
-            permission.denied(name, what, judgement), judgement, "manage", what, name
+        raise await library._record_refusal(
+            permission.denied_error(name, what, judgement), judgement, "manage", what, name
         )
 
 
-async def _members(reader: Reader, group: str) -> list[Crystal[MemberRecord]]:
+async def _list_members(reader: Reader, group: str) -> list[Crystal[MemberRecord]]:
     return await reader.recall(Query(schema=MEMBER.name, where={"group": group}, limit=None))
 
 
-def _unknown(noun: str, name: str, names: list[str]) -> errors.AgentNotFound:
-    folded = {each.casefold(): each for each in names}
-    near = [folded[each] for each in difflib.get_close_matches(name.casefold(), folded, NEAR, 0.5)]
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"make it with {noun}s.create"
-    return errors.AgentNotFound(f"there is no {noun} {name!r}", hint=hint, name=name, near=near)
+def _unknown_error(noun: str, name: str, names: list[str]) -> errors.AgentNotFound:
+    packed = {each.casefold(): each for each in names}
+    near = [packed[each] for each in difflib.get_close_matches(name.casefold(), packed, NEAR, 0.5)]
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"create it with {noun}s.create"
+    return errors.AgentNotFound(f"the {noun} {name!r} does not exist", hint=hint, name=name, near=near)
 
 
 def _agent(found: Crystal[AgentRecord]) -> Agent:
@@ -278,13 +284,13 @@ def _group(found: Crystal[GroupRecord], members: list[Crystal[MemberRecord]]) ->
     )
 
 
-def _name(name: str) -> str:
+def _check_name(name: str) -> str:
     if ids.check_name(name, "name") == CONSTELLATION:
         raise InputError(f"{CONSTELLATION} is not the name of an agent or a group", field="name")
     return name
 
 
-def _text(value: object) -> str:
+def _check_description(value: object) -> str:
     if not isinstance(value, str):
-        raise InputError(f"a description is text, not a {type(value).__name__}", field="description")
+        raise InputError(f"expected text for description, got a {type(value).__name__}", field="description")
     return value

@@ -1,4 +1,4 @@
-"""What was refused: who wanted what, when, and why it was not done. The newest of each agent are kept."""
+"""The log of refusals: agent, operation, time and reason. The newest of each agent are kept."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dgent.store.backend import Delete
 from dgent.universe.universe import Universe
 
 MAX_REASON = 1000
-KEPT = 1000  # refusals of one agent; so nobody fills the store by asking for what it may not have
-SLACK = 100  # so many more may come before the oldest go, all at once
+KEPT = 1000  # refusals of one agent, so that refused calls cannot fill the store
+SLACK = 100  # so many more are allowed before the oldest are deleted together
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Something that was not done: `what`, which is an operation of a kind, to an owner's block."""
+    """A refused call: `what` was called, which is an `operation` on the block of an owner."""
 
     at: datetime
     agent: str
@@ -32,8 +32,8 @@ class Refusal:
     reason: str
 
 
-async def note(universe: Universe, record: AuditRecord, error: PermissionDenied) -> None:
-    """Keep a refusal. What goes wrong with that is told with the refusal, and does not replace it."""
+async def record_refusal(universe: Universe, record: AuditRecord, error: PermissionDenied) -> None:
+    """Store a refusal; an error while storing is added as a note to the refusal's own error."""
     try:
         await universe.remember(record)
         await _trim(universe, record.agent)
@@ -49,8 +49,8 @@ async def _trim(universe: Universe, agent: str) -> None:
         await universe.commit([Delete(each.id) for each in await universe.query(oldest, raw=True)])
 
 
-async def refusals(universe: Universe, agent: str, limit: int) -> list[Refusal]:
-    """What an agent was refused, and what others were refused of its blocks; newest first."""
+async def list_refusals(universe: Universe, agent: str, limit: int) -> list[Refusal]:
+    """Return the refusals of an agent and those about its blocks, newest first."""
     where = {"$or": [{"agent": agent}, {"owner": agent}]}
     found = await universe.recall(Query(schema=AUDIT.name, where=where, limit=limit))
     return [

@@ -1,4 +1,4 @@
-"""Leave to do one thing to a block: the one gate that everything passes."""
+"""Permission to act on blocks: the rules, asking for consent, and the check before every call."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from dgent import clock, ids
 from dgent.blocks import errors
-from dgent.blocks.access.standing import Reader, Standing
+from dgent.blocks.access import audit
+from dgent.blocks.access.actor import Actor, BlockPermission, Header, Reader
+from dgent.blocks.access.rule import RULE
 from dgent.blocks.errors import missing
-from dgent.blocks.kind import PERMISSIONS, TRUSTS
-from dgent.errors import DgentError, InputError, VersionConflict
+from dgent.blocks.kind import CONSTELLATION, PERMISSIONS, TRUSTS
+from dgent.blocks.record import ROOM, SCHEMAS, AuditRecord
+from dgent.errors import Denied, DgentError, InputError, VersionConflict
 from dgent.store.backend import Op
+from dgent.universe.gate import Gate
+from dgent.universe.universe import Universe
 
 if TYPE_CHECKING:
-    from dgent.blocks.access.authority import Authority
     from dgent.blocks.block import Block
 
+CONSENT_S = 60.0  # seconds to wait for an answer
 
 Verdict = Literal["allow", "consent", "deny"]
 
@@ -53,14 +59,14 @@ _TRUSTED: dict[str, frozenset[str]] = {
 
 
 class Judgement(NamedTuple):
-    """Allowed, to be asked for, or denied; and why."""
+    """The verdict of the rules (allow, consent or deny) and its reason."""
 
     verdict: Verdict
     reason: str = ""
 
 
 def judge(operation: str, permission: str, trust: str) -> Judgement:
-    """What the rules say about an operation on a block with a permission, by a caller of a trust."""
+    """Apply the rules to an operation on a block with this permission, by a caller of this trust."""
     if operation not in _TRUSTED[trust]:
         return Judgement("deny", f"a caller of trust {trust} may not {operation}")
     verdict = _ALLOWED[operation][permission]
@@ -72,8 +78,8 @@ def judge(operation: str, permission: str, trust: str) -> Judgement:
     return Judgement("allow")
 
 
-def judge_card(permission: str, trust: str) -> Judgement:
-    """What the rules say about changing what others and the prompt see of a block, by whoever manages it.
+def judge_header(permission: str, trust: str) -> Judgement:
+    """Apply the rules to a change of a block's header by an agent that manages it.
 
     A block that its owner may not rewrite must not be hidden, replaced or redescribed instead.
     """
@@ -83,38 +89,37 @@ def judge_card(permission: str, trust: str) -> Judgement:
     return Judgement("consent", f"{who} must agree to manage a block of the permission {permission}")
 
 
-def least(*permissions: str) -> str:
-    """The most restrictive of some permissions."""
-    return min(permissions, key=PERMISSIONS.index)
-
-
 def check_permission(value: object) -> str:
-    """A permission in its plain spelling, or what is wrong with it."""
+    """Return a permission in its stored spelling, or raise InputError."""
     text = value.strip().lower().replace("-", "_") if isinstance(value, str) else ""
     text = {"readonly": "read_only", "readwrite": "read_write"}.get(text, text)
     if text not in PERMISSIONS:
         raise InputError(
-            f"{value!r} is no permission", hint=f"use one of {', '.join(PERMISSIONS)}", field="permission"
+            f"{value!r} is not a valid permission",
+            hint=f"use one of {', '.join(PERMISSIONS)}",
+            field="permission",
         )
     return text
 
 
 def check_trust(value: object) -> str:
-    """A trust, or what is wrong with it."""
+    """Return a valid trust, or raise InputError."""
     if not isinstance(value, str) or value not in TRUSTS:
-        raise InputError(f"{value!r} is no trust", hint=f"use one of {', '.join(TRUSTS)}", field="trust")
+        raise InputError(
+            f"{value!r} is not a valid trust", hint=f"use one of {', '.join(TRUSTS)}", field="trust"
+        )
     return value
 
 
-def denied(label: str, operation: str, judgement: Judgement) -> errors.PermissionDenied:
-    """The error for what is not allowed, to a block, an agent or a group."""
+def denied_error(label: str, operation: str, judgement: Judgement) -> errors.PermissionDenied:
+    """Build the error for a denied operation on a block, an agent or a group."""
     what = f"{operation} of {label!r}" if label else operation
     return errors.PermissionDenied(f"{what} is denied: {judgement.reason}", label=label, operation=operation)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody is asked to agree to."""
+    """A request for consent, as the consent function receives it."""
 
     agent: str
     label: str
@@ -126,75 +131,77 @@ class Request:
 Consent = Callable[[Request], Awaitable[bool] | bool]
 
 
-class Permit:
-    """Leave to do one thing to a block. Its `checks` go into the commit: so it is still valid then."""
+class PermissionCheck:
+    """The permission for one operation on a block; its `checks` make the commit fail if it was revoked."""
 
-    def __init__(self, library: Authority, block: Block, operation: str, what: str) -> None:
+    def __init__(self, library: AgentPermissions, block: Block, operation: str, what: str) -> None:
         self._library, self._block, self._operation, self._what = library, block, operation, what
-        self._agreed: set[str] = set()  # what was asked and agreed to: nobody is asked twice for one thing
+        self._agreed: set[str] = set()  # reasons that got consent: it is asked once for each
 
     @property
-    def standing(self) -> Standing:
-        """What it rests on."""
-        return self._block._standing
+    def block_permission(self) -> BlockPermission:
+        """The agent's permission on the block, as last read."""
+        return self._block._block_permission
 
     def checks(self) -> list[Op]:
-        """Ops for the commit that uses it."""
-        return self.standing.checks()
+        """Return the ops for the commit that relies on this permission."""
+        return self.block_permission.checks()
 
-    def is_of(self, conflict: VersionConflict) -> bool:
-        """Whether a commit failed because what this rests on has changed: then `renew` it."""
+    def is_cause_of(self, conflict: VersionConflict) -> bool:
+        """Check whether a commit failed because this permission changed: then `renew` it."""
         return any(op.id == conflict.details.get("id") for op in self.checks())
 
-    async def ask(self) -> Permit:
-        """Get it, by what is known of the block; what is not allowed by that is looked up first."""
-        if self._operation == "read" or self._judged().verdict != "allow":
+    async def ask(self) -> PermissionCheck:
+        """Check the permission in memory; read it again before anything is denied."""
+        if self._operation == "read" or self._judge().verdict != "allow":
             await self.renew()
         return self
 
     async def renew(self, reader: Reader | None = None) -> None:
-        """Read again what the agent may do; ask where somebody must agree; refuse what it may not."""
+        """Read the permission again; ask for consent where it is needed, and raise when it is denied."""
         library, block = self._library, self._block
         source = library._universe if reader is None else reader
-        standing = await library._caller.standing(source, block.id, block.owner)
-        if standing is None:
-            raise await self._gone(source)
-        block._standing = standing
-        judgement = self._judged()
+        block_permission = await library._actor.find_permission(source, block.id, block.owner)
+        if block_permission is None:
+            raise await self._gone_error(source)
+        block._block_permission = block_permission
+        judgement = self._judge()
         if judgement.verdict == "deny":
-            raise await self._refused(denied(block.label, self._what, judgement), judgement)
+            raise await self._record_refusal(denied_error(block.label, self._what, judgement), judgement)
         if judgement.verdict == "consent" and judgement.reason not in self._agreed:
-            if not await library._agreed(block.label, self._operation, self._what, judgement.reason):
+            if not await library._ask_consent(block.label, self._operation, self._what, judgement.reason):
                 message = f"{self._what} of {block.label!r} is denied: {judgement.reason}, and nobody did"
                 error = errors.ConsentRefused(message, label=block.label, operation=self._operation)
-                raise await self._refused(error, judgement)
+                raise await self._record_refusal(error, judgement)
             self._agreed.add(judgement.reason)
 
-    def _judged(self) -> Judgement:
-        standing, trust = self.standing, self._library.trust
-        judgement = judge(self._operation, standing.for_operation(self._operation), trust)
+    def _judge(self) -> Judgement:
+        block_permission, trust = self.block_permission, self._library.trust
+        judgement = judge(self._operation, block_permission.for_operation(self._operation), trust)
         if self._operation != "manage" or judgement.verdict != "allow":
             return judgement
-        return judge_card(standing.card.value.permission, trust)
+        return judge_header(block_permission.header.value.permission, trust)
 
-    async def _gone(self, reader: Reader) -> DgentError:
-        """The error for a block that was there, or was shared, when it was last looked at."""
+    async def _gone_error(self, reader: Reader) -> DgentError:
+        """Build the error for a block that was deleted or unshared since it was last read."""
         block = self._block
-        card = await reader.get(block.id)
-        if card is None or not card.value.active:
+        header = await reader.get(block.id)
+        if header is None or not header.value.active:
             gone = errors.BlockNotFound(f"the block {block.label!r} was deleted", label=block.label)
             return missing(self._library._universe, gone)
         judgement = Judgement("deny", f"it is not shared with {self._library.agent}")
-        return await self._refused(denied(block.label, self._what, judgement), judgement)
+        return await self._record_refusal(denied_error(block.label, self._what, judgement), judgement)
 
-    async def _refused(self, error: errors.PermissionDenied, judgement: Judgement) -> errors.PermissionDenied:
+    async def _record_refusal(
+        self, error: errors.PermissionDenied, judgement: Judgement
+    ) -> errors.PermissionDenied:
         block = self._block
-        told = (self._operation, self._what, block.label, block.owner, block.id)
-        return await self._library._refused(error, judgement, *told)
+        details = (self._operation, self._what, block.label, block.owner, block.id)
+        return await self._library._record_refusal(error, judgement, *details)
 
 
-async def agreed(consent: Consent | None, request: Request, within_s: float) -> bool:
-    """Whether somebody agrees in time. A plain function is called in a thread, so that the time is kept."""
+async def ask_consent(consent: Consent | None, request: Request, within_s: float) -> bool:
+    """Return True if consent is given in time; a plain function runs in a thread so that it can time out."""
     if consent is None:
         return False
     try:
@@ -208,3 +215,109 @@ async def agreed(consent: Consent | None, request: Request, within_s: float) -> 
 
 def _call(consent: Consent, request: Request) -> Any:
     return consent(request)
+
+
+def _check_handle(universe: Universe, agent: str, trust: str) -> None:
+    """Raise Denied when a library asks for another agent or more trust than its universe handle has."""
+    if not isinstance(universe.backend, Gate):
+        return
+    who = universe.backend.principal
+    if agent != who.name:
+        raise Denied(f"this handle acts for {who.name!r}, not for {agent!r}", principal=who.name)
+    if TRUSTS.index(trust) < TRUSTS.index(who.trust):
+        raise Denied(
+            f"this handle acts for {who.name!r}, who is {who.trust} and not {trust}",
+            hint=f"give trust={who.trust!r}",
+            principal=who.name,
+        )
+
+
+class AgentPermissions:
+    """The base of a library: the agent it acts for, its trust, and every permission check."""
+
+    def __init__(
+        self, universe: Universe, agent: str, trust: str, consent: Consent | None, consent_s: float
+    ) -> None:
+        if not isinstance(universe, Universe):
+            raise InputError(
+                f"this Library takes a universe of dgent.open, not a {type(universe).__name__}",
+                hint="with dgent.sync.open use dgent.sync.blocks",
+            )
+        if ids.check_name(agent, "agent") == CONSTELLATION:
+            raise InputError(f"{CONSTELLATION} is not an agent: give it as owner=", field="agent")
+        self.agent = agent
+        self.trust = check_trust(trust)
+        _check_handle(universe, agent, trust)
+        universe.register(*SCHEMAS)
+        universe.rules[ROOM] = RULE
+        self.universe = universe
+        self._universe = universe.for_room(ROOM, partial=True)
+        self._universe.author = agent  # the author of its commits, whoever opened the universe
+        self._actor = Actor(agent, self.trust)
+        self._consent, self._consent_s = consent, consent_s
+
+    # -- permission checks ------------------------------------------------------------------------
+
+    async def _check_permission(self, block: Block, operation: str, what: str) -> PermissionCheck:
+        """Check permission for an operation on a block; asks for consent where it is needed."""
+        return await PermissionCheck(self, block, operation, what).ask()
+
+    async def _ask_consent(self, label: str, operation: str, what: str, reason: str) -> bool:
+        """Ask the library's consent function; False when there is none or it does not answer in time."""
+        request = Request(self.agent, label, operation, what, reason)
+        return await ask_consent(self._consent, request, self._consent_s)
+
+    async def _ask_to_widen(self, block: Block, before: str, what: str) -> None:
+        """Require consent to allow more than the permission before."""
+        who = "a human" if before == "human" else "the partner"
+        judgement = Judgement("consent", f"{who} must agree to allow {what}")
+        await self._require_consent(judgement, "describe", block._header)
+
+    async def _require_consent(self, judgement: Judgement, what: str, header: Header) -> None:
+        """Require consent to a change of a block's header; raises ConsentRefused."""
+        block = header.value
+        if await self._ask_consent(block.label, "manage", what, judgement.reason):
+            return
+        message = f"{what} of {block.label!r} is denied: {judgement.reason}, and nobody did"
+        error = errors.ConsentRefused(message, label=block.label, operation="manage")
+        raise await self._record_refusal(
+            error, judgement, "manage", what, block.label, block.owner, header.id
+        )
+
+    async def _check_trust(self, operation: str, label: str, what: str = "") -> None:
+        """Check, by trust alone, an operation that is not about one block."""
+        judgement = judge(operation, "admin", self.trust)
+        if judgement.verdict != "allow":
+            error = denied_error(label, what or operation, judgement)
+            raise await self._record_refusal(error, judgement, operation, what or operation, label)
+
+    async def _record_refusal(
+        self,
+        error: errors.PermissionDenied,
+        judgement: Judgement,
+        operation: str,
+        what: str,
+        label: str,
+        owner: str = "",
+        block: str = "",
+    ) -> errors.PermissionDenied:
+        """Record a refusal and return the error to raise."""
+        record = AuditRecord(
+            *(self.agent, self.trust, owner, str(label)[: audit.MAX_REASON], what, operation),
+            *(judgement.verdict, judgement.reason[: audit.MAX_REASON], block),
+        )
+        await audit.record_refusal(self._universe, record, error)
+        return error
+
+    async def _check_author(self, block: Block, what: str, by: str | None) -> str:
+        """Return the author of a change; only the partner may write in another name."""
+        if by is None or by == self.agent:
+            return self.agent
+        if self.trust != "partner":
+            judgement = Judgement("deny", f"a caller of trust {self.trust} writes as {self.agent}")
+            details = ("write", what, block.label, block.owner, block.id)
+            raise await self._record_refusal(denied_error(block.label, what, judgement), judgement, *details)
+        return ids.check_name(by, "by")
+
+    def _stamp(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
+        return {**entry, "at": clock.text(clock.now()), "agent": by or self.agent}

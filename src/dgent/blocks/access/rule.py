@@ -1,10 +1,10 @@
-"""Who may read the records of blocks and archives, whichever way they are asked for."""
+"""The read rule of this room: which block and archive records an agent sees through a universe handle."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dgent.blocks.access.standing import places_of_groups
+from dgent.blocks.access.actor import find_group_ids
 from dgent.blocks.kind import CONSTELLATION
 from dgent.blocks.record import (
     AUDIT,
@@ -24,16 +24,16 @@ from dgent.universe.universe import Universe
 
 
 class BlockScope:
-    """What an agent may see: blocks of its own, of all and shared with it, and its own archive.
+    """The records an agent sees: its own blocks, shared and common ones, and its own archive.
 
-    `blocks` are the ids of those blocks, `recipients` those that a share may name to be for this agent.
+    `blocks` are the ids of those blocks, `recipients` the ids a share may name to be for this agent.
     """
 
     def __init__(self, agent: str, blocks: frozenset[str], recipients: frozenset[str]) -> None:
         self._agent, self._blocks, self._recipients = agent, blocks, recipients
 
     def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
-        """Judge a record: by the block it is of, or by whom it names."""
+        """Check whether a record is visible: by its block, or by the agents it names."""
         said: Any = {} if datum is None else datum.data
         if schema == ENTRY.name:
             return bool(said.get("agent") == self._agent)
@@ -48,21 +48,23 @@ class BlockScope:
 
 
 class BlockRule:
-    """The rule of this room."""
+    """The read rule of the room `blocks`."""
 
     schemas = reserved.PRIVATE[ROOM]
 
     async def scope(self, universe: Universe, principal: Principal) -> Scope:
-        """What an agent may see now; records are read as they are, which declares no schema."""
+        """Return the current scope of an agent; reads raw records, so that no schema is declared."""
         agent = principal.name
         members = await self._find(universe, MEMBER.name, {"agent": agent})
-        groups = await places_of_groups(universe, (each.data["group"] for each in members))
+        groups = await find_group_ids(universe, (each.data["group"] for each in members))
         recipients = [agent_id(agent), *groups.values()]
         shares = await self._find(universe, SHARE.name, {"to": {"$in": recipients}})
-        cards = await self._find(universe, BLOCK.name, {"owner": {"$in": [agent, CONSTELLATION]}})
+        headers = await self._find(universe, BLOCK.name, {"owner": {"$in": [agent, CONSTELLATION]}})
         given = await universe.get_many([each.data["block"] for each in shares], raw=True)
-        cards += [card for card in given if card is not None and card.schema == BLOCK.name]
-        seen = {card.id for card in cards if card.data.get("active") or card.data.get("owner") == agent}
+        headers += [header for header in given if header is not None and header.schema == BLOCK.name]
+        seen = {
+            header.id for header in headers if header.data.get("active") or header.data.get("owner") == agent
+        }
         return BlockScope(agent, frozenset(seen), frozenset(recipients))
 
     async def _find(self, universe: Universe, schema: str, where: dict[str, Any]) -> list[Datum]:

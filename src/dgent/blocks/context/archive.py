@@ -1,4 +1,4 @@
-"""The archive: texts that an agent puts away, to be found by search. They are never changed."""
+"""The archive: texts that an agent stores, to be found by search. They are never changed."""
 
 from __future__ import annotations
 
@@ -35,35 +35,37 @@ class Entry:
 async def put(universe: Universe, agent: str, text: object, tags: Iterable[str]) -> Entry:
     """Store an entry."""
     if not isinstance(text, str) or not text.strip():
-        raise InputError("an entry is a text that says something", field="text")
+        raise InputError("an entry must be a text that is not blank", field="text")
     if len(text) > MAX_TEXT:
         raise InputError(f"an entry has at most {MAX_TEXT} characters, not {len(text)}", field="text")
     named = ids.check_tags(tags)
     words = sorted({*search.words(text), *search.words(" ".join(named))})
-    return entry(await universe.remember(EntryRecord(agent, text, tuple(words)), tags=named, author=agent))
+    return build_entry(
+        await universe.remember(EntryRecord(agent, text, tuple(words)), tags=named, author=agent)
+    )
 
 
 async def get(universe: Universe, agent: str, id: str) -> Entry:
-    """An agent's entry."""
+    """Return an entry of an agent, or raise EntryNotFound."""
     found = await universe.get(ids.check_id(id))
     if not isinstance(found, Crystal) or found.schema_name != ENTRY.name or found.value.agent != agent:
         raise errors.EntryNotFound(f"{agent} has no entry {id!r}", id=id)
-    return entry(found)
+    return build_entry(found)
 
 
 async def with_words(
     universe: Universe, agent: str, words: Iterable[str], tags: frozenset[str]
 ) -> AsyncIterator[Entry]:
-    """An agent's entries that have any of some words and all of some tags, each once."""
-    told: set[str] = set()
+    """Yield an agent's entries that have any of some words and all of some tags, each once."""
+    seen: set[str] = set()
     for word in words:
         where = {"agent": agent, "words": {"$contains": word}}
         async for found in universe.iterate(Query(schema=ENTRY.name, where=where, tags=tags, limit=None)):
-            if isinstance(found, Crystal) and found.id not in told:
-                told.add(found.id)
-                yield entry(found)
+            if isinstance(found, Crystal) and found.id not in seen:
+                seen.add(found.id)
+                yield build_entry(found)
 
 
-def entry(found: Crystal[EntryRecord]) -> Entry:
-    """A stored entry as callers have it."""
+def build_entry(found: Crystal[EntryRecord]) -> Entry:
+    """Build an Entry from its record."""
     return Entry(found.id, found.value.agent, found.value.text, found.datum.tags, found.created_at)

@@ -1,28 +1,28 @@
-"""What of some texts goes into a prompt: the most important first, and never more than there is room for."""
+"""Fit texts into the token budget of a prompt, the most important first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dgent.blocks.context.wrapper import wrapped
+from dgent.blocks.context.wrapper import wrap
 
 Tokens = Callable[[str], int]
 GAP = "\n\n"
 LEAST = 200  # characters of a text that are worth showing when the rest is cut
-NAMED = 12  # of what was cut, how many are named
+NAMED = 12  # names of cut parts in the notice
 
 
 def estimate(text: str) -> int:
-    """About how many tokens a text is: four bytes each, which fits most languages."""
+    """Estimate the tokens of a text: four bytes each, which fits most languages."""
     return (len(text.encode()) + 3) // 4
 
 
 @dataclass(frozen=True)
-class Part:
-    """A piece of a prompt: what it is called, the text between its tags, and how important it is.
+class PromptPart:
+    """A part of a prompt: its name, the text between its tags, and its rank.
 
-    The lowest rank is the most important. What is `whole` is shown as it is or not at all.
+    The lowest rank is the most important. A part that is `whole` is shown complete or not at all.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Part:
     whole: bool = False
 
     def text(self, length: int | None = None) -> str:
-        """The piece with its tags, perhaps with only so many characters of its body."""
-        return wrapped(self.tag, dict(self.attributes), self.body if length is None else self._cut(length))
+        """Return the part with its tags, optionally with only the first `length` characters of its body."""
+        return wrap(self.tag, dict(self.attributes), self.body if length is None else self._cut(length))
 
     def _cut(self, length: int) -> str:
         shown = self.body[:length]
@@ -45,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Context:
-    """A prompt, how many tokens it is, and what is in it as a whole, in part and not at all."""
+    """A prompt, its token count, and the names of the parts shown whole, shortened and cut."""
 
     text: str
     tokens: int
@@ -57,8 +57,8 @@ class Context:
         return self.text
 
 
-def fit(parts: Sequence[Part], budget: int | None, tokens: Tokens = estimate) -> Context:
-    """The parts in their order, as many as a budget has room for, with a notice for the rest."""
+def fit(parts: Sequence[PromptPart], budget: int | None, tokens: Tokens = estimate) -> Context:
+    """Join as many parts as fit the budget, in their order, with a notice about the rest."""
     whole = [part.text() for part in parts]
     text = GAP.join(whole)
     size = tokens(text)
@@ -66,14 +66,14 @@ def fit(parts: Sequence[Part], budget: int | None, tokens: Tokens = estimate) ->
         return Context(text, size, tuple(part.name for part in parts))
     chosen = _choose(parts, whole, budget, tokens)
     while True:
-        made = _assembled(parts, whole, chosen, budget, tokens)
+        made = _assemble(parts, whole, chosen, budget, tokens)
         if made is not None:
             return made
-        chosen.popitem()  # the least important: the tokens of a whole may be more than those of its parts
+        chosen.popitem()  # the least important: a text may have more tokens than its parts together
 
 
-def _choose(parts: Sequence[Part], whole: Sequence[str], budget: int, tokens: Tokens) -> dict[int, str]:
-    """The text of each part that there is room for by its place, the most important first."""
+def _choose(parts: Sequence[PromptPart], whole: Sequence[str], budget: int, tokens: Tokens) -> dict[int, str]:
+    """Return the text of each part that fits, by its place, the most important first."""
     names = [part.name for part in parts]
     room = budget - tokens(GAP + _notice(names, sorted(names, key=len)[-1:], NAMED))
     chosen: dict[int, str] = {}
@@ -81,7 +81,7 @@ def _choose(parts: Sequence[Part], whole: Sequence[str], budget: int, tokens: To
         text = whole[place]
         cost = tokens(text + GAP)
         if cost > room:
-            text = _shortened(parts[place], room, tokens)
+            text = _shorten(parts[place], room, tokens)
             cost = tokens(text + GAP) if text else 0
         if text:
             chosen[place] = text
@@ -89,8 +89,8 @@ def _choose(parts: Sequence[Part], whole: Sequence[str], budget: int, tokens: To
     return chosen
 
 
-def _shortened(part: Part, room: int, tokens: Tokens) -> str:
-    """As much of a part as there is room for; nothing when that is hardly any."""
+def _shorten(part: PromptPart, room: int, tokens: Tokens) -> str:
+    """Return as much of a part as fits; empty when that is too little to be useful."""
     if part.whole or room <= 0:
         return ""
     low, high = 0, len(part.body) - 1
@@ -100,10 +100,10 @@ def _shortened(part: Part, room: int, tokens: Tokens) -> str:
     return part.text(low) if low >= LEAST else ""
 
 
-def _assembled(
-    parts: Sequence[Part], whole: Sequence[str], chosen: dict[int, str], budget: int, tokens: Tokens
+def _assemble(
+    parts: Sequence[PromptPart], whole: Sequence[str], chosen: dict[int, str], budget: int, tokens: Tokens
 ) -> Context | None:
-    """The chosen parts in order and the notice, with as many names as fit; None when that is too much."""
+    """Join the chosen parts and the notice, with as many names as fit; None when it is too long."""
     places = sorted(chosen)
     shown = [parts[place].name for place in places if chosen[place] == whole[place]]
     short = [parts[place].name for place in places if chosen[place] != whole[place]]
@@ -112,16 +112,16 @@ def _assembled(
         text = GAP.join([*(chosen[place] for place in places), _notice(cut, short, named)])
         if (size := tokens(text)) <= budget:
             return Context(text, size, tuple(shown), tuple(short), tuple(cut))
-    # Rather one part less than no word about what is missing; but there may be room for nothing at all.
+    # Drop a part rather than the notice; but there may be room for nothing at all.
     return None if chosen else Context("", tokens(""), (), (), tuple(cut))
 
 
 def _notice(cut: Sequence[str], short: Sequence[str], named: int) -> str:
-    lines = [_told(cut, "not shown", named), _told(short, "shown in part", named)]
-    return wrapped("memory:notice", {}, "\n".join(line for line in lines if line))
+    lines = [_describe_names(cut, "not shown", named), _describe_names(short, "shown in part", named)]
+    return wrap("memory:notice", {}, "\n".join(line for line in lines if line))
 
 
-def _told(names: Sequence[str], how: str, named: int) -> str:
+def _describe_names(names: Sequence[str], how: str, named: int) -> str:
     if not names:
         return ""
     some = [name if len(name) <= 40 else name[:39] + "…" for name in names[:named]]

@@ -1,7 +1,7 @@
 """The context: the memory part of a prompt, in a fixed order.
 
-What seldom changes comes first, so that a prompt that is sent again begins with the same text: the core
-blocks of the agent, those of others, working blocks, logs, and last what has just happened.
+Parts that seldom change come first, so that a prompt that is sent again begins with the same text: the core
+blocks of the agent, those of others, working blocks, logs, and last the recent changes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from dgent import clock
 from dgent.blocks import errors
-from dgent.blocks.access.standing import Standing
+from dgent.blocks.access.actor import BlockPermission
 from dgent.blocks.block import Block
 from dgent.blocks.context import bulk, notices
-from dgent.blocks.context.budget import Context, Part, Tokens, fit
+from dgent.blocks.context.budget import Context, PromptPart, Tokens, fit
 from dgent.blocks.context.notices import Look, Notice
 from dgent.blocks.context.wrapper import tag_name
 from dgent.blocks.record import BlockRecord, SeenRecord, seen_id
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 
 VIEW = "view"
-"""Where a card keeps its viewport: the first line, counted from 1, and how many lines."""
+"""The key in a header's extra fields for its viewport: the first line, from 1, and the number of lines."""
 
 
 def check_view(document: str, start: object, lines: object) -> dict[str, Any]:
-    """What a card keeps of a viewport; nothing when all lines are shown."""
+    """Return the viewport for a header's extra fields; empty when all lines are shown."""
     if document != "text":
-        raise errors.WrongKind(f"only a text is shown in part, not a {document}")
+        raise errors.WrongKind(f"only a text can be shown in part, not a {document}")
     if lines is None:
         return {}
     for name, value in (("start", start), ("lines", lines)):
         if type(value) is not int or not 1 <= value < 2**53:
-            raise InputError(f"{name} is a number of lines from 1, not {value!r:.80}", field=name)
+            raise InputError(f"expected a number of lines from 1 for {name}, got {value!r:.80}", field=name)
     return {VIEW: [start, lines]}
 
 
-def viewed(text: str, extra: Mapping[str, Any]) -> str:
-    """A text as its viewport shows it, with a word about which lines these are."""
+def cut_to_view(text: str, extra: Mapping[str, Any]) -> str:
+    """Return the lines of a text that its viewport shows, with their numbers."""
     match extra.get(VIEW):
         case [int(start), int(lines)] if start >= 1 and lines >= 1:
             pass
@@ -62,7 +62,7 @@ def viewed(text: str, extra: Mapping[str, Any]) -> str:
 
 CORE, SHARED_CORE, PINNED, REFERENCED, CHANGES, LOGS, ACTIVITY = range(7)
 ORDER = (CORE, SHARED_CORE, PINNED, REFERENCED, LOGS, CHANGES, ACTIVITY)
-"""How they stand in the prompt; the numbers are how important they are."""
+"""The order of the groups in the prompt; their numbers are their importance."""
 
 MAX_DIFFS = 10  # blocks whose differences are shown; others are only named
 MAX_DIFF_CHARS = 2000
@@ -72,8 +72,8 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # of a block, as
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a prompt should have."""
+class ContextRequest:
+    """The options of a prompt."""
 
     budget: int | None
     referenced: frozenset[str]
@@ -86,15 +86,16 @@ class Wanted:
     def __post_init__(self) -> None:
         if self.budget is not None and (type(self.budget) is not int or self.budget < 0):
             raise InputError(
-                f"a budget is a number of tokens from 0, not {self.budget!r}", field="budget_tokens"
+                f"expected a number of tokens from 0 for the budget, got {self.budget!r}",
+                field="budget_tokens",
             )
 
-    def names(self, card: BlockRecord, id: str) -> bool:
-        """Whether a block is referenced: by its label, its owner and label, or its id."""
-        return not self.referenced.isdisjoint((card.label, f"{card.owner}/{card.label}", id))
+    def names(self, header: BlockRecord, id: str) -> bool:
+        """Check whether a block is referenced: by its label, its owner and label, or its id."""
+        return not self.referenced.isdisjoint((header.label, f"{header.owner}/{header.label}", id))
 
     def filters(self) -> list[dict[str, Any]]:
-        """What to look for: every block that is shown fits one of these, and few others do."""
+        """Return filters for headers: every block that is shown matches one, and few others do."""
         found: list[dict[str, Any]] = [
             {"kind": {"$in": ["core", "log"]}},
             {"kind": "working", "pinned": True},
@@ -106,101 +107,118 @@ class Wanted:
         return [*found, {"kind": "working", "label": {"$in": labels}}] if labels else found
 
 
-async def context(library: Library, wanted: Wanted) -> Context:
-    """The memory part of a prompt for an agent."""
-    groups: dict[int, list[Standing]] = {group: [] for group in ORDER}
-    visible = await library._caller.visible(library._universe, *wanted.filters())
-    for standing in visible:
-        group = _group(library.agent, standing, wanted)
-        if group is not None:
-            groups[group].append(standing)
-    shown = [(group, each) for group in ORDER for each in groups[group]]
-    drawn = library._drawn
-    bulk.keep(drawn, [each.card.id for each in visible])
-    await bulk.draw(library._universe, [each.card for _, each in shown], drawn)
-    parts = [_part(library.agent, group, each, drawn[each.card.id], wanted) for group, each in shown]
+async def build_context(library: Library, wanted: ContextRequest) -> Context:
+    """Build the memory part of a prompt for an agent."""
+    visible = await library._actor.find_visible(library._universe, *wanted.filters())
+    shown = _select_shown(library.agent, visible, wanted)
+    rendered = library._rendered
+    bulk.forget_others(rendered, [each.header.id for each in visible])
+    await bulk.render_blocks(library._universe, [each.header for _, each in shown], rendered)
+    parts = [_part(library.agent, group, each, rendered[each.header.id], wanted) for group, each in shown]
     if wanted.changes:
-        parts += await _changes(library, [each for _, each in shown if each.card.value.document != "log"])
+        parts += await _changes(library, [each for _, each in shown if each.header.value.document != "log"])
     if wanted.since is not None:
         parts += await _activity(library, wanted.since)
-    if (away := library._universe.degraded) is not None:
-        said = f"the store is away, so this may not be all, nor the newest: {away.reason}"
-        parts.append(Part("away", "memory:notice", (), said, (-(2**53), 0), whole=True))
+    if (offline := library._universe.degraded) is not None:
+        said = f"the store is offline, so this may be incomplete or outdated: {offline.reason}"
+        parts.append(PromptPart("away", "memory:notice", (), said, (-(2**53), 0), whole=True))
     made = fit(parts, wanted.budget, wanted.tokens)
     if wanted.mark:
         whole = frozenset(made.shown)
-        seen = [each.card for _, each in shown if _name(library.agent, each.card.value) in whole]
-        await notices.keep(library, {card.id: drawn[card.id].version for card in seen})
+        seen = [each.header for _, each in shown if _name(library.agent, each.header.value) in whole]
+        await notices.record_seen(library, {header.id: rendered[header.id].version for header in seen})
     return made
 
 
-def _group(agent: str, standing: Standing, wanted: Wanted) -> int | None:
-    card = standing.card.value
-    if card.kind == "core":
-        return CORE if card.owner == agent else SHARED_CORE
-    if card.kind == "log":
+def _select_shown(
+    agent: str, visible: Iterable[BlockPermission], wanted: ContextRequest
+) -> list[tuple[int, BlockPermission]]:
+    """Return the blocks to show with their groups, in the order of the prompt."""
+    groups: dict[int, list[BlockPermission]] = {group: [] for group in ORDER}
+    for block_permission in visible:
+        group = _group(agent, block_permission, wanted)
+        if group is not None:
+            groups[group].append(block_permission)
+    return [(group, each) for group in ORDER for each in groups[group]]
+
+
+def _group(agent: str, block_permission: BlockPermission, wanted: ContextRequest) -> int | None:
+    header = block_permission.header.value
+    if header.kind == "core":
+        return CORE if header.owner == agent else SHARED_CORE
+    if header.kind == "log":
         return LOGS
-    if card.kind == "working" and card.pinned:
+    if header.kind == "working" and header.pinned:
         return PINNED
-    if card.kind == "working" and wanted.names(card, standing.card.id):
+    if header.kind == "working" and wanted.names(header, block_permission.header.id):
         return REFERENCED
     return None
 
 
-def _part(agent: str, group: int, standing: Standing, drawn: bulk.Drawn, wanted: Wanted) -> Part:
-    card = standing.card.value
-    said = [("permission", standing.permission), ("version", str(drawn.version))]
-    if card.owner != agent:
-        said.append(("shared_from", card.owner))
-    text = viewed(drawn.text, card.extra) if card.document == "text" else drawn.text
-    body = f"{card.description}\n\n{text}" if card.description else text
-    name = _name(agent, card)
-    priority = wanted.priorities.get(name, wanted.priorities.get(card.label, 0))
-    return Part(name, f"block:{tag_name(card.label)}", tuple(said), body, (-priority, group))
+def _part(
+    agent: str,
+    group: int,
+    block_permission: BlockPermission,
+    rendered: bulk.RenderedBlock,
+    wanted: ContextRequest,
+) -> PromptPart:
+    header = block_permission.header.value
+    said = [("permission", block_permission.permission), ("version", str(rendered.version))]
+    if header.owner != agent:
+        said.append(("shared_from", header.owner))
+    text = cut_to_view(rendered.text, header.extra) if header.document == "text" else rendered.text
+    body = f"{header.description}\n\n{text}" if header.description else text
+    name = _name(agent, header)
+    priority = wanted.priorities.get(name, wanted.priorities.get(header.label, 0))
+    return PromptPart(name, f"block:{tag_name(header.label)}", tuple(said), body, (-priority, group))
 
 
-def _name(agent: str, card: BlockRecord) -> str:
-    return card.label if card.owner == agent else f"{card.owner}/{card.label}"
+def _name(agent: str, header: BlockRecord) -> str:
+    return header.label if header.owner == agent else f"{header.owner}/{header.label}"
 
 
-# -- what changed -------------------------------------------------------------------------------
+# -- changes by others -------------------------------------------------------------------------------
 
 
-async def _changes(library: Library, standings: list[Standing]) -> list[Part]:
-    """What others did to the blocks that are shown since the agent looked at them."""
-    agent, drawn = library.agent, library._drawn
+async def _changes(library: Library, block_permissions: list[BlockPermission]) -> list[PromptPart]:
+    """Return the changes by others to the shown blocks since the agent looked at them."""
+    agent, rendered = library.agent, library._rendered
     lines: list[str] = []
     diffs = 0
-    # Of a block that nobody else has written, nothing need be read.
-    some = [each for each in standings if drawn[each.card.id].folded or drawn[each.card.id].by != {agent}]
-    records = await library._universe.get_many([seen_id(each.card.id, agent) for each in some])
+    # A block that nobody else has written needs no further read.
+    some = [
+        each
+        for each in block_permissions
+        if rendered[each.header.id].last_packed or rendered[each.header.id].by != {agent}
+    ]
+    records = await library._universe.get_many([seen_id(each.header.id, agent) for each in some])
     seen = [found if isinstance(found, Crystal) else None for found in records]
     looks = [
-        Look(Block(library, standing), last)
-        for standing, last in zip(some, seen, strict=True)
-        if _may_be_news(agent, drawn[standing.card.id], last)
+        Look(Block(library, block_permission), last)
+        for block_permission, last in zip(some, seen, strict=True)
+        if _may_be_news(agent, rendered[block_permission.header.id], last)
     ]
     await notices.load(library, looks)
     for look in looks:
         try:
-            told = await notices.notice_of(agent, look, diffs < MAX_DIFFS)
+            notice = await notices.notice_of(agent, look, diffs < MAX_DIFFS)
         except (errors.BlockNotFound, errors.DocumentCorrupt):
-            continue  # deleted since it was listed, or damaged, which is told in its place
-        if told is not None:
-            diffs += told.since > 0
-            lines.append(_told(_name(agent, look.block._card.value), told))
-    return [Part("changes", "memory:changes", (), "\n".join(lines), (0, CHANGES))] if lines else []
+            continue  # deleted since it was listed, or damaged, which its own part says
+        if notice is not None:
+            diffs += notice.since > 0
+            lines.append(_describe_notice(_name(agent, look.block._header.value), notice))
+    return [PromptPart("changes", "memory:changes", (), "\n".join(lines), (0, CHANGES))] if lines else []
 
 
-def _may_be_news(agent: str, drawn: bulk.Drawn, seen: Crystal[SeenRecord] | None) -> bool:
-    """Whether others may have written since the agent looked; by what was read of the block anyway."""
+def _may_be_news(agent: str, rendered: bulk.RenderedBlock, seen: Crystal[SeenRecord] | None) -> bool:
+    """Check whether others may have written since the agent looked, without another read."""
     if seen is None:
-        return drawn.by != {agent}
+        return rendered.by != {agent}
     since = seen.value.version
-    return since < drawn.version and (since < drawn.folded or drawn.by != {agent})
+    return since < rendered.version and (since < rendered.last_packed or rendered.by != {agent})
 
 
-def _told(name: str, found: Notice) -> str:
+def _describe_notice(name: str, found: Notice) -> str:
     who = ", ".join(found.by)
     if not found.since:
         return f"{name}: new to you, by {who}"
@@ -211,8 +229,8 @@ def _told(name: str, found: Notice) -> str:
     return f"{head}\n{text if len(text) <= MAX_DIFF_CHARS else text[:MAX_DIFF_CHARS] + '…'}"
 
 
-async def _activity(library: Library, since: int | datetime) -> list[Part]:
-    """Who did what to which block, crumb or trail since a commit or a time, the newest first."""
+async def _activity(library: Library, since: int | datetime) -> list[PromptPart]:
+    """Return the activity since a commit or a time, newest first, as a part of the prompt."""
     found = await library.activity(since, limit=ACTIVITIES)
     if not found:
         return []
@@ -222,9 +240,9 @@ async def _activity(library: Library, since: int | datetime) -> list[Part]:
         name = whose if each.kind in ("block", "entry") else f"{each.kind} {each.label[:MAX_NAME_CHARS]}"
         who = "you" if each.by == library.agent else each.by
         lines.append(f"[{clock.text(each.at)[:19]}Z] {who}: {each.what} {name}".rstrip())
-    return [Part("activity", "memory:activity", (), "\n".join(lines), (0, ACTIVITY))]
+    return [PromptPart("activity", "memory:activity", (), "\n".join(lines), (0, ACTIVITY))]
 
 
 def names_of(referenced: str | Iterable[str]) -> frozenset[str]:
-    """The blocks somebody refers to; a bare text is one of them, not its letters."""
+    """Return the referenced blocks as a set; a single text is one name, not its letters."""
     return frozenset((referenced,)) if isinstance(referenced, str) else frozenset(referenced)

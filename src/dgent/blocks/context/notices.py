@@ -1,4 +1,4 @@
-"""Notices: what others did to a block since an agent last looked at it."""
+"""Notices: changes by others to a block since an agent last looked at it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from dgent.blocks import errors
 from dgent.blocks.block import Block
 from dgent.blocks.context import bulk
-from dgent.blocks.document import diff as diffs
-from dgent.blocks.document.diff import Diff
+from dgent.blocks.document.diff import Diff, compare_lines, compare_values
 from dgent.blocks.history.version import Version
 from dgent.blocks.record import SeenRecord, seen_id, version_id
 from dgent.model.crystal import Crystal
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Notice:
-    """That others have changed a block: from which version to which, what they did, and the difference."""
+    """A change of a block by others: the versions before and after, their changes, and the difference."""
 
     block: str
     owner: str
@@ -36,7 +35,7 @@ class Notice:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """Who changed it, in the order in which they first did."""
+        """The authors, in the order of their first change."""
         return tuple(dict.fromkeys(change.by for change in self.changes))
 
     def __str__(self) -> str:
@@ -45,20 +44,20 @@ class Notice:
 
 @dataclass(frozen=True)
 class Look:
-    """A block to look at, and the newest version that was seen of it before."""
+    """A block to look at, and the newest version of it that the agent has seen."""
 
     block: Block
     seen: Crystal[SeenRecord] | None
 
     @property
     def version(self) -> int:
-        """The number of the version that was seen; 0 when none was."""
+        """The number of the seen version; 0 when none was seen."""
         return 0 if self.seen is None else self.seen.value.version
 
 
-async def notices(library: Library, mark: bool) -> list[Notice]:
-    """What others did to the blocks that an agent may see; `mark` keeps that it has seen it now."""
-    looks = await _changed(library, await library.list(shared=True))
+async def list_notices(library: Library, mark: bool) -> list[Notice]:
+    """Return the changes by others to the blocks an agent may see; `mark` records them as seen."""
+    looks = await _find_changed(library, await library.list(shared=True))
     await load(library, looks)
     found = []
     seen: dict[str, int] = {}
@@ -70,19 +69,19 @@ async def notices(library: Library, mark: bool) -> list[Notice]:
         seen[look.block.id] = look.block.version
         found += [] if notice is None else [notice]
     if mark:
-        await keep(library, seen)
+        await record_seen(library, seen)
     return found
 
 
 async def load(library: Library, looks: Iterable[Look]) -> None:
-    """Read the blocks to look at, all of them together."""
-    await bulk.load(library._universe, {look.block.id: look.block._chain for look in looks})
+    """Load the blocks to look at, all of them together."""
+    await bulk.load(library._universe, {look.block.id: look.block._version_log for look in looks})
 
 
-async def _changed(library: Library, blocks: list[Block]) -> list[Look]:
-    """Those of some blocks that may have changed since they were seen: most have not, which is seen at once.
+async def _find_changed(library: Library, blocks: list[Block]) -> list[Look]:
+    """Return the blocks that may have changed since they were seen, by one cheap read.
 
-    The newest version of a block is never folded. So where the seen one is there and none comes after it,
+    The newest version of a block is never packed. So where the seen one has a record and none comes after it,
     nothing has happened.
     """
     universe = library._universe
@@ -103,41 +102,41 @@ async def _changed(library: Library, blocks: list[Block]) -> list[Look]:
 
 
 async def notice_of(agent: str, look: Look, in_full: bool = True) -> Notice | None:
-    """What others did to a block since an agent saw it; None when they did nothing.
+    """Return the notice for a block; None when others did nothing.
 
-    If not `in_full`, without the difference: for who only wants to name it.
+    If not `in_full`, it has no difference.
     """
-    block, chain = look.block, look.block._chain
-    if not chain.loaded:
-        await chain.refresh()
-    versions = chain.tail if chain.folded <= look.version else await chain.versions(look.version)
+    block, log = look.block, look.block._version_log
+    if not log.is_loaded:
+        await log.refresh()
+    versions = log.tail if log.last_packed <= look.version else await log.versions(look.version)
     theirs = [each for each in versions if each.number > look.version and each.by != agent]
     if not theirs:
         return None
-    # What it did itself before the first of them is no news.
+    # The agent's own changes before the first of them are not news.
     since = max(theirs[0].number - 1, look.version)
     return Notice(
         *(block.id, block.owner, block.label, since, block.version),
         tuple(theirs),
-        await _difference(block, since) if in_full else Diff(since, block.version, ""),
+        await _compare(block, since) if in_full else Diff(since, block.version, ""),
     )
 
 
-async def _difference(block: Block, since: int) -> Diff:
-    """The difference from a version to the newest; from nothing where there was none, or it is gone."""
-    chain = block._chain
-    now = block._view(chain.number, chain.document)
+async def _compare(block: Block, since: int) -> Diff:
+    """Return the difference from a version to the newest; from empty if there was none or it is gone."""
+    log = block._version_log
+    now = block._view(log.number, log.document)
     if since:
         with suppress(errors.VersionNotFound):  # compacted, or redacted
-            before = chain.held(since) or await chain.at(since)
-            return block._difference(block._view(since, before), now)
+            before = log.find_in_memory(since) or await log.at(since)
+            return block._compare(block._view(since, before), now)
     names = ("nothing", f"{block.label} version {now.version}")
-    changes = () if block.document_kind == "text" else tuple(diffs.structured({}, now.value))
-    return Diff(0, now.version, diffs.lines("", now.text, names), changes)
+    changes = () if block.document_kind == "text" else tuple(compare_values({}, now.value))
+    return Diff(0, now.version, compare_lines("", now.text, names), changes)
 
 
-async def keep(library: Library, seen: Mapping[str, int]) -> None:
-    """Keep which version of which block was seen; a newer look of the same agent is not set back."""
+async def record_seen(library: Library, seen: Mapping[str, int]) -> None:
+    """Record the seen versions of blocks; a newer record of the same agent is left alone."""
     universe = library._universe
     ids = [seen_id(block, library.agent) for block in seen]
     ops = []

@@ -1,9 +1,9 @@
-"""Search: which of some texts speak of what somebody asks for, the best first.
+"""Search: rank texts by the words of a query, best first.
 
-Archival entries come out of an index of their words. Blocks are looked through as they are now, all that the
-caller may see. Those that changed since the last time are read together, and for the others it is proven that
-they did not; so nothing is kept that could disagree with them after an undo, a rollback, or a share that was
-taken back.
+Archival entries are found by an index of their words. Blocks are searched as they are now, all that the
+caller may see. Those that changed since the last search are read together, and the others are proven
+unchanged; so nothing is cached that could disagree with them after an undo, a rollback, or the end of a
+share.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from collections.abc import AsyncIterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dgent.blocks.access.standing import Card
+from dgent.blocks.access.actor import Header
 from dgent.blocks.context import bulk
-from dgent.blocks.context.bulk import Drawn
+from dgent.blocks.context.bulk import RenderedBlock
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.entries import trimmed
+from dgent.blocks.document.entries import list_trimmed
 from dgent.blocks.document.render import contents, entry_line
 from dgent.blocks.document.shape import BODY, Shape, container
 from dgent.errors import InputError
 from dgent.universe.universe import Universe
 
-MAX_TERMS = 64  # different words of a query that count; the first of them
+MAX_TERMS = 64  # different words of a query that are used, from the start
 SNIPPET = 240  # characters
 NAME_WEIGHT = 3  # a word in a label or a tag counts as so many in the text
 SATURATION, LENGTH = 1.2, 0.75  # how little the tenth occurrence adds, and how much long texts lose
 
-# A word is letters and digits, with apostrophes inside; where words are not set apart, each letter is one.
+# A word is letters and digits, with apostrophes inside; in scripts without spaces each letter is a word.
 _APART = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_APART}]|(?:(?![{_APART}])\w)+(?:['\u2019](?:(?![{_APART}])\w)+)*")
 
 
 class Bag:
-    """The words of a text, as they are counted: a search looks into many texts, and often again."""
+    """The words of a text, ready to be counted: a search looks into many texts, and often again."""
 
     __slots__ = ("_plain", "count")
 
@@ -48,13 +48,13 @@ class Bag:
         self._plain = f" {'  '.join(found)} "
 
     def of(self, word: str) -> int:
-        """How often a word is there."""
+        """Count the occurrences of a word."""
         return self._plain.count(f" {word} ")
 
 
 @dataclass(frozen=True)
 class Text:
-    """Something that can be found: a block or an archival entry, and the words that lead to it."""
+    """A searchable text: a block or an archival entry, and its words."""
 
     kind: str
     id: str
@@ -66,13 +66,13 @@ class Text:
 
 
 def text_of(kind: str, id: str, owner: str, label: str, text: str, further: str) -> Text:
-    """Something that can be found by its text, its label, and further words."""
+    """Build a searchable text from its text, its label, and further words."""
     return Text(kind, id, owner, label, text, Bag(text), Bag(f"{label} {further}"))
 
 
 @dataclass(frozen=True)
 class Hit:
-    """Something that was found. `score` is 1 for the best; `marks` are the places of words in the snippet."""
+    """A search result. `score` is 1 for the best; `marks` are the places of the words in the snippet."""
 
     kind: str
     id: str
@@ -91,12 +91,12 @@ class _Match:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in a form in which spellings of one word are the same."""
-    return [folded(match[0]) for match in _WORD.finditer(text)]
+    """Return the normalized words of a text."""
+    return [normalize_word(match[0]) for match in _WORD.finditer(text)]
 
 
-def folded(word: str) -> str:
-    """A word without capitals, accents and kinds of apostrophes."""
+def normalize_word(word: str) -> str:
+    """Return a word without capitals, accents and variants of apostrophes."""
     if word.isascii():
         return word.lower()
     plain = unicodedata.normalize("NFKD", word.casefold()).replace("\u2019", "'")
@@ -104,19 +104,19 @@ def folded(word: str) -> str:
 
 
 def terms_of(query: object) -> list[str]:
-    """The words that somebody asks for, each once."""
+    """Return the words of a query, each once."""
     if not isinstance(query, str):
-        raise InputError(f"a search is for text, not a {type(query).__name__}", field="query")
+        raise InputError(f"expected text to search for, got a {type(query).__name__}", field="query")
     return list(dict.fromkeys(words(query)))[:MAX_TERMS]
 
 
-async def found(texts: AsyncIterable[Text], terms: list[str], limit: int) -> list[Hit]:
-    """The texts that have some words: those with most of them first, then those that say most about them.
+async def rank_texts(texts: AsyncIterable[Text], terms: list[str], limit: int) -> list[Hit]:
+    """Return the texts with some of the words, ranked by how many they have, then by how often.
 
-    Texts without any of them may be left out: they only tell how rare a word is.
+    Texts without any of them may be left out of `texts`: they only show how rare a word is.
     """
     if type(limit) is not int or limit < 1:
-        raise InputError(f"limit is a number from 1, not {limit!r}", field="limit")
+        raise InputError(f"expected a number from 1 for limit, got {limit!r}", field="limit")
     matches, read, letters = await _matches(texts, frozenset(terms))
     if not matches:
         return []
@@ -128,17 +128,17 @@ async def found(texts: AsyncIterable[Text], terms: list[str], limit: int) -> lis
 
     ranked = heapq.nlargest(limit, ((score(match), -place) for place, match in enumerate(matches)))
     most = max(value for (_, value), _ in ranked)
-    top = _scaled(ranked[0][0], most)
-    return [_hit(matches[-place], frozenset(terms), _scaled(each, most) / top) for each, place in ranked]
+    top = _scale(ranked[0][0], most)
+    return [_hit(matches[-place], frozenset(terms), _scale(each, most) / top) for each, place in ranked]
 
 
-def _scaled(score: tuple[int, float], most: float) -> float:
-    """A score as one number that keeps the order: one more word is worth more than any weight."""
+def _scale(score: tuple[int, float], most: float) -> float:
+    """Return a score as one number in the same order: one more word outweighs any weight."""
     return score[0] - 1 + score[1] / most
 
 
 async def _matches(texts: AsyncIterable[Text], terms: frozenset[str]) -> tuple[list[_Match], int, int]:
-    """The texts with any of some words, how many texts there are, and how many words in all of them."""
+    """Return the texts with any of the words, the number of texts, and their total number of words."""
     matches: list[_Match] = []
     total = length = 0
     async for text in texts:
@@ -152,7 +152,7 @@ async def _matches(texts: AsyncIterable[Text], terms: frozenset[str]) -> tuple[l
 
 
 def _weights(terms: list[str], matches: list[_Match], total: int) -> dict[str, float]:
-    """How much each word says: the fewer texts have it, the more."""
+    """Return the weight of each word: the fewer texts have it, the higher."""
     having = Counter(word for match in matches for word in match.counts)
     return {term: math.log(1 + (total - having[term] + 0.5) / (having[term] + 0.5)) for term in terms}
 
@@ -171,8 +171,8 @@ def _hit(match: _Match, terms: frozenset[str], score: float) -> Hit:
 
 
 def _snippet(text: str, terms: frozenset[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The part of a text with most of the words, and where in it they are."""
-    places = [match.span() for match in _WORD.finditer(text) if folded(match[0]) in terms]
+    """Return the part of a text with most of the words, and their places in it."""
+    places = [match.span() for match in _WORD.finditer(text) if normalize_word(match[0]) in terms]
     start = 0
     most = first = 0
     for last, (_, end) in enumerate(places):
@@ -188,41 +188,41 @@ def _snippet(text: str, terms: frozenset[str]) -> tuple[str, tuple[tuple[int, in
 
 
 class Fulltexts:
-    """What an agent's blocks say, kept from one search to the next while it is proven to be so still."""
+    """The texts of an agent's blocks, cached between searches while they are proven unchanged."""
 
     def __init__(self) -> None:
-        self._drawn: dict[str, Drawn] = {}
-        self._texts: dict[str, tuple[Drawn, Text]] = {}
+        self._rendered: dict[str, RenderedBlock] = {}
+        self._texts: dict[str, tuple[RenderedBlock, Text]] = {}
 
-    async def of(self, universe: Universe, cards: Sequence[Card]) -> list[Text]:
-        """The texts of some blocks as they are now; not of those that cannot be read."""
-        await bulk.draw(universe, cards, self._drawn, fulltext)
-        found = [(card, self._drawn[card.id]) for card in cards]
-        return [self._text(card, drawn) for card, drawn in found if not drawn.problem]
+    async def of(self, universe: Universe, headers: Sequence[Header]) -> list[Text]:
+        """Return the current texts of some blocks, except those that cannot be read."""
+        await bulk.render_blocks(universe, headers, self._rendered, fulltext)
+        found = [(header, self._rendered[header.id]) for header in headers]
+        return [self._text(header, rendered) for header, rendered in found if not rendered.problem]
 
     def keep(self, ids: Sequence[str]) -> None:
-        """Forget all blocks but some."""
-        bulk.keep(self._drawn, ids)
+        """Forget the texts of all blocks except these."""
+        bulk.forget_others(self._rendered, ids)
         for id in self._texts.keys() - set(ids):
             del self._texts[id]
 
-    def _text(self, card: Card, drawn: Drawn) -> Text:
-        known = self._texts.get(card.id)
-        if known is None or known[0] is not drawn:
-            said = card.value
-            made = text_of(said.kind, card.id, said.owner, said.label, drawn.text, said.description)
-            known = self._texts[card.id] = (drawn, made)
+    def _text(self, header: Header, rendered: RenderedBlock) -> Text:
+        known = self._texts.get(header.id)
+        if known is None or known[0] is not rendered:
+            said = header.value
+            made = text_of(said.kind, header.id, said.owner, said.label, rendered.text, said.description)
+            known = self._texts[header.id] = (rendered, made)
         return known[1]
 
 
 def fulltext(shape: Shape, document: Document, _limit: int | None = None, section: str = "") -> str:
-    """The texts and numbers of a document, one to a line; of a log the entries, newest first."""
+    """Return the texts and numbers of a document, one per line; of a log the entries, newest first."""
     if shape.document == "composite":
         return "\n".join(fulltext(each.shape, document, None, each.name) for each in shape.sections)
     if shape.document != "log":
         return _values(contents(shape, document, section))
     name = container(section, BODY["log"])
-    every = [*document.newest_entries(name), *trimmed(document, name)]
+    every = [*document.newest_entries(name), *list_trimmed(document, name)]
     return "\n".join(entry_line(entry) for entry in every)
 
 

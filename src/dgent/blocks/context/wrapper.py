@@ -6,12 +6,12 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-# The bracket of a tag, and what looks like it.
+# The bracket of a tag, and its look-alikes.
 _BRACKET = re.compile(
     "[<\uff1c\ufe64\u226e\u22d6\u2039\u02c2\u2329\u3008\u27e8\u27ea\u276e\u276c\u2770\u29fc\u1438"
     "\u16b2\u00ab]"
 )
-# Whatever stands between the bracket and the word, a reader may take it for a tag.
+# A reader may see a tag whatever is between the bracket and the word.
 _TAG = re.compile(r"[^\w>]*(?:block|memory)\b", re.IGNORECASE)
 _LOOK_ALIKES = {  # of the letters and signs of a tag's name, in lower case
     "/": "\u3033\u30ce\u4e3f",
@@ -26,14 +26,14 @@ _LOOK_ALIKES = {  # of the letters and signs of a tag's name, in lower case
     "r": "\u0433\u0280\u1d26\u027e",
     "y": "\u0443\u03b3\u03c5\u04af\u028f\u10e7",
 }
-_INVISIBLE = "\u115f\u1160\u3164\uffa0\u2800"  # letters and signs of which nothing is seen
+_INVISIBLE = "\u115f\u1160\u3164\uffa0\u2800"  # invisible letters and signs
 _UNSAFE = re.compile(r"[^\w.:/@-]")
 _QUOTED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 _SPECIAL = re.compile(r"[&<>\"']|[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class _Looks(dict[int, str]):
-    """What each character looks like in a tag's name, for `str.translate`."""
+    """A mapping from each character to its look-alike in a tag's name, for `str.translate`."""
 
     def __missing__(self, code: int) -> str:
         letter = chr(code)
@@ -52,31 +52,31 @@ _PLAIN = {each: letter for letter, others in _LOOK_ALIKES.items() for each in ot
 _looks = _Looks()
 
 
-def escaped(text: str) -> str:
-    """A text in which nothing looks like the tag of a wrapper."""
+def escape(text: str) -> str:
+    """Escape everything in a text that looks like the tag of a wrapper."""
     parts = _BRACKET.split(text)
     if len(parts) == 1:
         return text
     brackets = _BRACKET.findall(text)
     made = [parts[0]]
     for bracket, rest in zip(brackets, parts[1:], strict=True):
-        # As it is, too: what is not seen may end the word.
+        # Also as it is: an invisible character may end the word.
         tag = _TAG.match(rest) or _TAG.match(rest.translate(_looks))
         made += ["&lt;" if tag else bracket, rest]
     return "".join(made)
 
 
-def quoted(text: str) -> str:
-    """A text as the value of an attribute: on one line, and without a quote."""
+def quote(text: str) -> str:
+    """Quote a text as the value of an attribute: on one line, and without quotes."""
     return _SPECIAL.sub(lambda found: _QUOTED.get(found[0], " "), text)
 
 
 def tag_name(label: str) -> str:
-    """A label as part of a tag: what could end the tag is written as %XX."""
+    """Return a label as part of a tag: characters that could end the tag are written as %XX."""
     return _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), label)
 
 
-def wrapped(tag: str, attributes: Mapping[str, str], body: str) -> str:
-    """A body between its tags, escaped."""
-    said = "".join(f' {name}="{quoted(value)}"' for name, value in attributes.items())
-    return f"<{tag}{said}>\n{escaped(body)}\n</{tag}>"
+def wrap(tag: str, attributes: Mapping[str, str], body: str) -> str:
+    """Put an escaped body between its tags."""
+    said = "".join(f' {name}="{quote(value)}"' for name, value in attributes.items())
+    return f"<{tag}{said}>\n{escape(body)}\n</{tag}>"

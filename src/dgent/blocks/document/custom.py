@@ -1,6 +1,6 @@
-"""Shapes of one's own: read from a dataclass or a JSON schema.
+"""Custom shapes, read from a dataclass or a JSON schema.
 
-What cannot be enforced is refused: a schema that says more than is kept would promise too much.
+A constraint that cannot be enforced is refused: the schema would promise too much.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dgent.blocks import errors
-from dgent.blocks.document.shape import Field, Section, Shape
+from dgent.blocks.document.shape import Field, SectionShape, Shape
 
 # -- dataclasses --------------------------------------------------------------------------------
 
@@ -27,9 +27,9 @@ _TYPES: dict[Any, str] = {
 
 
 def of_dataclass(kind: type[Any]) -> Shape:
-    """The map that a dataclass describes; a field that is a dataclass makes it a composite of sections.
+    """Return the map that a dataclass describes, or a composite if all its fields are dataclasses.
 
-    `field(metadata={"description": …, "read_only": True, "counter": True, "max_items": 9})` says the rest.
+    `field(metadata={"description": …, "read_only": True, "counter": True, "max_items": 9})` sets the rest.
     """
     try:
         hints = get_type_hints(kind)
@@ -42,13 +42,15 @@ def of_dataclass(kind: type[Any]) -> Shape:
 
 
 def doc_of(kind: type[Any]) -> str:
-    """The first line of what a dataclass says of itself, unless Python wrote it."""
+    """Return the first line of a dataclass's docstring, unless Python generated it."""
     doc = (kind.__doc__ or "").strip()
     return "" if doc.startswith(f"{kind.__name__}(") else doc.partition("\n")[0]
 
 
-def _section(field: dataclasses.Field[Any], kind: Any) -> Section:
-    return Section(field.name, of_dataclass(kind), doc_of(kind), bool(field.metadata.get("read_only", False)))
+def _section(field: dataclasses.Field[Any], kind: Any) -> SectionShape:
+    return SectionShape(
+        field.name, of_dataclass(kind), doc_of(kind), bool(field.metadata.get("read_only", False))
+    )
 
 
 def _field(field: dataclasses.Field[Any], hint: Any) -> Field:
@@ -75,23 +77,26 @@ def _field(field: dataclasses.Field[Any], hint: Any) -> Field:
     )
 
 
+def _strip_none(hint: Any) -> Any:
+    """Return `T` for a hint of `T | None`, and any other hint as it is."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    rest = [each for each in get_args(hint) if each is not type(None)]
+    return _strip_none(rest[0]) if len(rest) == 1 else hint
+
+
 def _type_of(name: str, hint: Any) -> tuple[str, str, tuple[Any, ...]]:
-    """The type of a field, that of its items, and its choices."""
+    """Return the type of a field, the type of its items, and its choices."""
+    hint = _strip_none(hint)
     origin, inside = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        rest = [each for each in inside if each is not type(None)]
-        if len(rest) == 1:
-            return _type_of(name, rest[0])
     if origin is Literal and len({type(each) for each in inside}) == 1 and type(inside[0]) in _TYPES:
         return _TYPES[type(inside[0])], "any", inside
     if hint is list or (origin is list and len(inside) == 1):
         type_, _, choices = _type_of(name, inside[0]) if inside else ("any", "", ())
         if type_ != "list":
             return "list", type_, choices
-    if isinstance(hint, type) or hint is Any:
-        found = _TYPES.get(hint)
-        if found is not None:
-            return found, "any", ()
+    if (isinstance(hint, type) or hint is Any) and hint in _TYPES:
+        return _TYPES[hint], "any", ()
     raise errors.TemplateError(
         f"{name} cannot be of the type {hint!r:.80}",
         hint="use str, int, float, bool, datetime, Literal, a list of one of them, or one of them | None",
@@ -107,7 +112,7 @@ _KNOWN = frozenset((*_SAID, *_CHECKED, "additionalProperties"))
 
 
 def of_schema(schema: Mapping[str, Any]) -> Shape:
-    """The shape that a JSON schema describes: an object is a map, an array a list, a string a text.
+    """Return the shape that a JSON schema describes: an object is a map, an array a list, a string a text.
 
     An object of nothing but objects is a composite of sections.
     """
@@ -137,8 +142,10 @@ def _list(schema: Mapping[str, Any]) -> Shape:
     return Shape("list", items=_property("items", items, False).type if items else "any", max_items=most)
 
 
-def _part(name: str, schema: Mapping[str, Any]) -> Section:
-    return Section(name, Shape("map", _properties(schema)), _description(schema), _flag(schema, "readOnly"))
+def _part(name: str, schema: Mapping[str, Any]) -> SectionShape:
+    return SectionShape(
+        name, Shape("map", _properties(schema)), _description(schema), _flag(schema, "readOnly")
+    )
 
 
 def _properties(schema: Mapping[str, Any]) -> tuple[Field, ...]:
@@ -146,7 +153,7 @@ def _properties(schema: Mapping[str, Any]) -> tuple[Field, ...]:
     properties = _object(schema)
     missing = [name for name in required if name not in properties]
     if missing:
-        raise errors.TemplateError(f"{missing[0]!r:.80} is required, but there is no such property")
+        raise errors.TemplateError(f"{missing[0]!r:.80} is required, but is not one of the properties")
     return tuple(_property(name, each, name in required) for name, each in properties.items())
 
 
@@ -201,6 +208,6 @@ def _only_known(schema: Mapping[str, Any], where: str) -> None:
     unknown = sorted(key for key in schema if key not in _KNOWN)
     if unknown or schema.get("format", "date-time") != "date-time":
         raise errors.TemplateError(
-            f"{where} says {unknown[0] if unknown else 'format'!r}, which a block does not check",
+            f"{where} has {unknown[0] if unknown else 'format'!r}, which a block cannot check",
             hint="leave it out, or check it before you write",
         )

@@ -1,4 +1,4 @@
-"""The content a block is made with: what was given, and the defaults of its shape."""
+"""The first content of a block: the given value, and the defaults of its shape."""
 
 from __future__ import annotations
 
@@ -8,45 +8,44 @@ from typing import Any
 
 from dgent.blocks import errors
 from dgent.blocks.access import permission
-from dgent.blocks.document import shape as shapes
 from dgent.blocks.document import validate
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.render import rendered
-from dgent.blocks.document.shape import BODY, Shape, container, field_container
+from dgent.blocks.document.render import render_document
+from dgent.blocks.document.shape import BODY, Shape, container, dump_shape, field_container, load_shape
 from dgent.blocks.document.template import Template
 from dgent.blocks.edit.editable import check_text
 from dgent.blocks.record import BlockRecord
 
 
-def new_card(template: Template, **fields: Any) -> BlockRecord:
-    """The card of a new block: what is given, and the template for the rest."""
-    card = BlockRecord(
+def new_header(template: Template, **fields: Any) -> BlockRecord:
+    """Build the header of a new block from the given fields, and the template for the rest."""
+    header = BlockRecord(
         owner="",
         label="",
         kind=template.kind,
         document=template.shape.document,
         description=template.description,
         template=template.name,
-        shape=shapes.dump(template.shape),
+        shape=dump_shape(template.shape),
         limit=template.limit,
         permission=permission.check_permission(template.permission),
     )
-    return replace(card, **fields)
+    return replace(header, **fields)
 
 
-def first_content(card: BlockRecord, value: Any) -> tuple[Document, int]:
-    """The document that a block begins with, and how many characters that are."""
-    shape, document = shapes.load(card.document, card.shape), Document()
+def first_content(header: BlockRecord, value: Any) -> tuple[Document, int]:
+    """Return the first document of a block, and its length in characters."""
+    shape, document = load_shape(header.document, header.shape), Document()
     fill(shape, document, value)
-    size = len(rendered(shape, document, card.limit))
-    if size > card.limit:
-        raise errors.LimitExceeded(f"the content has {size} characters; the limit is {card.limit}")
-    document.take_update()  # it refuses what is too large, before there is a block
+    size = len(render_document(shape, document, header.limit))
+    if size > header.limit:
+        raise errors.LimitExceeded(f"the content has {size} characters; the limit is {header.limit}")
+    document.take_update()  # raises if it is too large, before the block is created
     return document, size
 
 
 def fill(shape: Shape, document: Document, value: Any = None, section: str = "") -> None:
-    """Put content into an empty document; without any it has its defaults, and nothing else."""
+    """Put content into an empty document; without a value only the defaults."""
     kind = shape.document
     name = container(section, BODY.get(kind, ""))
     if kind == "composite":
@@ -58,17 +57,17 @@ def fill(shape: Shape, document: Document, value: Any = None, section: str = "")
     elif kind == "text":
         document.splice(0, 0, check_text(value), name)
     elif kind == "counter":
-        document.increment(validate.whole(value), name)
+        document.increment(validate.check_count(value), name)
     elif kind == "list":
         for place, each in enumerate(_several(value)):
-            made = validate.record(shape, each)
+            made = validate.check_record(shape, each)
             if shape.fields:
                 document.insert_map(place, made, name)
             else:
                 document.insert_item(place, made, name)
         validate.check_growth({name: (0, 0)}, validate.measure(shape, document, section))
     else:
-        raise errors.TemplateError(f"a {kind} begins empty", hint="add to it once it is there")
+        raise errors.TemplateError(f"a {kind} begins empty", hint="add to it after creating it")
 
 
 def _fill_sections(shape: Shape, document: Document, value: Mapping[str, Any]) -> None:
@@ -83,7 +82,7 @@ def _fill_fields(shape: Shape, document: Document, value: Mapping[str, Any], sec
         for key, each in value.items():
             document.set_field(shape.field(key).name, each, container(section, BODY["map"]))
         return
-    for name, each in validate.record(shape, value).items():
+    for name, each in validate.check_record(shape, value).items():
         field = shape.field(name)
         if field.type == "list":
             document.write_items(each, field_container(section, field))
@@ -97,11 +96,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise errors.TemplateError(f"the content is a map by name, not {value!r:.80}")
+        raise errors.TemplateError(f"expected a map by name as the content, got {value!r:.80}")
     return value
 
 
 def _several(value: Any) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise errors.TemplateError(f"the content is a list of items, not {value!r:.80}")
+        raise errors.TemplateError(f"expected a list of items as the content, got {value!r:.80}")
     return list(value)

@@ -21,7 +21,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Diff:
-    """What changed between two versions: as lines for people, and by path for programs."""
+    """The difference between two versions: as lines for people, and by path for programs."""
 
     before: int
     after: int
@@ -35,26 +35,26 @@ class Diff:
         return bool(self.text or self.changes)
 
 
-def lines(before: str, after: str, names: tuple[str, str], context: int = 3) -> str:
-    """The unified difference of two texts."""
+def compare_lines(before: str, after: str, names: tuple[str, str], context: int = 3) -> str:
+    """Return the unified diff of two texts."""
     left, right = before.splitlines(keepends=True), after.splitlines(keepends=True)
     found = difflib.unified_diff(left, right, *names, n=context)
     return "".join(line if line.endswith("\n") else line + "\n\\ no newline at the end\n" for line in found)
 
 
-def structured(before: Any, after: Any, path: tuple[str | int, ...] = ()) -> Iterator[Difference]:
-    """Where two values differ, by path; items of lists are matched, so that one more is one difference."""
+def compare_values(before: Any, after: Any, path: tuple[str | int, ...] = ()) -> Iterator[Difference]:
+    """Yield the differences of two values by path; list items are matched, so one more is one difference."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
-            yield from structured(before.get(key), after.get(key), (*path, key))
+            yield from compare_values(before.get(key), after.get(key), (*path, key))
     elif isinstance(before, list) and isinstance(after, list):
-        yield from _items(before, after, path)
+        yield from _compare_items(before, after, path)
     elif before != after or type(before) is not type(after):
         yield Difference(path, before, after)
 
 
-def _items(before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> Iterator[Difference]:
-    matcher = difflib.SequenceMatcher(None, list(map(sameness, before)), list(map(sameness, after)))
+def _compare_items(before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> Iterator[Difference]:
+    matcher = difflib.SequenceMatcher(None, list(map(equality_key, before)), list(map(equality_key, after)))
     for tag, left, left_end, right, right_end in matcher.get_opcodes():
         if tag == "equal":
             continue
@@ -66,6 +66,6 @@ def _items(before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> 
             yield Difference((*path, place), was, now)
 
 
-def sameness(value: Any) -> bytes:
-    """What equal values have in common: a document gives the fields of a map in any order."""
+def equality_key(value: Any) -> bytes:
+    """Return a key that is the same for equal values, whatever the order of their fields."""
     return msgspec.json.encode(value, order="sorted")

@@ -1,7 +1,7 @@
 """The document of a block: text, fields, items or entries with a history that merges.
 
-The only file that knows the library underneath. Whatever it is given from outside is checked for size and
-by the library's own checksums, and what it refuses is an error of ours.
+The only file that knows loro. Bytes from outside are checked for size and by loro's own checksums; everything
+it refuses becomes an error of dgent.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import msgspec
 
 from dgent.blocks import errors
 from dgent.blocks.document import redact
-from dgent.blocks.document.splice import by_lines, counts, narrowed
-from dgent.blocks.document.value import check_unicode, plain
+from dgent.blocks.document.splice import count_changes, narrow, splice_lines
+from dgent.blocks.document.value import check_plain, check_unicode
 from dgent.errors import InputError
 
 C = TypeVar("C", bound=type)
 
 
-def guarded(work: Callable[[], Any]) -> Any:
-    """Do something with the library; DocumentCorrupt whatever goes wrong."""
+def guard_call(work: Callable[[], Any]) -> Any:
+    """Call the library; any failure becomes DocumentCorrupt."""
     try:
         return work()
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -35,7 +35,7 @@ def guarded(work: Callable[[], Any]) -> Any:
     except BaseException as error:
         if type(error).__module__ == "asyncio.exceptions":
             raise
-        raise errors.DocumentCorrupt(f"the document cannot take this: {error}") from None
+        raise errors.DocumentCorrupt(f"the document cannot be changed by this: {error}") from None
 
 
 def guard_methods(cls: C) -> C:
@@ -61,24 +61,24 @@ def _guard(method: Callable[..., Any]) -> Callable[..., Any]:
 
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
-MANY = 4  # updates that are merged together
-MAX_APART_BYTES = 64 * 1024  # of them
+MANY = 4  # at least so many small updates are merged together
+MAX_APART_BYTES = 64 * 1024  # of these updates in all
 PIECE = 1_000  # letters that are inserted at once
-MAX_REVERTED = 4_000  # letters that came and went since a state that is gone back to
+MAX_REVERTED = 4_000  # letters changed since a state to revert to
 
-TRIM = "trim"  # the message of a change that took old entries out of a log
+TRIM = "trim"  # the message of a change that removes old entries from a log
 TEXT, FIELDS, ITEMS, ENTRIES, NODES, COUNT = "content", "fields", "items", "entries", "nodes", "count"
 
 
 @guard_methods
 class Document:
-    """A document that is edited here; each one opened writes under a name of its own in the history."""
+    """A document that can be edited; each opened one writes under a peer id of its own."""
 
     def __init__(self, inner: loro.LoroDoc | None = None) -> None:
         self._doc: loro.LoroDoc = loro.LoroDoc() if inner is None else inner  # type: ignore[no-untyped-call]
         if inner is None:
             self._doc.peer_id = secrets.randbits(63)
-        # Else what a document holds would depend on what was asked of it before.
+        # Otherwise the content would depend on which containers were read before.
         self._doc.set_hide_empty_root_containers(True)
         self._saved = self._doc.oplog_vv
         self._came, self._went = 0, 0
@@ -87,7 +87,7 @@ class Document:
 
     @classmethod
     def load(cls, snapshot: bytes, updates: Iterable[bytes] = ()) -> Document:
-        """A document from a snapshot and the updates after it."""
+        """Build a document from a snapshot and the updates after it."""
         made = cls()
         if snapshot:
             made.merge(snapshot, MAX_SNAPSHOT_BYTES)
@@ -96,108 +96,108 @@ class Document:
         if some:  # a snapshot alone has checksums of every part, and is read only as far as it is used
             made.check_usable()
             made.snapshot()
-        made.settled()
+        made.mark_saved()
         return made
 
     def merge(self, given: bytes, limit: int = MAX_UPDATE_BYTES) -> None:
-        """Take in what another document has; DocumentCorrupt when these are not such bytes."""
+        """Merge the bytes of another document; raises DocumentCorrupt when they are not valid."""
         self.merge_all((given,), limit)
 
     def merge_all(self, given: Iterable[bytes], limit: int = MAX_UPDATE_BYTES) -> None:
-        """Take in several updates together."""
+        """Merge several updates together."""
         some = [each for each in given if each != b""]
         for each in some:
             if not isinstance(each, bytes) or len(each) > limit:
-                raise errors.DocumentCorrupt(f"an update of a document is at most {limit} bytes")
-        # Without the history before them, many small ones are taken in before the state is computed, once for
-        # all of them. With long ones that would cost the square of the text's length.
+                raise errors.DocumentCorrupt(f"an update of a document has at most {limit} bytes")
+        # In a document without its early history, many small updates are imported before the state is
+        # computed, once for all of them. With long ones that would cost the square of the text's length.
         small = len(some) >= MANY and sum(map(len, some)) <= MAX_APART_BYTES
         apart = small and self._doc.is_shallow()
         if apart:
-            guarded(self._doc.detach)
-        # One that waits for a later one is asked again when that is there.
+            guard_call(self._doc.detach)
+        # An update that waits for a later one is imported again once that is there.
         take = self._doc.import_
-        waiting: list[bytes] = guarded(lambda: [each for each in some if take(each).pending])
-        waits = bool(waiting) and guarded(lambda: any(take(each).pending for each in waiting))
+        waiting: list[bytes] = guard_call(lambda: [each for each in some if take(each).pending])
+        waits = bool(waiting) and guard_call(lambda: any(take(each).pending for each in waiting))
         if apart:
-            guarded(self._doc.attach)
+            guard_call(self._doc.attach)
         if waits:
-            raise errors.DocumentCorrupt("an update builds on others that are not there")
+            raise errors.DocumentCorrupt("an update builds on others that are missing")
 
     def check_usable(self) -> None:
-        """Use everything it holds once; DocumentCorrupt when it was merged from bytes that make no sense.
+        """Read everything once; raises DocumentCorrupt when it was merged from damaged bytes.
 
-        Some such bytes can be merged, and only what is done with the document later goes wrong.
+        Some damaged bytes can be merged, and only later use of the document fails.
         """
         self._doc.export(loro.ExportMode.StateOnly(None))
 
     def take_update(self) -> bytes:
-        """What was done since the last call, as bytes for other documents; empty when nothing was."""
+        """Return the changes since they were last saved, as bytes; empty when there are none."""
         self._doc.commit()
         if self._doc.oplog_vv == self._saved:
             return b""
         made: bytes = self._doc.export(loro.ExportMode.Updates(self._saved))
-        if len(made) > MAX_UPDATE_BYTES:  # nobody could read it again
+        if len(made) > MAX_UPDATE_BYTES:  # it could not be loaded again
             raise errors.LimitExceeded(
                 f"one edit is at most {MAX_UPDATE_BYTES} bytes, and this is {len(made)}"
             )
         return made
 
-    def settled(self) -> None:
-        """Everything it holds now is stored."""
+    def mark_saved(self) -> None:
+        """Mark everything it holds now as stored."""
         self._saved = self._doc.oplog_vv
 
     def snapshot(self) -> bytes:
-        """Everything, with the whole history."""
+        """Return everything as bytes, with the whole history."""
         self._doc.commit()
         made: bytes = self._doc.export(loro.ExportMode.Snapshot())
         return made
 
     def state(self) -> bytes:
-        """Everything as it is now, without the history before."""
+        """Return the current state as bytes, without the history before."""
         self._doc.commit()
         made: bytes = self._doc.export(loro.ExportMode.ShallowSnapshot(self._doc.oplog_frontiers))
         return made
 
     def updates_since(self, other: Document) -> bytes:
-        """What this document has and another one has not."""
+        """Return the changes that this document has and another one does not."""
         self._doc.commit()
-        made: bytes = guarded(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
+        made: bytes = guard_call(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
         return made
 
     @property
     def frontiers(self) -> str:
-        """The name of the present state in the document's history."""
+        """The name of the current state in the document's history."""
         self._doc.commit()
         return base64.b64encode(self._doc.oplog_frontiers.encode()).decode()
 
     def revert_to(self, frontiers: str) -> None:
-        """Change everything back to what it was at a state, as new edits."""
+        """Change everything back to a state, as new edits."""
         wanted = _frontiers(frontiers)
         before = self.text()
-        guarded(lambda: self._doc.revert_to(wanted))
-        came, went = counts(before, self.text())
+        guard_call(lambda: self._doc.revert_to(wanted))
+        came, went = count_changes(before, self.text())
         self._came, self._went = self._came + came, self._went + went
 
     def become(self, other: Document) -> None:
-        """Change everything to what another document holds, as new edits."""
+        """Change everything to the content of another document, as new edits."""
         before = self.text()
         for name, kind in (other._roots() | self._roots()).items():
             if kind == "Text":
                 self.write_lines(other.text(name), name)
             elif kind == "Map":
                 gone = dict.fromkeys(self.fields(name).keys() - other.fields(name).keys())
-                _change(self._doc.get_map(name), gone | _changed(self.fields(name), other.fields(name)))
+                _change(self._doc.get_map(name), gone | _diff_fields(self.fields(name), other.fields(name)))
             elif kind == "Counter":
                 self.increment(other.count(name) - self.count(name), name)
             elif kind == "Tree":
                 self._become_tree(other, name)
             else:
                 self._become_list(other, name, kind)
-        self._came, self._went = counts(before, self.text())
+        self._came, self._went = count_changes(before, self.text())
 
     def _roots(self) -> dict[str, str]:
-        """The parts of the document by name, and what each is."""
+        """Return the root containers by name, with their types."""
         found: Any = self._doc.get_value()
         return {name: str(each.container_type) for name, each in found.items()}
 
@@ -205,7 +205,7 @@ class Document:
         get = "get_list" if kind == "List" else "get_movable_list"
         mine, theirs = getattr(self._doc, get)(name), getattr(other._doc, get)(name)
         old, new = mine.get_deep_value(), theirs.get_deep_value()
-        start, end = _agree(old, new)
+        start, end = _count_common_ends(old, new)
         mine.delete(start, len(old) - start - end)
         for place in range(start, len(new) - end):
             if isinstance(getattr(theirs.get(place), "container", None), loro.LoroMap):
@@ -214,9 +214,9 @@ class Document:
                 mine.insert(place, new[place])
 
     def _become_tree(self, other: Document, name: str) -> None:
-        """Nodes have new ids afterwards, unless nothing is different."""
+        """Replace a tree by another; its nodes get new ids, unless nothing is different."""
         mine, theirs = self.nodes(name), other.nodes(name)
-        if [_bare(each) for each in mine] == [_bare(each) for each in theirs]:
+        if [_strip_ids(each) for each in mine] == [_strip_ids(each) for each in theirs]:
             return
         for each in mine:
             self.delete_node(each["id"], name)
@@ -227,11 +227,11 @@ class Document:
             self._add_nodes(self.add_node(parent, each["data"], name), each["children"], name)
 
     def knows(self, frontiers: str) -> bool:
-        """Whether a state is in its history, so that it can go back to it."""
+        """Check whether a state is in its history, so that it can go back to it."""
         return self._version_of(frontiers) is not None
 
     def can_revert_to(self, frontiers: str) -> bool:
-        """Whether `revert_to` is quick: it takes the square of the letters that came and went since."""
+        """Check whether `revert_to` is quick: it takes the square of the letters changed since."""
         then = self._version_of(frontiers)
         if then is None or "Text" not in self._roots().values():
             return then is not None
@@ -239,11 +239,11 @@ class Document:
         return sum(end - start for start, end in since.values()) <= MAX_REVERTED
 
     def _version_of(self, frontiers: str) -> Any:
-        """The version vector of a state; None when it is not in its history."""
+        """Return the version vector of a state; None when it is not in its history."""
         if not frontiers:  # it was compacted
             return None
         wanted = _frontiers(frontiers)
-        found = guarded(lambda: self._doc.frontiers_to_vv(wanted))
+        found = guard_call(lambda: self._doc.frontiers_to_vv(wanted))
         return found if found is not None and found.includes_vv(self._doc.shallow_since_vv) else None
 
     def is_before(self, earlier: str, later: str) -> bool:
@@ -254,72 +254,72 @@ class Document:
         return one is not None and other is not None and other.includes_vv(one)
 
     def merge_redacted(self, update: bytes, whole: Document) -> tuple[bytes, list[str]]:
-        """Take in an update without what it says, which another document takes in as it is.
+        """Merge an update without its texts and values; `whole` merges it unchanged.
 
-        Returns the update as it is without that, and what it said.
+        Returns the redacted update, and the texts that were removed.
         """
         before = whole._doc.oplog_vv
         whole.merge(update)
-        told = whole._doc.export_json_updates(before, whole._doc.oplog_vv)
-        blank = whole._doc.redact_json_updates(told, loro.VersionRange.from_vv(whole._doc.oplog_vv))
-        guarded(lambda: self._doc.import_json_updates(redact.filled(blank, told)))
+        original = whole._doc.export_json_updates(before, whole._doc.oplog_vv)
+        blank = whole._doc.redact_json_updates(original, loro.VersionRange.from_vv(whole._doc.oplog_vv))
+        guard_call(lambda: self._doc.import_json_updates(redact.fill_blanks(blank, original)))
         made = self.take_update()
-        self.settled()
-        return made, [text for _, _, text in redact.sayings(told)]
+        self.mark_saved()
+        return made, [text for _, _, text in redact.iterate_texts(original)]
 
-    def sayings(self) -> Iterator[tuple[int, int, str]]:
-        """Every text that was ever put into it: by whom, as which of its operations, and what."""
+    def iterate_texts(self) -> Iterator[tuple[int, int, str]]:
+        """Yield every text ever put into it: the peer, the counter of the operation, and the text."""
         empty = loro.VersionVector()  # type: ignore[no-untyped-call]
-        return redact.sayings(self._doc.export_json_updates(empty, self._doc.oplog_vv))
+        return redact.iterate_texts(self._doc.export_json_updates(empty, self._doc.oplog_vv))
 
     def spans(self, update: bytes) -> dict[int, tuple[int, int]]:
-        """The operations of an update: of whom, from which to before which."""
+        """Return the operations of an update: for each peer the first counter and the end."""
         meta = self._doc.decode_import_blob_meta(update, False)
         found: dict[int, tuple[int, int]] = meta.partial_end_vv.diff(meta.partial_start_vv).retreat.inner()
         return found
 
     def fork(self) -> Document:
-        """A copy that can be edited without changing this one."""
+        """Return an independent copy."""
         return Document.load(self.snapshot())
 
     def fork_at(self, frontiers: str) -> Document:
-        """A copy as of a state of its history, whose edits can be joined; DocumentCorrupt without one."""
+        """Return a copy as of a state of its history, whose edits can be joined; raises DocumentCorrupt."""
         if not self.knows(frontiers):
-            raise errors.DocumentCorrupt("the document was never in this state, or does not know it any more")
+            raise errors.DocumentCorrupt("the document was never in this state, or its history of it is gone")
         wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        made = Document(guarded(lambda: self._doc.fork_at(wanted)))
+        made = Document(guard_call(lambda: self._doc.fork_at(wanted)))
         made._doc.peer_id = secrets.randbits(63)
         return made
 
     def join(self, other: Document) -> None:
-        """Take in what was done to a copy of this document, as if it had been done here."""
+        """Merge the edits made to a copy of this document, as if they had been made here."""
         self.merge(other.take_update())
         self._came, self._went = self._came + other._came, self._went + other._went
 
-    # -- what it holds ------------------------------------------------------------------------
+    # -- content ------------------------------------------------------------------------
 
     def value(self) -> dict[str, Any]:
-        """Everything it holds as plain values."""
+        """Return everything it holds as plain values."""
         self._doc.commit()
         found: Any = self._doc.get_deep_value()
         return dict(found)
 
     def text(self, name: str = TEXT) -> str:
-        """A text it holds."""
+        """Return a text it holds."""
         found: str = self._doc.get_text(name).to_string()
         return found
 
     def length(self, name: str = TEXT) -> int:
-        """How many characters a text has."""
+        """Return the number of characters of a text."""
         found: int = self._doc.get_text(name).len_unicode
         return found
 
-    def tell(self, came: int, went: int) -> None:
-        """Say how many characters came and went by what is no text."""
+    def add_to_tally(self, came: int, went: int) -> None:
+        """Add characters that came and went in parts that are not texts."""
         self._came, self._went = self._came + came, self._went + went
 
     def tally(self) -> tuple[int, int]:
-        """How many characters came and went since the last call, as far as it was told."""
+        """Return how many characters came and went since the last call, as far as it is known."""
         found, self._came, self._went = (self._came, self._went), 0, 0
         return found
 
@@ -334,54 +334,54 @@ class Document:
         self._came, self._went = self._came + len(text), self._went + length
 
     def write(self, text: str, name: str = TEXT) -> None:
-        """Make a text another one, keeping what both have in common."""
-        self.splice(*narrowed(0, self.text(name), text), name)
+        """Replace a text, keeping what the old and the new one have in common at both ends."""
+        self.splice(*narrow(0, self.text(name), text), name)
 
     def write_lines(self, text: str, name: str = TEXT) -> None:
-        """Make a text another one, keeping the lines that both have in common."""
-        for splice in by_lines(self.text(name), text):
+        """Replace a text, keeping the lines that the old and the new one have in common."""
+        for splice in splice_lines(self.text(name), text):
             self.splice(*splice, name)
 
     def fields(self, name: str = FIELDS) -> dict[str, Any]:
-        """The fields of a map."""
+        """Return the fields of a map."""
         found: Any = self._doc.get_map(name).get_deep_value()
         return dict(found)
 
     def set_field(self, key: str, value: Any, name: str = FIELDS) -> None:
-        """Give a field a value."""
-        self._doc.get_map(name).insert(check_unicode(key), plain(value))
+        """Set a field."""
+        self._doc.get_map(name).insert(check_unicode(key), check_plain(value))
 
     def delete_field(self, key: str, name: str = FIELDS) -> None:
         """Remove a field."""
         self._doc.get_map(name).delete(check_unicode(key))
 
     def items(self, name: str = ITEMS) -> list[Any]:
-        """The items of a list."""
+        """Return the items of a list."""
         found: Any = self._doc.get_movable_list(name).get_deep_value()
         return list(found)
 
     def count_items(self, name: str = ITEMS) -> int:
-        """How many items a list has."""
+        """Count the items of a list."""
         return len(self._doc.get_movable_list(name))
 
     def insert_item(self, place: int, value: Any, name: str = ITEMS) -> None:
-        """Put an item into a list."""
-        self._doc.get_movable_list(name).insert(place, plain(value))
+        """Insert an item into a list."""
+        self._doc.get_movable_list(name).insert(place, check_plain(value))
 
     def insert_map(self, place: int, fields: Mapping[str, Any], name: str = ITEMS) -> None:
-        """Put an item with fields into a list; changes of different fields merge."""
+        """Insert an item with fields into a list; changes of different fields merge."""
         empty = loro.LoroMap()  # type: ignore[no-untyped-call]
         _change(self._doc.get_movable_list(name).insert_container(place, empty), fields)
 
     def set_item_fields(self, place: int, fields: Mapping[str, Any], name: str = ITEMS) -> None:
-        """Change fields of an item; None takes one away."""
+        """Change fields of an item; None removes one."""
         found = getattr(self._doc.get_movable_list(name).get(place), "container", None)
         if not isinstance(found, loro.LoroMap):
             raise errors.NoMatch(f"the item at {place} has no fields")
         _change(found, fields)
 
     def item_key(self, place: int, name: str = ITEMS) -> str:
-        """What an item with fields is called in every copy of this document, wherever it stands there."""
+        """Return the key of an item with fields, which is the same in every copy of this document."""
         found = getattr(self._doc.get_movable_list(name).get(place), "container", None)
         if not isinstance(found, loro.LoroMap):
             raise errors.NoMatch(f"the item at {place} has no fields")
@@ -389,15 +389,15 @@ class Document:
         return f"{id.counter}@{id.peer}"
 
     def item_fields(self, key: str) -> dict[str, Any] | None:
-        """The fields of the item that is called so; None when it is not there any more."""
+        """Return the fields of the item with a key; None when it is gone."""
         found = self._item(key)
         return None if found is None else dict(found.get_deep_value())
 
     def set_fields_of(self, key: str, fields: Mapping[str, Any]) -> None:
-        """Change fields of the item that is called so; None takes one away."""
+        """Change fields of the item with a key; None removes one."""
         found = self._item(key)
         if found is None:
-            raise errors.NoMatch(f"there is no item {key!r}")
+            raise errors.NoMatch(f"the item {key!r} does not exist")
         _change(found, fields)
 
     def _item(self, key: str) -> Any:
@@ -408,9 +408,9 @@ class Document:
         return self._doc.get_map(id) if there else None
 
     def write_items(self, values: Sequence[Any], name: str = ITEMS) -> None:
-        """Make a list another one, keeping what both begin and end with."""
-        old, new = self.items(name), [plain(each) for each in values]
-        start, end = _agree(old, new)
+        """Replace the items of a list, keeping those that both begin and end with."""
+        old, new = self.items(name), [check_plain(each) for each in values]
+        start, end = _count_common_ends(old, new)
         inner = self._doc.get_movable_list(name)
         if len(old) > start + end:
             inner.delete(start, len(old) - start - end)
@@ -418,8 +418,8 @@ class Document:
             inner.insert(place, new[place])
 
     def set_item(self, place: int, value: Any, name: str = ITEMS) -> None:
-        """Give an item of a list another value."""
-        self._doc.get_movable_list(name).set(place, plain(value))
+        """Replace an item of a list."""
+        self._doc.get_movable_list(name).set(place, check_plain(value))
 
     def move_item(self, place: int, to: int, name: str = ITEMS) -> None:
         """Move an item of a list."""
@@ -430,40 +430,40 @@ class Document:
         self._doc.get_movable_list(name).delete(place, 1)
 
     def entries(self, name: str = ENTRIES) -> list[Any]:
-        """The entries of a log, oldest first."""
+        """Return the entries of a log, oldest first."""
         found: Any = self._doc.get_list(name).get_deep_value()
         return list(found)
 
     def newest_entries(self, name: str = ENTRIES) -> Iterator[Any]:
-        """The entries of a log, newest first, each read when it is wanted."""
+        """Yield the entries of a log, newest first, each read when it is needed."""
         for place in range(self.count_entries(name) - 1, -1, -1):
             yield self.entry(place, name)
 
     def entry(self, place: int, name: str = ENTRIES) -> Any:
-        """One entry of a log."""
+        """Return one entry of a log."""
         return getattr(self._doc.get_list(name).get(place), "value", None)
 
     def count_entries(self, name: str = ENTRIES) -> int:
-        """How many entries a log has."""
+        """Count the entries of a log."""
         return len(self._doc.get_list(name))
 
     def append_entry(self, value: Any, name: str = ENTRIES) -> None:
         """Add an entry to a log."""
-        self._doc.get_list(name).push(plain(value))
+        self._doc.get_list(name).push(check_plain(value))
 
     def trim_entries(self, count: int, name: str = ENTRIES) -> None:
-        """Remove so many of the oldest entries of a log; `trimmed_entries` has them still."""
+        """Remove the oldest `count` entries of a log; `trimmed_entries` still returns them."""
         self._doc.commit()
         self._doc.get_list(name).delete(0, count)
         self._doc.set_next_commit_message(TRIM)
         self._doc.commit()
 
     def trimmed_entries(self, name: str = ENTRIES) -> list[Any]:
-        """The entries that were trimmed, oldest first, as far as its history goes back."""
-        told = self._doc.export_json_updates(self._doc.shallow_since_vv, self._doc.oplog_vv)
+        """Return the entries that were trimmed, oldest first, as far as its history goes back."""
+        updates = self._doc.export_json_updates(self._doc.shallow_since_vv, self._doc.oplog_vv)
         came: dict[tuple[str, int], Any] = {}
         gone: list[tuple[str, int]] = []
-        for message, peer, op in _list_ops(told, name):
+        for message, peer, op in _list_ops(updates, name):
             content = op["content"]
             if content["type"] == "insert":
                 came |= {(peer, op["counter"] + step): each for step, each in enumerate(content["value"])}
@@ -473,17 +473,17 @@ class Document:
         return [came[id] for id in gone if id in came]
 
     def count(self, name: str = COUNT) -> int:
-        """What a counter stands at."""
+        """Return the value of a counter."""
         return round(self._doc.get_counter(name).value)
 
     def increment(self, by: int, name: str = COUNT) -> None:
-        """Add to a counter; additions of two copies add up."""
+        """Add to a counter; increments of two copies add up."""
         self._doc.get_counter(name).increment(by)
 
-    # -- a tree ---------------------------------------------------------------------------------
+    # -- trees ---------------------------------------------------------------------------------
 
     def nodes(self, name: str = NODES) -> list[dict[str, Any]]:
-        """The nodes of a tree, each with its children, in order."""
+        """Return the nodes of a tree, each with its children, in order."""
         # Not get_value_with_meta, which takes twenty times as long.
         tree = self._doc.get_tree(name)
         below: dict[str | None, list[tuple[int, dict[str, Any]]]] = {}
@@ -502,15 +502,19 @@ class Document:
     def add_node(
         self, parent: str | None, data: Mapping[str, Any], name: str = NODES, place: int | None = None
     ) -> str:
-        """Put a node below another one, or at the top; returns its id."""
+        """Add a node below another one, or at the top; returns its id."""
         tree = self._doc.get_tree(name)
         above = None if parent is None else _tree_id(tree, parent)
-        made = tree.create(above) if place is None else tree.create_at(_room(tree, above, place, 1), above)
+        made = (
+            tree.create(above)
+            if place is None
+            else tree.create_at(_check_place(tree, above, place, 1), above)
+        )
         _change(tree.get_meta(made), data)
         return _id_text(made)
 
     def has_node(self, id: str, name: str = NODES) -> bool:
-        """Whether a node is there."""
+        """Check whether a node exists."""
         try:
             _tree_id(self._doc.get_tree(name), id)
         except errors.NoMatch:
@@ -518,18 +522,18 @@ class Document:
         return True
 
     def node_data(self, id: str, name: str = NODES) -> dict[str, Any]:
-        """The fields of a node."""
+        """Return the fields of a node."""
         tree = self._doc.get_tree(name)
         found: Any = tree.get_meta(_tree_id(tree, id)).get_deep_value()
         return dict(found)
 
     def set_node(self, id: str, data: Mapping[str, Any], name: str = NODES) -> None:
-        """Change fields of a node; None takes one away."""
+        """Change fields of a node; None removes one."""
         tree = self._doc.get_tree(name)
         _change(tree.get_meta(_tree_id(tree, id)), data)
 
     def move_node(self, id: str, parent: str | None, name: str = NODES, place: int | None = None) -> None:
-        """Put a node below another one, last without a place."""
+        """Move a node below another one, last when `place` is not given."""
         tree = self._doc.get_tree(name)
         target = _tree_id(tree, id)
         above = None if parent is None else _tree_id(tree, parent)
@@ -541,18 +545,18 @@ class Document:
         if place is None:
             tree.mov(target, above)
         else:
-            stays = _parent(tree, target) == above  # then it does not count as one more
-            tree.mov_to(target, _room(tree, above, place, 0 if stays else 1), above)
+            stays = _parent(tree, target) == above  # then there is not one more
+            tree.mov_to(target, _check_place(tree, above, place, 0 if stays else 1), above)
 
     def delete_node(self, id: str, name: str = NODES) -> None:
-        """Remove a node with what is below it."""
+        """Delete a node with everything below it."""
         tree = self._doc.get_tree(name)
         tree.delete(_tree_id(tree, id))
 
 
-def _list_ops(told: str, name: str) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
-    """What was done to a list: with which message, by whom, and what, as the library tells it."""
-    for change in msgspec.json.decode(told)["changes"]:
+def _list_ops(updates: str, name: str) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
+    """Yield the operations on a list: the message of the change, the peer, and the operation."""
+    for change in msgspec.json.decode(updates)["changes"]:
         peer = change["id"].partition("@")[2]
         for op in change["ops"]:
             if op["container"] == f"cid:root-{name}:List":
@@ -560,14 +564,14 @@ def _list_ops(told: str, name: str) -> Iterator[tuple[str | None, str, dict[str,
 
 
 def _frontiers(text: str) -> Any:
-    return guarded(lambda: loro.Frontiers.decode(base64.b64decode(text, validate=True)))
+    return guard_call(lambda: loro.Frontiers.decode(base64.b64decode(text, validate=True)))
 
 
 def _change(inner: Any, fields: Mapping[str, Any]) -> None:
-    """Change fields of a map inside the document; None takes one away."""
+    """Change fields of a map inside the document; None removes one."""
     for key, value in fields.items():
         if value is not None:
-            inner.insert(key, plain(value))
+            inner.insert(key, check_plain(value))
         elif inner.get(key) is not None:
             inner.delete(key)
 
@@ -576,13 +580,13 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Those fields of a map that are not as they were."""
+def _diff_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a map that have changed."""
     return {key: each for key, each in after.items() if key not in before or not _same(before[key], each)}
 
 
-def _agree(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
-    """How many items two lists begin with and end with together."""
+def _count_common_ends(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    """Return how many items two lists have in common at the start and at the end."""
     start = end = 0
     most = min(len(old), len(new))
     while start < most and _same(old[start], new[start]):
@@ -592,16 +596,16 @@ def _agree(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
     return start, end
 
 
-def _room(tree: Any, above: Any, place: int, more: int) -> int:
-    """A place among the children of a node, of which there will be some more."""
+def _check_place(tree: Any, above: Any, place: int, more: int) -> int:
+    """Return a valid place among the children of a node, of which there will be `more` more."""
     count = len(tree.roots if above is None else tree.children(above) or ()) + more
     if type(place) is not int or not -count <= place < count:
-        raise errors.NoMatch(f"there is no place {place!r} among {count}")
+        raise errors.NoMatch(f"{place!r} is not a valid place among {count}")
     return place % count
 
 
 def _parent(tree: Any, node: Any) -> Any:
-    """The node above one; None at the top."""
+    """Return the parent of a node; None at the top."""
     return next((each.parent for each in tree.get_nodes(False) if each.id == node), None)
 
 
@@ -612,13 +616,13 @@ def _tree_id(tree: Any, id: str) -> Any:
     except (ValueError, OverflowError):
         found = None
     if found is None or not tree.contains(found) or tree.is_node_deleted(found):
-        raise errors.NoMatch(f"there is no node {id!r}")
+        raise errors.NoMatch(f"the node {id!r} does not exist")
     return found
 
 
-def _bare(node: dict[str, Any]) -> Any:
-    """A node without the ids in it."""
-    return node["data"], [_bare(each) for each in node["children"]]
+def _strip_ids(node: dict[str, Any]) -> Any:
+    """Return a node without the ids in it."""
+    return node["data"], [_strip_ids(each) for each in node["children"]]
 
 
 def _id_text(id: Any) -> str:

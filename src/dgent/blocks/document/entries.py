@@ -1,4 +1,4 @@
-"""Entries of a log: finding them, and taking old ones out by rule."""
+"""Entries of a log: finding them, and removing old ones by rule."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dgent import clock
-from dgent.blocks.document.diff import sameness
+from dgent.blocks.document.diff import equality_key
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.render import entry_line, entry_text
 from dgent.blocks.document.shape import Shape
 from dgent.blocks.edit.editable import Change
 from dgent.errors import InputError
 
-SLACK = 4  # so many parts of what is kept may come on top before the oldest go: not one edit for each
+SLACK = 4  # a log may grow by 1/SLACK over its rule before the oldest go: not one edit for each entry
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which entries somebody looks for: words that are in them, who made them, and when."""
+class EntryFilter:
+    """A filter for entries: words in them, their author, and their time."""
 
     contains: str = ""
     agent: str | None = None
@@ -31,10 +31,10 @@ class Wanted:
         for name in ("since", "until"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
-                raise InputError(f"{name} is an aware datetime, not {value!r:.80}", field=name)
+                raise InputError(f"expected an aware datetime for {name}, got {value!r:.80}", field=name)
 
     def matches(self, entry: Any) -> bool:
-        """Whether an entry is one of them."""
+        """Check whether an entry passes the filter."""
         found = entry if isinstance(entry, dict) else {}
         at = str(found.get("at", ""))
         return (
@@ -45,15 +45,15 @@ class Wanted:
         )
 
 
-def counted(change: Change, name: str) -> Change:
-    """A change of a whole log, which tells how much of it came and went: a prompt shows only a part of it."""
+def count_change(change: Change, name: str) -> Change:
+    """Wrap a change of a whole log so that it counts all changed characters: a prompt shows only a part."""
 
     def work(document: Document) -> None:
         before = Counter(map(entry_line, document.entries(name)))
         change(document)
         document.tally()
         after = Counter(map(entry_line, document.entries(name)))
-        document.tell(_letters(after - before), _letters(before - after))
+        document.add_to_tally(_letters(after - before), _letters(before - after))
 
     return work
 
@@ -62,8 +62,8 @@ def _letters(lines: Counter[str]) -> int:
     return sum(len(line) * count for line, count in lines.items())
 
 
-def expired(shape: Shape, document: Document, name: str) -> int:
-    """How many of the oldest entries go by the rule of the shape; none before it is worth an edit."""
+def count_expired(shape: Shape, document: Document, name: str) -> int:
+    """Return how many of the oldest entries the shape's rule removes; 0 until it is worth an edit."""
     count = document.count_entries(name)
     many = 0
     if shape.keep is not None and count > shape.keep + shape.keep // SLACK:
@@ -79,13 +79,13 @@ def expired(shape: Shape, document: Document, name: str) -> int:
     return many
 
 
-def trimmed(document: Document, name: str) -> list[Any]:
-    """What went out of a log by rule, newest first; not what came back since."""
-    told = {sameness(each) for each in document.entries(name)}
+def list_trimmed(document: Document, name: str) -> list[Any]:
+    """Return the entries that a rule removed from a log, newest first, without those that came back."""
+    seen = {equality_key(each) for each in document.entries(name)}
     found = []
     for each in reversed(document.trimmed_entries(name)):
-        if (key := sameness(each)) not in told:
-            told.add(key)
+        if (key := equality_key(each)) not in seen:
+            seen.add(key)
             found.append(each)
     return found
 

@@ -1,4 +1,4 @@
-"""What is left of an update when what it says is taken out, and what it said."""
+"""Blank the texts of an update, and list them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 MARK = "[redacted]"
-_INNER = "\N{PARROT}:cid:"  # names a part of the document, which is no text
+_INNER = "\N{PARROT}:cid:"  # prefix of the name of a part of the document, which is not a text
 LINE_ENDS = "\n\r"
-TRACE = 4  # a text that is shorter is found anywhere, and says nothing
+TRACE = 4  # a shorter text is found anywhere
 
 
 @dataclass(frozen=True)
 class Redaction:
-    """What was redacted: which versions, and the version that says so.
+    """A redaction: the redacted versions, and the number of the version that records it.
 
-    `elsewhere` are other versions that brought some of the same text: they still say it. `erased` is whether
-    the bytes are gone from the disk already; where they are not, redacting again tries again. `messages` are
-    the redacted versions whose messages are still there; redacting again with `clear_messages` clears them.
+    `elsewhere` are other versions that brought some of the same text: they still have it. `erased` is whether
+    the bytes are gone from the disk already; if not, redacting again tries again. `messages` are the redacted
+    versions whose messages are still there; redacting again with `clear_messages` clears them.
     """
 
     version: int
@@ -29,21 +29,21 @@ class Redaction:
     messages: tuple[int, ...] = ()
 
 
-def filled(blank: str, told: str) -> str:
-    """An update whose values were blanked, with something to be shown in their place.
+def fill_blanks(blank: str, original: str) -> str:
+    """Put visible marks into an update whose values were blanked.
 
-    A text keeps the ends of its lines, by the update as it was told before: else redacting would join lines.
+    A text keeps the line ends it had in the `original` update: else redacting would join lines.
     """
     update = json.loads(blank)
-    pairs = zip(_operations(update), _operations(json.loads(told)), strict=True)
+    pairs = zip(_operations(update), _operations(json.loads(original)), strict=True)
     for operation, before in pairs:
         content = operation["content"]
         if operation["container"].endswith(":Counter") or content["type"] not in ("insert", "set"):
             continue
         if "text" in content:
-            content["text"] = _lines_kept(content["text"], before["content"]["text"])
+            content["text"] = _keep_line_ends(content["text"], before["content"]["text"])
         elif isinstance(content.get("value"), list):
-            # The entries of a log are maps, whatever becomes of them.
+            # The entries of a log must stay maps.
             mark = {"redacted": True} if operation["container"].endswith(":List") else MARK
             content["value"] = [mark if each is None else each for each in content["value"]]
         elif "value" in content and content["value"] is None:
@@ -51,13 +51,13 @@ def filled(blank: str, told: str) -> str:
     return json.dumps(update)
 
 
-def _lines_kept(blank: str, text: str) -> str:
+def _keep_line_ends(blank: str, text: str) -> str:
     return "".join(new if new in LINE_ENDS else old for old, new in zip(blank, text, strict=True))
 
 
-def sayings(told: str) -> Iterator[tuple[int, int, str]]:
-    """The texts in an update: by whom, as which of its operations, and what."""
-    update = json.loads(told)
+def iterate_texts(update_json: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the texts in an update: the peer, the counter of the operation, and the text."""
+    update = json.loads(update_json)
     for change in update["changes"]:
         peer = int(update["peers"][int(change["id"].partition("@")[2])])
         for operation in change["ops"]:
@@ -66,8 +66,8 @@ def sayings(told: str) -> Iterator[tuple[int, int, str]]:
                 yield peer, operation["counter"], text
 
 
-def traces(said: list[str]) -> frozenset[str]:
-    """Those of some texts that can be looked for."""
+def select_traceable(said: list[str]) -> frozenset[str]:
+    """Return the texts that are long enough to be searched for."""
     return frozenset(text.strip() for text in said if len(text.strip()) >= TRACE)
 
 

@@ -1,4 +1,4 @@
-"""What a document looks like as text, and as plain values.
+"""Render a document as text, and as plain values.
 
 The same content always gives the same text. A value of several lines is indented, so that no value can look
 like another field, item or entry.
@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.shape import BODY, Field, Section, Shape, container, field_container
+from dgent.blocks.document.shape import BODY, Field, SectionShape, Shape, container, field_container
 
 _BREAKS = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
 _BREAK = re.compile(rf"\r\n|{_BREAKS}")
@@ -18,13 +18,13 @@ _HEADING = re.compile(rf"(?:\A|(?<={_BREAKS}))(?=\\*=== )")
 STAMPS = ("at", "agent")
 
 
-def rendered(shape: Shape, document: Document, limit: int | None = None, section: str = "") -> str:
-    """A document as text; a log shows its newest entries, as many as the limit has room for."""
+def render_document(shape: Shape, document: Document, limit: int | None = None, section: str = "") -> str:
+    """Return a document as text; a log shows its newest entries, as many as fit the limit."""
     return _RENDER.get(shape.document, _unknown)(shape, document, limit, section)
 
 
 def contents(shape: Shape, document: Document, section: str = "") -> dict[str, Any]:
-    """A document as plain values: the fields of a map, and whatever else under the name of its kind."""
+    """Return a document as plain values: the fields of a map, anything else under the name of its kind."""
     name = container(section, BODY.get(shape.document, ""))
     if shape.document == "composite":
         return {each.name: contents(each.shape, document, each.name) for each in shape.sections}
@@ -44,7 +44,7 @@ def contents(shape: Shape, document: Document, section: str = "") -> dict[str, A
 
 
 def fields_of(shape: Shape, document: Document, section: str = "") -> dict[str, Any]:
-    """The fields of a map, in the order of its shape; those it does not name come after, by name."""
+    """Return the fields of a map, in the order of its shape; unknown fields come after, by name."""
     plain = document.fields(container(section, BODY["map"]))
     found: dict[str, Any] = {}
     for field in shape.fields:
@@ -57,7 +57,7 @@ def fields_of(shape: Shape, document: Document, section: str = "") -> dict[str, 
     return found | {name: plain[name] for name in sorted(plain) if name not in found}
 
 
-# -- each kind ----------------------------------------------------------------------------------
+# -- each kind of document ----------------------------------------------------------------------------------
 
 
 def _text(_shape: Shape, document: Document, _limit: int | None, section: str) -> str:
@@ -90,7 +90,7 @@ def _item(place: int, value: Any) -> str:
 
 
 def _record(value: Any) -> str:
-    """An item or an entry on one line: its first text as it is, and the rest by name."""
+    """Return an item or an entry on one line: its first text as it is, and the rest by name."""
     if not isinstance(value, dict):
         return flat(value)
     if len(value) == 1:
@@ -115,7 +115,7 @@ def _log(shape: Shape, document: Document, limit: int | None, section: str) -> s
 
 
 def log_lines(shape: Shape, document: Document, limit: int | None, section: str = "") -> list[str]:
-    """The newest entries of a log, newest first, as many as its shape shows and the limit has room for."""
+    """Return the newest entries of a log, newest first, as many as the shape and the limit allow."""
     lines: list[str] = []
     room = limit
     for entry in document.newest_entries(container(section, BODY["log"])):
@@ -125,29 +125,29 @@ def log_lines(shape: Shape, document: Document, limit: int | None, section: str 
         if room is not None:
             room -= len(line) + 1
             if room < -1:
-                lines += [] if lines else [_clipped(line, limit)]
+                lines += [] if lines else [_clip(line, limit)]
                 break
         lines.append(line)
     return lines
 
 
 def entry_line(entry: Any, clip: int | None = None) -> str:
-    """An entry of a log: when, who, and what."""
+    """Return an entry of a log on one line: time, agent and text."""
     if not isinstance(entry, dict):
-        return _clipped(flat(entry), clip)
+        return _clip(flat(entry), clip)
     stamp = f"[{flat(entry['at'])}] " if "at" in entry else ""
     stamp += f"({flat(entry['agent'])}) " if "agent" in entry else ""
-    return stamp + _clipped(entry_text(entry), clip)
+    return stamp + _clip(entry_text(entry), clip)
 
 
 def entry_text(entry: Any) -> str:
-    """What an entry of a log says, without when and who."""
+    """Return the text of an entry of a log, without time and agent."""
     if not isinstance(entry, dict):
         return flat(entry)
     return _record({key: each for key, each in entry.items() if key not in STAMPS})
 
 
-def _clipped(text: str, clip: int | None) -> str:
+def _clip(text: str, clip: int | None) -> str:
     return text if clip is None or len(text) <= clip else text[: max(clip - 1, 0)].rstrip() + "…"
 
 
@@ -169,14 +169,14 @@ def _composite(shape: Shape, document: Document, limit: int | None, _section: st
     return "\n\n".join(_section_text(each, document, limit) for each in shape.sections)
 
 
-def _section_text(section: Section, document: Document, limit: int | None) -> str:
+def _section_text(section: SectionShape, document: Document, limit: int | None) -> str:
     title = f"=== {section.name}{' [read-only]' if section.read_only else ''} ==="
-    body = rendered(section.shape, document, limit, section.name)
+    body = render_document(section.shape, document, limit, section.name)
     return title + ("\n" + _HEADING.sub(lambda _: "\\", body) if body else "")
 
 
 def _unknown(_shape: Shape, document: Document, _limit: int | None, _section: str) -> str:
-    """A kind of document that only a later version of dgent knows."""
+    """Render a kind of document that only a later version of dgent knows."""
     return flat(document.value())
 
 
@@ -192,7 +192,7 @@ _RENDER = {
 
 
 def flat(value: Any, indent: str = "  ") -> str:
-    """A value as one text, whose further lines are indented."""
+    """Return a value as one text, whose further lines are indented."""
     if isinstance(value, str):
         return value if value.isprintable() else _BREAK.sub("\n" + indent, value)
     if isinstance(value, list):

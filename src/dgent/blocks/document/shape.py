@@ -1,6 +1,6 @@
-"""The shape of a document: which fields, items, entries or sections it has, and what each may hold.
+"""The shape of a document: its fields, items, entries or sections, and what each may hold.
 
-A block's card keeps its shape, so a block stays what it was made as when a template changes later. A document
+A block's header stores its shape, so a block does not change when its template changes later. A document
 without a shape takes any plain value.
 """
 
@@ -22,9 +22,9 @@ DISPLAY = 20
 
 @dataclass(frozen=True)
 class Field:
-    """One field: what it holds, whether it must be there, and whether it may change after it was made.
+    """A field: its type, whether it is required, and whether it may change after the block was created.
 
-    `items` is the type of what a list holds, `choices` are the only values it may have when there are any.
+    `items` is the type of the items of a list, `choices` are the only allowed values if there are any.
     """
 
     name: str
@@ -39,8 +39,8 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of a composite, which is a document of its own."""
+class SectionShape:
+    """A section of a composite, with a shape of its own."""
 
     name: str
     shape: Shape
@@ -50,10 +50,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a document looks like.
+    """The shape of a document.
 
-    `fields` are those of a map, or of each item of a list, entry of a log or node of a tree; without any of
-    them everything is taken. `display` is how many of the newest entries of a log are shown, `clip` how many
+    `fields` are those of a map, or of each item of a list, entry of a log or node of a tree; without any,
+    every field is allowed. `display` is how many of the newest entries of a log are shown, `clip` how many
     characters of each, `keep` how many stay in the document, and `keep_s` for how many seconds.
     """
 
@@ -65,10 +65,10 @@ class Shape:
     clip: int | None = None
     keep: int | None = None
     keep_s: float | None = None
-    sections: tuple[Section, ...] = ()
+    sections: tuple[SectionShape, ...] = ()
 
     def field(self, name: object) -> Field:
-        """The field of a name; TemplateError with the names there are when it is none of them."""
+        """Return the field with a name; raises TemplateError with the known names."""
         for each in self.fields:
             if each.name == name:
                 return each
@@ -76,8 +76,8 @@ class Shape:
             return Field(name, "any")
         raise _unknown("field", name, [each.name for each in self.fields])
 
-    def section(self, name: object) -> Section:
-        """The section of a name; TemplateError with the names there are when it is none of them."""
+    def section(self, name: object) -> SectionShape:
+        """Return the section with a name; raises TemplateError with the known names."""
         for each in self.sections:
             if each.name == name:
                 return each
@@ -93,13 +93,13 @@ def _unknown(what: str, name: object, known: Sequence[str]) -> errors.TemplateEr
 # -- as data ------------------------------------------------------------------------------------
 
 
-def dump(shape: Shape) -> dict[str, Any]:
-    """A shape as plain data, without what is as always."""
+def dump_shape(shape: Shape) -> dict[str, Any]:
+    """Return a shape as plain data, without defaults."""
     return _small(msgspec.to_builtins(shape), Shape())
 
 
-def load(document: str, data: Mapping[str, Any]) -> Shape:
-    """The shape of a card; one of a newer version may have fields that are not known here."""
+def load_shape(document: str, data: Mapping[str, Any]) -> Shape:
+    """Build the shape of a header; fields of a newer version of dgent are ignored."""
     if not data:
         return Shape(document)
     try:
@@ -109,7 +109,7 @@ def load(document: str, data: Mapping[str, Any]) -> Shape:
 
 
 def _small(data: Any, usual: Shape) -> dict[str, Any]:
-    """Only what differs from the usual, at every depth."""
+    """Return only what differs from the defaults, at every depth."""
     made = {key: value for key, value in data.items() if value != msgspec.to_builtins(getattr(usual, key))}
     if "fields" in made:
         made["fields"] = [_less(each, _FIELD) for each in made["fields"]]
@@ -134,17 +134,17 @@ BODY = {"text": TEXT, "map": FIELDS, "list": ITEMS, "log": ENTRIES, "tree": NODE
 
 
 def container(section: str, name: str) -> str:
-    """The name of a container: one of a section has the section's name in front."""
+    """Return the name of a container; that of a section starts with the section's name."""
     return f"section_{section}_{name}" if section else name
 
 
 def field_container(section: str, field: Field) -> str:
-    """The name of the container of a field that is a list or a counter."""
+    """Return the name of the container of a list or counter field."""
     return container(section, f"{field.type}_{field.name}")
 
 
 def containers(shape: Shape, section: str = "") -> Iterator[str]:
-    """The names of all containers that a document of a shape has."""
+    """Yield the names of all containers of a shape."""
     if shape.document == "composite":
         for each in shape.sections:
             yield from containers(each.shape, each.name)

@@ -1,4 +1,4 @@
-"""Templates: what a block of some purpose is for, what it holds, and who may change it."""
+"""Templates: the purpose, shape, limit and permission of new blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXT = Shape()
 
 @dataclass(frozen=True)
 class Template:
-    """What a block is made after; all of it can be given otherwise when the block is made."""
+    """The defaults of a new block; each can be overridden when the block is created."""
 
     name: str
     shape: Shape = _TEXT
@@ -111,15 +111,15 @@ TEMPLATES: Mapping[str, Template] = {
     )
 }
 
-Given = str | Template | type[Any] | Mapping[str, Any] | None
+TemplateLike = str | Template | type[Any] | Mapping[str, Any] | None
 """A template by its name, itself, a dataclass or a JSON schema."""
 
 
-def find(given: Given, document: str | None = None) -> Template:
-    """The template somebody means; without one a plain document of a kind."""
+def find_template(given: TemplateLike, document: str | None = None) -> Template:
+    """Return a template by name, dataclass or schema; without one that of a plain document."""
     if given is None or given == "":
         return Template("", check_shape(Shape("text" if document is None else document)))
-    made = _made(given)
+    made = _resolve(given)
     if document is not None and document != made.shape.document:
         raise errors.TemplateError(
             f"the template {made.name!r} is a {made.shape.document}, not a {document}",
@@ -128,13 +128,13 @@ def find(given: Given, document: str | None = None) -> Template:
     return replace(made, shape=check_shape(made.shape))
 
 
-def _made(given: Given) -> Template:
+def _resolve(given: TemplateLike) -> Template:
     if isinstance(given, Template):
         return given
     if isinstance(given, str):
         if given not in TEMPLATES:
             raise errors.TemplateError(
-                f"there is no template {given!r:.80}", hint=f"use one of {', '.join(TEMPLATES)}"
+                f"{given!r:.80} is not a known template", hint=f"use one of {', '.join(TEMPLATES)}"
             )
         return TEMPLATES[given]
     if isinstance(given, type) and is_dataclass(given):
@@ -147,5 +147,5 @@ def _made(given: Given) -> Template:
             description if isinstance(description, str) else "",
         )
     raise errors.TemplateError(
-        f"{given!r:.80} is no template", hint="give a name, a Template, a dataclass or a JSON schema"
+        f"{given!r:.80} is not a valid template", hint="give a name, a Template, a dataclass or a JSON schema"
     )

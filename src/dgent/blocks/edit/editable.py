@@ -1,4 +1,4 @@
-"""What can be edited: a block, or a section of one."""
+"""The base of everything that can be edited: a block, or a section of one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from dgent.blocks import errors
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.shape import BODY, Shape, container
+from dgent.blocks.document.value import check_unicode
 from dgent.blocks.history.version import Version
 from dgent.errors import InputError
 
@@ -18,16 +19,16 @@ Change = Callable[[Document], None]
 class Editable(ABC):
     """A document with a shape, in which each edit is one version."""
 
-    _part = ""  # the section it is; a block is the whole
+    _part = ""  # the name of its section; empty for a whole block
 
     @property
     @abstractmethod
     def _shape(self) -> Shape:
-        """What its document may hold."""
+        """The shape of its document."""
 
     @property
     def document_kind(self) -> str:
-        """text, map, list, log, tree, counter or composite."""
+        """The kind of its document: text, map, list, log, tree, counter or composite."""
         return self._shape.document
 
     @abstractmethod
@@ -37,50 +38,46 @@ class Editable(ABC):
         """Make a change as the next version."""
 
     @abstractmethod
-    def _held(self) -> Document:
-        """The document as it was after the last edit or reading."""
+    def _get_document(self) -> Document:
+        """Return the document as of the last edit or read."""
 
     @abstractmethod
-    def _stamped(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
-        """An entry with the time and the agent."""
+    def _stamp(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
+        """Return an entry with the time and the agent added."""
 
     @abstractmethod
     def _title(self) -> str:
-        """What to call it in an error."""
+        """Return its name for error messages."""
 
     @property
     @abstractmethod
     def limit(self) -> int:
-        """How many characters it may have."""
+        """The most characters it may have."""
 
     def _body(self) -> str:
-        """The name of the container it mainly is."""
+        """Return the name of its main container."""
         return container(self._part, BODY[self.document_kind])
 
-    def _needs(self, kind: str, operation: str) -> None:
+    def _require_kind(self, kind: str, operation: str) -> None:
         if self.document_kind != kind:
-            raise self._wrong(operation)
+            raise self._wrong_kind(operation)
 
-    def _wrong(self, operation: str) -> errors.WrongKind:
+    def _wrong_kind(self, operation: str) -> errors.WrongKind:
         return errors.WrongKind(
-            f"{operation} is not for a {self.document_kind}, which {self._title()} is",
+            f"{self._title()} is a {self.document_kind}, which does not have {operation}",
             hint="edit one of its sections" if self.document_kind == "composite" else "",
         )
 
 
 def check_text(value: object) -> str:
-    """A text that can be kept, or what is wrong with it."""
+    """Return a text that can be stored, or raise InputError."""
     if not isinstance(value, str):
-        raise InputError(f"text is needed, not a {type(value).__name__}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError("the text is not valid Unicode") from None
-    return value
+        raise InputError(f"expected text, got a {type(value).__name__}")
+    return check_unicode(value)
 
 
 def check_index(place: object, count: int) -> int:
-    """A place among so many, from the start or, below 0, from the end."""
+    """Return a place among `count` items, counted from the end below 0; raises NoMatch."""
     if type(place) is not int or not -count <= place < count:
-        raise errors.NoMatch(f"there is no place {place!r} among {count}")
+        raise errors.NoMatch(f"{place!r} is not a valid place among {count}")
     return place % count

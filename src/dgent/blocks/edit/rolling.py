@@ -1,7 +1,7 @@
 """Rolling logs: the system writes what happened, the agent reads it.
 
-Every entry is kept. What a prompt shows of them is bounded by the shape; a rule of the shape may take old
-entries out of the document, and then they are still found in its history.
+Every entry is kept. The shape bounds what a prompt shows; a rule of the shape may remove old entries from the
+document, and then they are still found in its history.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dgent.blocks import errors
-from dgent.blocks.access.standing import Caller, Card, Standing
+from dgent.blocks.access.actor import Actor, BlockPermission, Header
 from dgent.blocks.block import Block
 from dgent.blocks.document.template import ROLLING_LOG
 from dgent.blocks.history.version import Version
@@ -24,27 +24,27 @@ LABEL = "log"
 
 
 @dataclass(frozen=True)
-class System(Caller):
-    """Whoever keeps an agent's logs: it may append where the agent may only read."""
+class System(Actor):
+    """The writer of an agent's logs: it may append where the agent may only read."""
 
-    def of_own(self, card: Card) -> Standing:
-        """Leave to append, and to nothing else."""
-        return Standing(card, "append")
+    def own_permission(self, header: Header) -> BlockPermission:
+        """Return permission to append, and nothing else."""
+        return BlockPermission(header, "append")
 
 
 async def log(library: Library, op: str, entry: dict[str, Any], label: str) -> Version:
-    """Add an entry to a rolling log, which is made when there is none."""
-    await library._may("append", label, op)
-    card = await library._find(library._universe, library.agent, label)
-    if card is None:
-        with suppress(errors.LabelTaken):  # somebody else may make it at the same moment
+    """Add an entry to a rolling log, which is created if it does not exist."""
+    await library._check_trust("append", label, op)
+    header = await library._find(library._universe, library.agent, label)
+    if header is None:
+        with suppress(errors.LabelTaken):  # somebody else may create it at the same moment
             await library.create(label, template=ROLLING_LOG)
-        card = await library._find(library._universe, library.agent, label)
-    if card is None:
+        header = await library._find(library._universe, library.agent, label)
+    if header is None:
         raise errors.BlockNotFound(f"{library.agent} has no block {label!r}", label=label)
-    if card.value.document != "log":
-        raise errors.WrongKind(f"{label!r} is a {card.value.document}, not a log")
+    if header.value.document != "log":
+        raise errors.WrongKind(f"{label!r} is a {header.value.document}, not a log")
     system = copy.copy(library)
-    system._caller = System(library.agent, library.trust)
-    block = Block(system, system._caller.of_own(card))
+    system._actor = System(library.agent, library.trust)
+    block = Block(system, system._actor.own_permission(header))
     return await block._log(op, {key: each for key, each in entry.items() if each is not None}, None, "")

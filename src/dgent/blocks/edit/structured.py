@@ -8,7 +8,7 @@ from typing import Any
 from dgent.blocks import errors
 from dgent.blocks.document import validate
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.entries import expired
+from dgent.blocks.document.entries import count_expired
 from dgent.blocks.document.render import STAMPS, entry_line
 from dgent.blocks.document.shape import Field, field_container
 from dgent.blocks.edit.editable import Change, Editable, check_index
@@ -16,32 +16,36 @@ from dgent.blocks.history.version import Version
 
 
 class FieldEdits(Editable):
-    """What can be done to a map and to a counter."""
+    """The edits of a map and of a counter."""
 
     async def set_field(
         self, name: str, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Give a field of a map a value; of a list only what differs is changed."""
-        field = self._writable(name, "set_field")
-        wanted = validate.checked(field, value)
-        return await self._edit("set_field", "overwrite", self._setting(field, wanted), by, message, expect)
+        """Set a field of a map; in a list field only the items that differ are changed."""
+        field = self._writable_field(name, "set_field")
+        wanted = validate.check_value(field, value)
+        return await self._edit(
+            "set_field", "overwrite", self._build_field_change(field, wanted), by, message, expect
+        )
 
     async def clear_field(
         self, name: str, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Give a field its default again, or nothing when it has none."""
-        field = self._writable(name, "clear_field")
-        wanted = None if field.default is None else validate.checked(field, field.default)
+        """Reset a field to its default, or empty it when it has none."""
+        field = self._writable_field(name, "clear_field")
+        wanted = None if field.default is None else validate.check_value(field, field.default)
         if wanted is None and field.required:
             raise errors.TemplateError(f"{name} is required", hint="give it another value", field=name)
-        return await self._edit("clear_field", "overwrite", self._setting(field, wanted), by, message, expect)
+        return await self._edit(
+            "clear_field", "overwrite", self._build_field_change(field, wanted), by, message, expect
+        )
 
     async def append_to_field(
         self, name: str, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Put an item at the end of a field that is a list."""
-        field = self._listing(name, "append_to_field")
-        wanted, place = validate.item(field, value), field_container(self._part, field)
+        """Add an item to the end of a list field."""
+        field = self._list_field(name, "append_to_field")
+        wanted, place = validate.check_item(field, value), field_container(self._part, field)
 
         def change(document: Document) -> None:
             document.insert_item(document.count_items(place), wanted, place)
@@ -51,8 +55,8 @@ class FieldEdits(Editable):
     async def remove_from_field(
         self, name: str, place: int, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Remove the item at a place of a field that is a list."""
-        field = self._listing(name, "remove_from_field")
+        """Remove the item at a place of a list field."""
+        field = self._list_field(name, "remove_from_field")
         where = field_container(self._part, field)
 
         def change(document: Document) -> None:
@@ -69,43 +73,43 @@ class FieldEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Add to a counter, or to a field that is one; what two do at once adds up.
+        """Add to a counter or a counter field; concurrent increments add up.
 
-        To count up is an append, to count down takes something away and is an overwrite.
+        Counting up is an append; counting down removes something and is an overwrite.
         """
         if name is None:
-            self._needs("counter", "increment")
+            self._require_kind("counter", "increment")
             where = self._body()
         else:
-            field = self._writable(name, "increment")
+            field = self._writable_field(name, "increment")
             if field.type != "counter":
                 raise errors.WrongKind(f"increment is for counters; {name} is a {field.type}")
             where = field_container(self._part, field)
-        wanted = validate.whole(amount)
+        wanted = validate.check_count(amount)
 
         def change(document: Document) -> None:
-            validate.whole(document.count(where) + wanted)
+            validate.check_count(document.count(where) + wanted)
             document.increment(wanted, where)
 
         return await self._edit(
             "increment", "append" if wanted >= 0 else "overwrite", change, by, message, expect
         )
 
-    def _writable(self, name: str, operation: str) -> Field:
-        self._needs("map", operation)
+    def _writable_field(self, name: str, operation: str) -> Field:
+        self._require_kind("map", operation)
         field = self._shape.field(name)
         if field.read_only:
-            raise validate.read_only(name)
+            raise validate.read_only_error(name)
         return field
 
-    def _listing(self, name: str, operation: str) -> Field:
-        field = self._writable(name, operation)
+    def _list_field(self, name: str, operation: str) -> Field:
+        field = self._writable_field(name, operation)
         if field.type != "list":
             raise errors.WrongKind(f"{operation} is for lists; {name} is a {field.type}")
         return field
 
-    def _setting(self, field: Field, value: Any) -> Change:
-        """What makes a field a value; None makes it empty."""
+    def _build_field_change(self, field: Field, value: Any) -> Change:
+        """Build the change that sets a field; None empties it."""
         where, fields = field_container(self._part, field), self._body()
 
         def change(document: Document) -> None:
@@ -122,7 +126,7 @@ class FieldEdits(Editable):
 
 
 class ItemEdits(Editable):
-    """What can be done to a list and to a log."""
+    """The edits of a list and of a log."""
 
     async def insert_item(
         self,
@@ -133,9 +137,9 @@ class ItemEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Put an item into a list, at its end without a place."""
-        self._needs("list", "insert_item")
-        wanted, name = validate.record(self._shape, value), self._body()
+        """Insert an item into a list, at the end when `place` is not given."""
+        self._require_kind("list", "insert_item")
+        wanted, name = validate.check_record(self._shape, value), self._body()
 
         def change(document: Document) -> None:
             count = document.count_items(name)
@@ -150,16 +154,16 @@ class ItemEdits(Editable):
     async def set_item(
         self, place: int, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Give an item another value; of one with fields those that are given, and None takes one away."""
-        self._needs("list", "set_item")
+        """Replace an item; of an item with fields only the given fields, and None removes one."""
+        self._require_kind("list", "set_item")
         shape, name = self._shape, self._body()
-        wanted = validate.mapping(value) if shape.fields else validate.record(shape, value)
+        wanted = validate.check_mapping(value) if shape.fields else validate.check_record(shape, value)
 
         def change(document: Document) -> None:
             where = check_index(place, document.count_items(name))
             if shape.fields:
                 before = document.items(name)[where]
-                document.set_item_fields(where, validate.change(shape, before, wanted), name)
+                document.set_item_fields(where, validate.check_change(shape, before, wanted), name)
             else:
                 document.set_item(where, wanted, name)
 
@@ -169,7 +173,7 @@ class ItemEdits(Editable):
         self, place: int, to: int, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
         """Move an item of a list to another place."""
-        self._needs("list", "move_item")
+        self._require_kind("list", "move_item")
         name = self._body()
 
         def change(document: Document) -> None:
@@ -182,7 +186,7 @@ class ItemEdits(Editable):
         self, place: int, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
         """Remove an item of a list."""
-        self._needs("list", "delete_item")
+        self._require_kind("list", "delete_item")
         name = self._body()
 
         def change(document: Document) -> None:
@@ -195,11 +199,11 @@ class ItemEdits(Editable):
         return await self._log("log", entry, by, message)
 
     async def _log(self, op: str, entry: Any, by: str | None, message: str) -> Version:
-        self._needs("log", "log")
+        self._require_kind("log", "log")
         given = dict(entry) if isinstance(entry, Mapping) else {self._first_field(): entry}
         if not given.keys().isdisjoint(STAMPS):
             raise errors.TemplateError("an entry is stamped with at and agent, so it cannot have them")
-        stamped, name = self._stamped(validate.record(self._shape, given), by), self._body()
+        stamped, name = self._stamp(validate.check_record(self._shape, given), by), self._body()
         size = len(entry_line(stamped, self._shape.clip))
         if size > self.limit:
             raise errors.LimitExceeded(
@@ -210,22 +214,22 @@ class ItemEdits(Editable):
 
         def change(document: Document) -> None:
             document.append_entry(stamped, name)
-            document.tell(len(entry_line(stamped)), 0)
+            document.add_to_tally(len(entry_line(stamped)), 0)
 
         done = await self._edit(op, "append", change, by, message, None)
-        if expired(self._shape, self._held(), name):
+        if count_expired(self._shape, self._get_document(), name):
             await self._trim(name, by)
         return done
 
     async def _trim(self, name: str, by: str | None) -> None:
-        """Take out what is too old. It follows from the append, and so it needs no more than that did."""
+        """Remove expired entries; a consequence of the append, so it needs no further permission."""
 
         def change(document: Document) -> None:
-            many = expired(self._shape, document, name)
+            many = count_expired(self._shape, document, name)
             if many:
                 old = [entry_line(document.entry(place, name)) for place in range(many)]
                 document.trim_entries(many, name)
-                document.tell(0, sum(map(len, old)))
+                document.add_to_tally(0, sum(map(len, old)))
 
         await self._edit("trim", "append", change, by, "by rule", None)
 
@@ -234,7 +238,7 @@ class ItemEdits(Editable):
 
 
 class NodeEdits(Editable):
-    """What can be done to a tree."""
+    """The edits of a tree."""
 
     async def add_node(
         self,
@@ -246,9 +250,9 @@ class NodeEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> str:
-        """Put a node below another one or at the top, last without a place; returns its id."""
-        self._needs("tree", "add_node")
-        wanted, name = validate.record(self._shape, validate.mapping(data)), self._body()
+        """Add a node below another one or at the top, last when `place` is not given; returns its id."""
+        self._require_kind("tree", "add_node")
+        wanted, name = validate.check_record(self._shape, validate.check_mapping(data)), self._body()
         made: list[str] = []
 
         def change(document: Document) -> None:
@@ -266,13 +270,13 @@ class NodeEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Change the fields of a node that are given; None takes one away."""
-        self._needs("tree", "set_node")
+        """Change the given fields of a node; None removes one."""
+        self._require_kind("tree", "set_node")
         shape, name = self._shape, self._body()
-        given = validate.mapping(data)
+        given = validate.check_mapping(data)
 
         def change(document: Document) -> None:
-            document.set_node(id, validate.change(shape, document.node_data(id, name), given), name)
+            document.set_node(id, validate.check_change(shape, document.node_data(id, name), given), name)
 
         return await self._edit("set_node", "overwrite", change, by, message, expect)
 
@@ -286,8 +290,8 @@ class NodeEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Put a node below another one or at the top, with all that is below it."""
-        self._needs("tree", "move_node")
+        """Move a node below another one or to the top, with everything below it."""
+        self._require_kind("tree", "move_node")
         name = self._body()
         return await self._edit(
             "move_node",
@@ -301,8 +305,8 @@ class NodeEdits(Editable):
     async def delete_node(
         self, id: str, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Remove a node with all that is below it."""
-        self._needs("tree", "delete_node")
+        """Delete a node with everything below it."""
+        self._require_kind("tree", "delete_node")
         name = self._body()
         return await self._edit(
             "delete_node", "delete", lambda document: document.delete_node(id, name), by, message, expect

@@ -16,15 +16,15 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 
 class _Hunk(NamedTuple):
-    """A part of a patch: where it should be, what must be there, and what comes instead."""
+    """A part of a patch: its line, the old lines, and the new ones."""
 
     line: int
     old: list[str]
     new: list[str]
 
 
-def patched(text: str, patch: str) -> str:
-    """The text after a patch; NoMatch when a line that it names is not there."""
+def apply_patch(text: str, patch: str) -> str:
+    """Apply a patch to a text; raises NoMatch when a line of its context is not there."""
     lines = text.split("\n")
     shift = 0
     for hunk in _hunks(patch):
@@ -49,15 +49,15 @@ def _hunks(patch: str) -> list[_Hunk]:
                 hunks[-1].new.append(line[1:])
         elif line:
             raise errors.NoMatch(
-                f"{line!r:.80} is no line of a patch", hint="lines start with a space, - or +"
+                f"{line!r:.80} is not a valid line of a patch", hint="lines start with a space, - or +"
             )
     if not hunks:
-        raise errors.NoMatch("the patch has no part that begins with @@", hint="give a unified difference")
+        raise errors.NoMatch("the patch has no part that begins with @@", hint="give a unified diff")
     return hunks
 
 
 def _find(lines: list[str], hunk: _Hunk, shift: int) -> int:
-    """Where the old lines of a hunk are: where it says, or at the one other place that has them."""
+    """Return the line of a hunk's old lines: where it says, or at the only other place that has them."""
     wanted = hunk.line + shift
     if lines[wanted : wanted + len(hunk.old)] == hunk.old and wanted >= 0:
         return wanted
@@ -74,7 +74,7 @@ def _find(lines: list[str], hunk: _Hunk, shift: int) -> int:
 
 
 class TextEdits(Editable):
-    """What can be done to a text."""
+    """The edits of a text."""
 
     async def _append_text(self, text: object, by: str | None, message: str, expect: int | None) -> Version:
         wanted, name = check_text(text), self._body()
@@ -87,8 +87,8 @@ class TextEdits(Editable):
     async def write(
         self, text: str, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Replace all of a text; what both have in common stays as it is."""
-        self._needs("text", "write")
+        """Replace all of a text; parts that stay the same are not rewritten."""
+        self._require_kind("text", "write")
         wanted, name = check_text(text), self._body()
         return await self._edit(
             "write", "overwrite", lambda document: document.write(wanted, name), by, message, expect
@@ -105,8 +105,8 @@ class TextEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Replace part of a text: the first place, `which="all"`, or the nth; perhaps by a pattern."""
-        self._needs("text", "replace")
+        """Replace the first match of a text, all (`which="all"`), or the nth; `old` may be a regex."""
+        self._require_kind("text", "replace")
         places, name = _places(check_text(old), check_text(new), which, regex, self.limit), self._body()
 
         def change(document: Document) -> None:
@@ -126,8 +126,8 @@ class TextEdits(Editable):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Replace the lines from one to another, both counted from 1, by others."""
-        self._needs("text", "edit_range")
+        """Replace the lines from `start` to `end`, both counted from 1."""
+        self._require_kind("text", "edit_range")
         wanted, name = check_text(text), self._body()
 
         def change(document: Document) -> None:
@@ -144,13 +144,13 @@ class TextEdits(Editable):
     async def patch(
         self, patch: str, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
-        """Apply a unified difference; every line of its context must be there."""
-        self._needs("text", "patch")
+        """Apply a unified diff; every line of its context must be there."""
+        self._require_kind("text", "patch")
         wanted, name = check_text(patch), self._body()
         return await self._edit(
             "patch",
             "overwrite",
-            lambda document: document.write(patched(document.text(name), wanted), name),
+            lambda document: document.write(apply_patch(document.text(name), wanted), name),
             by,
             message,
             expect,
@@ -160,13 +160,13 @@ class TextEdits(Editable):
 def _places(
     old: str, new: str, which: str | int, regex: bool, limit: int
 ) -> Callable[[str], list[tuple[int, int, str]]]:
-    """A function that finds what to replace in a text, in order: start, length, and what comes instead."""
+    """Return a function that finds the replacements in a text, in order: start, length, new text."""
     if not old:
         raise InputError("what to replace must not be empty", field="old")
     try:
         pattern = re.compile(old if regex else re.escape(old))
     except re.error as error:
-        raise InputError(f"{old!r} is no pattern: {error}", field="old") from None
+        raise InputError(f"{old!r} is not a valid pattern: {error}", field="old") from None
 
     def find(text: str) -> list[tuple[int, int, str]]:
         found = []
@@ -175,19 +175,19 @@ def _places(
             try:
                 instead = match.expand(new) if regex else new
             except (re.error, IndexError) as error:
-                raise InputError(f"{new!r} cannot be put there: {error}", field="new") from None
+                raise InputError(f"{new!r} is not a valid replacement: {error}", field="new") from None
             found.append((match.start(), match.end() - match.start(), instead))
             if which == "first":
                 break
             room -= len(instead) if which == "all" else 0
-            if room < 0:  # said here, before gigabytes are made of a few letters
+            if room < 0:  # checked here, before a few letters expand to gigabytes
                 raise errors.LimitExceeded(f"there would be more than {limit} characters", limit=limit)
         if not found:
             raise errors.NoMatch(f"{old!r} is not there")
         if which in ("first", "all"):
             return found
         if type(which) is not int or not 1 <= which <= len(found):
-            raise errors.NoMatch(f"{old!r} is there {len(found)} times, so there is no place {which!r}")
+            raise errors.NoMatch(f"{old!r} was found {len(found)} times, so {which!r} is not a valid match")
         return [found[which - 1]]
 
     return find

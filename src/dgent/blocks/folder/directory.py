@@ -1,7 +1,7 @@
-"""A folder that is held open: names below it are resolved step by step, and no link is followed.
+"""A folder held open by its descriptor: names below it are resolved step by step, without links.
 
-A path is looked up anew each time it is used, and what lies on it may have become a link by then. A
-descriptor stays with the folder it was opened for: nothing outside of it is read, written, moved or removed.
+A path is looked up again each time it is used, and a part of it may have become a link by then. A descriptor
+stays with the folder it was opened for: nothing outside of it is read, written, moved or removed.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle = -1
-        # A thread whose caller was cancelled goes on, and must not use a number that is another file's now.
+        # A thread whose caller was cancelled goes on, and must not use a descriptor that was reused since.
         self._using = threading.RLock()
 
     def open(self) -> None:
-        """Hold the folder itself, which may be given by a link; OSError when there is none."""
+        """Open the folder itself, which may be given by a link; OSError when it does not exist."""
         self._handle = os.open(self.path, _FOLDER) if _BY_DESCRIPTOR else 0
 
     def close(self) -> None:
-        """Release it; whatever still runs fails."""
+        """Close it; calls that still run fail."""
         with self._using:
             handle, self._handle = self._handle, -1
             if _BY_DESCRIPTOR and handle >= 0:
@@ -50,16 +50,16 @@ class Directory:
 
     @contextmanager
     def at(self, name: str, make: bool = False) -> Iterator[tuple[int | None, str]]:
-        """The descriptor of the folder that a name is in, and the rest of the name, for calls with `dir_fd`.
+        """Yield the descriptor of the folder of a name, and its last step, for calls with `dir_fd`.
 
-        `make` makes the folders on the way. Raises OSError where a step is a link, missing or not a folder.
+        `make` creates the folders on the way. Raises OSError where a step is a link, missing or not a folder.
         """
         *steps, last = split(name)
         with self._using:
             if self._handle < 0:
                 raise FileNotFoundError(errno.ENOENT, "the folder is not there, or not open any more")
             if not _BY_DESCRIPTOR:
-                yield None, str(self._checked(steps, make) / last)
+                yield None, str(self._check_path(steps, make) / last)
                 return
             handle = os.dup(self._handle)
             try:
@@ -73,13 +73,13 @@ class Directory:
 
     @contextmanager
     def entries(self, name: str = "") -> Iterator[Iterator[os.DirEntry[str]]]:
-        """What a folder below this one holds; the same errors as `at`."""
+        """Yield the entries of a folder below this one; raises the same errors as `at`."""
         here = self.at(f"{name}/." if name else ".")
         with here as (at, last), os.scandir(last if at is None else at) as found:
             yield found
 
     def exists(self, name: str) -> bool:
-        """Whether anything has this name, be it a link."""
+        """Check whether anything has this name, even a link."""
         try:
             with self.at(name) as (at, last):
                 os.lstat(last, dir_fd=at)
@@ -88,7 +88,7 @@ class Directory:
         return True
 
     def sync(self, name: str = "") -> None:
-        """Have the names in a folder on the disk, where the system can."""
+        """Flush the names in a folder to the disk, where the system can."""
         with suppress(OSError), self.at(f"{name}/." if name else ".") as (at, last):
             handle = os.open(last, _FOLDER, dir_fd=at)
             try:
@@ -96,8 +96,8 @@ class Directory:
             finally:
                 os.close(handle)
 
-    def _checked(self, steps: list[str], make: bool) -> Path:
-        """The same by paths, for a system without descriptors of folders."""
+    def _check_path(self, steps: list[str], make: bool) -> Path:
+        """Resolve the steps by paths, for a system without descriptors of folders."""
         here = self.path
         for step in steps:
             here = here / step
@@ -109,7 +109,7 @@ class Directory:
 
 
 def split(name: str) -> list[str]:
-    """The steps of a relative path; OSError for one that could lead out of its folder."""
+    """Split a relative path into steps; OSError for one that could lead out of its folder."""
     steps = name.split("/")
     bad = {"", ".."} if steps[-1] == "." else {"", ".", ".."}
     if bad.intersection(steps) or any(sign in name for sign in NEVER):
@@ -118,7 +118,7 @@ def split(name: str) -> list[str]:
 
 
 def _enter(handle: int, step: str, make: bool) -> int:
-    """The descriptor of a folder in another."""
+    """Return the descriptor of a folder inside another."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(step, 0o700, dir_fd=handle)

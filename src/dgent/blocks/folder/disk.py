@@ -33,8 +33,8 @@ _POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class File:
-    """A file of the folder: its bytes, or what is wrong with it."""
+class FolderFile:
+    """A file of the folder: its bytes, or the problem with it."""
 
     name: str
     content: bytes = b""
@@ -42,22 +42,22 @@ class File:
 
     @property
     def digest(self) -> str:
-        """What stands for its bytes."""
+        """The digest of its bytes."""
         return digest(self.content)
 
     @property
     def place(self) -> str:
-        """Its name without what it ends with."""
+        """Its name without the suffix."""
         return self.name[: self.name.rindex(".")]
 
     @property
     def suffix(self) -> str:
-        """What its name ends with."""
+        """The suffix of its name, with the dot."""
         return self.name[self.name.rindex(".") :]
 
 
 class Disk:
-    """A folder, in which files are named by their path with /; between `open` and `close`."""
+    """A folder whose files are named by their path with /; usable between `open` and `close`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,21 +65,23 @@ class Disk:
 
     # -- reading ----------------------------------------------------------------------------
 
-    def scan(self) -> list[File]:
-        """Every file that may be a block's content or its card."""
+    def scan(self) -> list[FolderFile]:
+        """Return every file that may be a block's content or its header."""
         found = []
-        for name in (*self._names(""), *self._shared()):
-            told = name.encode(errors="backslashreplace").decode()
-            file = self.read(name) if told == name else File(told, problem="its name is not UTF-8")
+        for name in (*self._names(""), *self._list_shared()):
+            readable = name.encode(errors="backslashreplace").decode()
+            file = (
+                self.read(name) if readable == name else FolderFile(readable, problem="its name is not UTF-8")
+            )
             found += [] if file is None else [file]
         return found
 
-    def obstacles(self, names: Iterable[str]) -> list[File]:
-        """Those of some files in whose place is something else, or to which a link is on the way."""
+    def obstacles(self, names: Iterable[str]) -> list[FolderFile]:
+        """Return those of some files that are not files, or that are behind a link."""
         found = [self.read(name) for name in sorted(names)]
         return [file for file in found if file is not None and file.problem]
 
-    def _shared(self) -> Iterator[str]:
+    def _list_shared(self) -> Iterator[str]:
         for owner in self._folders(SHARED):
             yield from self._names(f"{SHARED}/{owner}")
 
@@ -96,40 +98,39 @@ class Disk:
             return sorted(above + each.name for each in found if _is_ours(each))
         return []
 
-    def read(self, name: str) -> File | None:
-        """One file; None when it is not there."""
+    def read(self, name: str) -> FolderFile | None:
+        """Read one file; None when it does not exist."""
         try:
-            # Not a link, which may lead anywhere, and not something that has to be waited for.
+            # Not a link, which may lead anywhere, and not a pipe, which may block.
             with self._inside.at(name) as (at, last):
                 handle = os.open(last, os.O_RDONLY | _PLAIN | getattr(os, "O_NONBLOCK", 0), dir_fd=at)
         except FileNotFoundError:
             return None
         except OSError as error:
             is_link = error.errno in (errno.ELOOP, errno.EMLINK)
-            return File(name, problem=LINK if is_link else _said(error))
-        if not stat.S_ISREG(os.fstat(handle).st_mode):  # looked at first: a folder cannot be opened as a file
+            return FolderFile(name, problem=LINK if is_link else _describe_error(error))
+        if not stat.S_ISREG(os.fstat(handle).st_mode):  # checked first: a folder cannot be opened as a file
             os.close(handle)
-            return File(name, problem="it is no file")
+            return FolderFile(name, problem="it is not a file")
         with os.fdopen(handle, "rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            return File(name, problem=f"it has more than {MAX_BYTES} bytes")
-        return File(name, content)
+            return FolderFile(name, problem=f"it has more than {MAX_BYTES} bytes")
+        return FolderFile(name, content)
 
     # -- writing ----------------------------------------------------------------------------
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a file in its place, whole; it is on the disk when this returns."""
+        """Write a file atomically; it is on the disk when this returns."""
         self.stage(name, content)
         self.place(name, name)
 
     def stage(self, key: str, content: bytes) -> None:
-        """Have the bytes of a file ready on the disk, to be put in its place at once."""
+        """Write the bytes of a file to a temporary file, to be moved into place later."""
         with self._inside.at(_part(key)) as (at, last):
             with suppress(FileNotFoundError):
-                os.unlink(
-                    last, dir_fd=at
-                )  # never into what has this name: it may be a file of elsewhere, too
+                # A file of this name may be hard-linked elsewhere: never write into it.
+                os.unlink(last, dir_fd=at)
             handle = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=at)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -137,17 +138,17 @@ class Disk:
             os.fsync(file.fileno())
 
     def flush(self) -> None:
-        """Have on the disk which files are ready."""
+        """Flush the names of the staged files to the disk."""
         self._inside.sync(OWN)
 
     def is_staged(self, key: str) -> bool:
-        """Whether the bytes of a file are still to be put in its place."""
+        """Check whether a staged file has not been moved into place yet."""
         return self._inside.exists(_part(key))
 
     def place(self, key: str, name: str) -> None:
-        """Put a file in its place. That its bytes are not ready any more says that this was done."""
+        """Move a staged file into place; that it is no longer staged shows that this was done."""
         with self._inside.at(_part(key)) as (here, part), self._inside.at(name, make=True) as (there, last):
-            with suppress(OSError):  # one that was there keeps its rights, a new one is its owner's
+            with suppress(OSError):  # an existing file keeps its mode, a new one is private
                 mode = stat.S_IMODE(os.lstat(last, dir_fd=there).st_mode) & 0o777
                 handle = os.open(part, os.O_RDONLY | _PLAIN, dir_fd=here)
                 try:
@@ -158,7 +159,7 @@ class Disk:
         self._inside.sync(_folder(name))
 
     def remove(self, name: str) -> None:
-        """Remove a file, and the folder of another agent with its last one."""
+        """Remove a file, and the folder of another agent with its last file."""
         with suppress(FileNotFoundError), self._inside.at(name) as (at, last):
             os.unlink(last, dir_fd=at)
         if above := _folder(name):
@@ -166,7 +167,7 @@ class Disk:
                 os.rmdir(last, dir_fd=at)
 
     def move(self, name: str, to: str) -> None:
-        """Give a file another name, if it is there; that must be free."""
+        """Rename a file, if it exists; the new name must be free."""
         if not self._inside.exists(name):
             return
         with self._inside.at(name) as (here, old), self._inside.at(to, make=True) as (there, new):
@@ -177,7 +178,7 @@ class Disk:
         self._inside.sync(_folder(to))
 
     def set_aside(self, name: str, content: bytes) -> str:
-        """Keep bytes beside a file, under a name that is never read; returns it."""
+        """Keep bytes beside a file, under a name that is never read; returns that name."""
         number = 1
         while True:
             aside = f"{name}{ASIDE}" + ("" if number == 1 else f"-{number}")
@@ -189,22 +190,22 @@ class Disk:
             number += 1
 
     def load(self) -> bytes | None:
-        """What the folder knows of its files."""
+        """Return the bytes of the ledger; None when there is none."""
         found = self.read(f"{OWN}/{LEDGER}")
         if found is not None and found.problem:
             raise Unavailable(f"{self.folder / OWN / LEDGER} cannot be read: {found.problem}")
         return None if found is None else found.content
 
     def save(self, content: bytes) -> None:
-        """Keep what the folder knows of its files."""
-        with translated(self.folder):
+        """Write the bytes of the ledger."""
+        with translate_errors(self.folder):
             self.write(f"{OWN}/{LEDGER}", content)
 
-    # -- from the beginning to the end ------------------------------------------------------
+    # -- opening and closing ------------------------------------------------------
 
     def open(self, make: bool) -> None:
-        """Hold the folder open; `make` makes it, with what it keeps for itself."""
-        with translated(self.folder):
+        """Open the folder; `make` creates it, with the subfolder for the ledger."""
+        with translate_errors(self.folder):
             if make:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             elif not self.folder.exists():
@@ -221,17 +222,17 @@ class Disk:
                 raise
 
     def close(self) -> None:
-        """Release the folder."""
+        """Close the folder."""
         self._inside.close()
 
     def open_lock(self) -> int:
-        """The file that one sync at a time has locked, open."""
-        with translated(self.folder), self._inside.at(f"{OWN}/{LOCK}") as (at, last):
+        """Open the file that is locked by one sync at a time."""
+        with translate_errors(self.folder), self._inside.at(f"{OWN}/{LOCK}") as (at, last):
             return os.open(last, os.O_RDWR | os.O_CREAT | _PLAIN, 0o600, dir_fd=at)
 
     def tidy(self) -> None:
-        """Remove what was made ready and is not wanted any more, and keep git away from this."""
-        with translated(self.folder):
+        """Remove staged files that are no longer needed, and write a .gitignore for the ledger's folder."""
+        with translate_errors(self.folder):
             with self._inside.entries(OWN) as found:
                 left = [each.name for each in found if each.name.endswith(_PART)]
             for name in left:
@@ -242,8 +243,8 @@ class Disk:
 
 
 @asynccontextmanager
-async def alone(disk: Disk, wait_s: float) -> AsyncIterator[None]:
-    """Keep other syncs out of the folder; Busy when one does not end in time."""
+async def lock_folder(disk: Disk, wait_s: float) -> AsyncIterator[None]:
+    """Keep other syncs out of the folder; raises Busy when one does not end in time."""
     until = time.monotonic() + wait_s
     handle = disk.open_lock()
     try:
@@ -257,13 +258,13 @@ async def alone(disk: Disk, wait_s: float) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def nobody() -> AsyncIterator[None]:
-    """What stands for `alone` when nothing is changed."""
+async def skip_lock() -> AsyncIterator[None]:
+    """Replace `lock_folder` when nothing is changed."""
     yield
 
 
-class translated:
-    """Turns what the system says about the folder itself into an error of ours."""
+class translate_errors:
+    """Turns an OSError about the folder itself into an error of dgent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -274,11 +275,11 @@ class translated:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError):
             kind = StorageFull if error.errno in _FULL else Unavailable
-            raise kind(f"the folder {self._folder} cannot be used: {_said(error)}") from None
+            raise kind(f"the folder {self._folder} cannot be used: {_describe_error(error)}") from None
 
 
 def _is_ours(found: os.DirEntry[str]) -> bool:
-    """Whether a name is that of a block's file; what editors leave behind is not."""
+    """Check whether a name is that of a block's file, and not one that editors leave behind."""
     name = found.name
     return (
         name[0] not in ".~#"
@@ -287,15 +288,15 @@ def _is_ours(found: os.DirEntry[str]) -> bool:
     )
 
 
-def _said(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
 def _folder(name: str) -> str:
-    """The folder that a file is in."""
+    """Return the folder that a file is in."""
     return name.rpartition("/")[0]
 
 
 def _part(key: str) -> str:
-    """The file that has the bytes of another until it is put in its place."""
+    """Return the name of the temporary file of a staged file."""
     return f"{OWN}/{digest(key.encode())[:32]}{_PART}"

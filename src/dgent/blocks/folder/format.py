@@ -1,4 +1,4 @@
-"""What a block holds as the bytes of a file, and back.
+"""The content of a block as the bytes of a file, and back.
 
 The same content always gives the same bytes: a text as it is, everything else as JSON with its keys in order,
 so that tools which compare files show what changed and no more.
@@ -19,7 +19,7 @@ from dgent.blocks.document.document import Document
 from dgent.blocks.document.shape import BODY, Shape
 from dgent.errors import InputError
 
-MAX_NAME_BYTES = 160  # of a stem: there must be room for a suffix, and for that of a file kept aside
+MAX_NAME_BYTES = 160  # of a stem; leaves room for a suffix, and for that of a file set aside
 _UNSAFE = re.compile(r'[<>:"/\\|?*%]')
 _RESERVED = re.compile(
     r"(con|prn|aux|nul|clock\$|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(\.|$)", re.IGNORECASE
@@ -27,49 +27,49 @@ _RESERVED = re.compile(
 
 
 def stem_of(label: str, taken: Collection[str] = ()) -> str:
-    """The file name of a label, without a suffix; `taken` are those in use, folded."""
-    stem = "".join(_written(letter) for letter in label)
-    if unicodedata.normalize("NFC", stem) != stem:  # some systems would give the name back in another form
-        stem = "".join(letter if letter.isascii() else _escaped(letter) for letter in stem)
+    """Return the file name for a label, without a suffix; `taken` are normalized names in use."""
+    stem = "".join(_escape_unsafe(letter) for letter in label)
+    if unicodedata.normalize("NFC", stem) != stem:  # some systems would return the name in another form
+        stem = "".join(letter if letter.isascii() else _escape(letter) for letter in stem)
     if stem[0] in ". ~#-" or _RESERVED.match(stem):
-        stem = _escaped(stem[0]) + stem[1:]
+        stem = _escape(stem[0]) + stem[1:]
     if stem[-1] in ". ":
-        stem = stem[:-1] + _escaped(stem[-1])
-    if len(stem.encode()) <= MAX_NAME_BYTES and folded(stem) not in taken:
+        stem = stem[:-1] + _escape(stem[-1])
+    if len(stem.encode()) <= MAX_NAME_BYTES and normalize_name(stem) not in taken:
         return stem
     digest = hashlib.sha256(label.encode()).hexdigest()
     cut = _cut(stem, MAX_NAME_BYTES - 9)
     for size in range(8, len(digest)):
-        if folded(f"{cut}~{digest[:size]}") not in taken:
+        if normalize_name(f"{cut}~{digest[:size]}") not in taken:
             return f"{cut}~{digest[:size]}"
     return f"{cut}~{digest}"
 
 
 def label_of(stem: str) -> str:
-    """The label that a file of this name is for, when nothing else says so."""
+    """Return the label for a file of this name, when nothing else gives one."""
     try:
         return unicodedata.normalize("NFC", unquote_to_bytes(stem).decode())
     except UnicodeDecodeError:
         return unicodedata.normalize("NFC", stem)
 
 
-def folded(name: str) -> str:
-    """What two names have in common that are one and the same on some system."""
+def normalize_name(name: str) -> str:
+    """Return the form in which two names are equal if some file system treats them as one."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def _written(letter: str) -> str:
-    """A letter as it stands in a file name: nothing that is invisible, and nothing that has a meaning."""
+def _escape_unsafe(letter: str) -> str:
+    """Escape a letter that is invisible or has a meaning in file names."""
     plain = letter == " " or unicodedata.category(letter)[0] not in "CZ"
-    return letter if plain and not _UNSAFE.match(letter) else _escaped(letter)
+    return letter if plain and not _UNSAFE.match(letter) else _escape(letter)
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     return "".join(f"%{byte:02X}" for byte in letter.encode())
 
 
 def _cut(stem: str, most: int) -> str:
-    """The beginning of a name that is not longer; never half a letter, and never half a %XX."""
+    """Cut a name to `most` bytes, never within a letter or a %XX."""
     text = stem.encode()[:most].decode(errors="ignore")
     return re.sub(r"%[0-9A-F]?\Z", "", text).rstrip(". ")
 
@@ -80,17 +80,17 @@ SUFFIXES = (TEXT, LINES, JSON)
 
 
 def suffix_of(document: str) -> str:
-    """What the file of a kind of document ends with."""
+    """Return the file suffix for a kind of document."""
     return {"text": TEXT, "log": LINES}.get(document, JSON)
 
 
 def is_known(shape: Shape) -> bool:
-    """Whether this version of dgent knows what such a document holds."""
+    """Check whether this version of dgent knows this kind of document."""
     return shape.document == "composite" or shape.document in BODY
 
 
 def value_of(shape: Shape, document: Document) -> Any:
-    """What a document holds: a text, the fields of a map, the items of a list, a composite's sections."""
+    """Return the content of a document: a text, fields, items, or a composite's sections."""
     return _bare(shape, render.contents(shape, document))
 
 
@@ -103,24 +103,24 @@ def _bare(shape: Shape, contents: dict[str, Any]) -> Any:
 # -- writing ------------------------------------------------------------------------------------
 
 
-def encoded(suffix: str, value: Any) -> bytes:
-    """The bytes of a file."""
+def encode(suffix: str, value: Any) -> bytes:
+    """Return the bytes of a file."""
     if suffix == TEXT:
-        return _ended(value).encode()
+        return _end_line(value).encode()
     if suffix == LINES:
         return "".join(json.dumps(each, ensure_ascii=False, sort_keys=True) + "\n" for each in value).encode()
     return (json.dumps(value, ensure_ascii=False, sort_keys=True, indent=2) + "\n").encode()
 
 
-def _ended(text: str) -> str:
+def _end_line(text: str) -> str:
     return text + "\n" if text and not text.endswith("\n") else text
 
 
 # -- reading ------------------------------------------------------------------------------------
 
 
-def decoded(suffix: str, given: bytes) -> Any:
-    """What a file says; InputError names the line where it says nothing."""
+def decode(suffix: str, given: bytes) -> Any:
+    """Parse the bytes of a file; InputError names the line that is not valid."""
     text = text_of(given)
     if suffix == TEXT:
         return text
@@ -130,7 +130,7 @@ def decoded(suffix: str, given: bytes) -> Any:
 
 
 def text_of(given: bytes) -> str:
-    """The text of a file, however its lines end and whatever mark it begins with."""
+    """Decode the text of a file, with any line ends and with or without a byte order mark."""
     try:
         return given.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -138,27 +138,27 @@ def text_of(given: bytes) -> str:
         raise InputError(f"line {line} is not UTF-8", hint="save it as UTF-8", line=line) from None
 
 
-def adopted(before: str, text: str) -> str:
-    """The text of a file for a block: whether its last line ends is as it was before, and no change."""
+def adopt_line_end(before: str, text: str) -> str:
+    """Return the text of a file with or without a newline at the end, as the block had it before."""
     if before.endswith("\n"):
-        return _ended(text)
+        return _end_line(text)
     return text[:-1] if text.endswith("\n") else text
 
 
-def same(a: Any, b: Any) -> bool:
-    """Whether two values are one: 3 and 3.0 are, which tools write as they like; 1 and true are not."""
+def is_same(a: Any, b: Any) -> bool:
+    """Check whether two values are equal: 3 and 3.0 are, as tools write either; 1 and true are not."""
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(is_same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(is_same, a, b))
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     return bool(a == b)
 
 
-def same_text(before: str, text: str) -> bool:
-    """Whether a file has a block's text, but for how lines end."""
-    return _ended(before.replace("\r\n", "\n")) == _ended(text)
+def is_same_text(before: str, text: str) -> bool:
+    """Check whether a file has a block's text, ignoring line ends."""
+    return _end_line(before.replace("\r\n", "\n")) == _end_line(text)
 
 
 def _json(text: str, line: int) -> Any:
@@ -169,11 +169,13 @@ def _json(text: str, line: int) -> Any:
         return value
     except json.JSONDecodeError as error:
         at = line + error.lineno - 1
-        raise InputError(f"line {at} is no JSON: {error.msg} at column {error.colno}", line=at) from None
+        raise InputError(
+            f"line {at} is not valid JSON: {error.msg} at column {error.colno}", line=at
+        ) from None
     except InputError as error:
         raise InputError(f"{error.message}, in line {line}" if line > 1 else error.message) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"line {line} is no JSON that can be kept: {error}"[:200], line=line) from None
+        raise InputError(f"line {line} is not JSON that can be stored: {error}"[:200], line=line) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -186,4 +188,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> Any:
-    raise InputError(f"{name} is no number that can be kept")
+    raise InputError(f"{name} is not a number that can be stored")

@@ -1,4 +1,4 @@
-"""What describes a block, as a small file beside its content: what may be edited, and what only tells."""
+"""The header file of a block: a small TOML file beside its content, of which one part may be edited."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _REST = "# This only tells: changes of it are not taken over."
 
 
 def values_of(block: Block) -> dict[str, Any]:
-    """What may be edited of a block's card."""
-    card = block._card.value
-    return {name: getattr(card, name) for name in EDITABLE}
+    """Return the editable fields of a block's header."""
+    header = block._header.value
+    return {name: getattr(header, name) for name in EDITABLE}
 
 
-def encoded(block: Block) -> bytes:
-    """The file of a block's card; the same card always gives the same bytes."""
+def encode(block: Block) -> bytes:
+    """Return the header file of a block; the same header always gives the same bytes."""
     fixed = {
         "id": block.id,
         "owner": block.owner,
@@ -35,23 +35,23 @@ def encoded(block: Block) -> bytes:
     }
     lines = [_HEAD, *(f"{name} = {_literal(each)}" for name, each in values_of(block).items())]
     lines += ["", _REST, "[block]", *(f"{name} = {_literal(each)}" for name, each in fixed.items() if each)]
-    lines += [f"# {line}" for line in _told(block.shape)]
+    lines += [f"# {line}" for line in _describe_shape(block.shape)]
     return ("\n".join(lines) + "\n").encode()
 
 
-def decoded(given: bytes) -> dict[str, Any]:
-    """What a card's file says, what it only tells under `block`; InputError names the line that is wrong."""
+def decode(given: bytes) -> dict[str, Any]:
+    """Parse a header file; `block` has the fields that cannot be edited. InputError names the bad line."""
     try:
         found = tomllib.loads(text_of(given))
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"it is no TOML: {error}"[:200]) from None
+        raise InputError(f"it is not valid TOML: {error}"[:200]) from None
     except (RecursionError, ValueError):  # nested too deep, or a number of thousands of digits
-        raise InputError("it is not TOML that can be read") from None
+        raise InputError("it is not valid TOML") from None
     return found
 
 
-def edited(before: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was changed in a card's file; what is left out is as it was."""
+def find_edited(before: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that were changed in a header file; those left out are unchanged."""
     return {
         name: found[name]
         for name in EDITABLE
@@ -60,21 +60,21 @@ def edited(before: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def overstepped(block: Block, found: Mapping[str, Any]) -> list[str]:
-    """What a card's file says and cannot: what only tells, said otherwise, and names that mean nothing."""
+def find_uneditable(block: Block, found: Mapping[str, Any]) -> list[str]:
+    """Return the names in a header file that cannot be edited and were, or that are not known."""
     rest = found.get("block", {})
-    fixed = decoded(encoded(block))["block"]
-    told = [name for name in found if name not in (*EDITABLE, "block")]
+    fixed = decode(encode(block))["block"]
+    unknown = [name for name in found if name not in (*EDITABLE, "block")]
     if not isinstance(rest, dict):
-        return [*told, "block"]
-    return told + [name for name, each in rest.items() if fixed.get(name) != each]
+        return [*unknown, "block"]
+    return unknown + [name for name, each in rest.items() if fixed.get(name) != each]
 
 
-def _told(shape: Shape, indent: str = "") -> Iterator[str]:
-    """The fields of a shape, a line for each: whoever edits the content sees what fits."""
+def _describe_shape(shape: Shape, indent: str = "") -> Iterator[str]:
+    """Yield a line for each field of a shape, so that an editor of the content sees what fits."""
     for section in shape.sections:
         yield f"{indent}{section.name}: {section.shape.document}{', read-only' if section.read_only else ''}"
-        yield from _told(section.shape, indent + "  ")
+        yield from _describe_shape(section.shape, indent + "  ")
     for field in shape.fields:
         yield f"{indent}{field.name}: {', '.join(_traits(field))}"
 
@@ -92,7 +92,7 @@ def _traits(field: Field) -> Iterator[str]:
 
 
 def _literal(value: Any) -> str:
-    """A text, a number or a truth as TOML has it, on one line."""
+    """Return a text, a number or a boolean in TOML, on one line."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value).lower()

@@ -1,4 +1,4 @@
-"""What a sync of a folder came to."""
+"""The report of a folder sync."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FileReport:
-    """What happened to one file: of which block, the version it stands at now, and why it happened."""
+    """The result for one file: its block, its version now, and the reason."""
 
     label: str
     owner: str
@@ -21,11 +21,12 @@ class FileReport:
 
 @dataclass(frozen=True)
 class FolderReport:
-    """What a sync did, or would do when it is a `dry_run`.
+    """The result of a sync, or of a `dry_run` what it would be.
 
     `written` are files that were written, `taken` those whose edits became versions or whose blocks are new,
-    `deleted` blocks and files that went with the other. `conflicts` are what both sides changed and no rule
-    could merge, `refused` what was not done: of both, the text of the file is kept and `why` says where.
+    `deleted` blocks and files that were deleted because the other was. `conflicts` are changes of both sides
+    that no rule could merge, `refused` those that were not made: of both, the text of the file is kept and
+    `why` says where.
     """
 
     folder: str
@@ -37,11 +38,11 @@ class FolderReport:
     dry_run: bool = False
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
+        """Check whether anything is reported."""
         return bool(self.written or self.taken or self.deleted or self.conflicts or self.refused)
 
     def __str__(self) -> str:
-        told = []
+        lines = []
         for name in ("taken", "written", "deleted", "conflicts", "refused"):
-            told += [f"{name:9} {each}" for each in getattr(self, name)]
-        return "\n".join(told) or "nothing to do"
+            lines += [f"{name:9} {each}" for each in getattr(self, name)]
+        return "\n".join(lines) or "nothing to do"

@@ -1,4 +1,4 @@
-"""One sync of a folder: what is there on both sides, and what has been told of it so far."""
+"""One sync of a folder: the state of both sides, and the report so far."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dgent.blocks.block import Block
-from dgent.blocks.folder.disk import ASIDE, Disk, File, translated
-from dgent.blocks.folder.format import folded, label_of, stem_of
+from dgent.blocks.folder.disk import ASIDE, Disk, FolderFile, translate_errors
+from dgent.blocks.folder.format import label_of, normalize_name, stem_of
 from dgent.blocks.folder.report import FileReport, FolderReport
-from dgent.blocks.folder.state import SHARED, Entry, Ledger
+from dgent.blocks.folder.state import SHARED, FileEntry, FolderLedger
 from dgent.blocks.kind import CONSTELLATION
 
 if TYPE_CHECKING:
@@ -19,80 +19,85 @@ if TYPE_CHECKING:
 
 
 class Round:
-    """What one sync works with. `held` are blocks whose files stay as they are, `held_cards` so for cards."""
+    """The state of one sync.
 
-    def __init__(self, library: Library, disk: Disk, ledger: Ledger, by: str | None, dry_run: bool) -> None:
+    `held` are blocks whose content files stay as they are, `held_headers` those whose header files do.
+    """
+
+    def __init__(
+        self, library: Library, disk: Disk, ledger: FolderLedger, by: str | None, dry_run: bool
+    ) -> None:
         self.library, self.disk, self.ledger = library, disk, ledger
         self.by, self.dry_run = by, dry_run
-        self.files: dict[str, File] = {}
+        self.files: dict[str, FolderFile] = {}
         self.blocks: dict[str, Block] = {}
         self.held: set[str] = set()
-        self.held_cards: set[str] = set()
+        self.held_headers: set[str] = set()
         self.current: set[str] = set()  # blocks that are at the version their file was written from
         self.made: set[str] = set()  # blocks of new files
         self.renamed: dict[str, str] = {}  # the labels that files were renamed to
-        self.reasons: dict[str, str] = {}  # why a file is to be written, where it is not only that it is old
-        self._told: dict[str, list[FileReport]] = defaultdict(list)
+        self.reasons: dict[str, str] = {}  # why a file is to be written, if not only because it is old
+        self._reports: dict[str, list[FileReport]] = defaultdict(list)
         self._folders: dict[str, str] = {}  # those of other owners
         self._stems: dict[str, set[str]] = {}
-        self._saved = ledger.encoded()
+        self._saved = ledger.encode()
 
-    async def look(self) -> None:
-        """See what is there now, on both sides."""
-        known = {name for entry in self.ledger.entries.values() for name in (entry.file, entry.card_file)}
-        with translated(self.disk.folder):
+    async def scan(self) -> None:
+        """Read the current state of both sides."""
+        known = {name for entry in self.ledger.entries.values() for name in (entry.file, entry.header_file)}
+        with translate_errors(self.disk.folder):
             found = await asyncio.to_thread(self.disk.scan)
-            # What stands in a file's place, or on the way to it, is not the same as a file that was deleted.
+            # Something else in a file's place, or a link on its path, is not a deleted file.
             missing = known - {file.name for file in found}
             found += await asyncio.to_thread(self.disk.obstacles, missing)
         for file in sorted(found, key=lambda each: (each.name not in known, each.name)):
-            other = self.files.setdefault(folded(file.name), file)
+            other = self.files.setdefault(normalize_name(file.name), file)
             if other is not file:
                 self.refuse(file, f"its name is that of {other.name} on some systems")
         self.blocks = {block.id: block for block in await self.library.list(shared=True)}
 
-    def file(self, name: str) -> File | None:
-        """A file as it was when this began, under whatever spelling of its name."""
-        return self.files.get(folded(name))
+    def file(self, name: str) -> FolderFile | None:
+        """Return a file as of the scan, under any spelling of its name that is the same on some system."""
+        return self.files.get(normalize_name(name))
 
     def move(self, name: str, to: str) -> None:
-        """Give a file another name, now."""
-        file = self.files.pop(folded(name))
-        self.files[folded(to)] = replace(file, name=to)
+        """Rename a file now."""
+        file = self.files.pop(normalize_name(name))
+        self.files[normalize_name(to)] = replace(file, name=to)
         if not self.dry_run:
-            with translated(self.disk.folder):
+            with translate_errors(self.disk.folder):
                 self.disk.move(file.name, to)
 
-    async def remove(self, entry: Entry) -> None:
+    async def remove(self, entry: FileEntry) -> None:
         """Remove the files of a block."""
         if not self.dry_run:
-            with translated(self.disk.folder):
-                for name in (entry.file, entry.card_file):
+            with translate_errors(self.disk.folder):
+                for name in (entry.file, entry.header_file):
                     await asyncio.to_thread(self.disk.remove, name)
 
     async def save(self) -> None:
-        """Keep what the folder knows, if that is anything new."""
-        now = self.ledger.encoded()
+        """Save the ledger, if it has changed."""
+        now = self.ledger.encode()
         if not self.dry_run and now != self._saved:
             await asyncio.to_thread(self.disk.save, now)
             self._saved = now
 
     async def tidy(self) -> None:
-        """Leave nothing lying about; only when what the folder knows does not refer to it any more."""
+        """Remove temporary files; only when the ledger no longer refers to them."""
         if not self.dry_run:
             await asyncio.to_thread(self.disk.tidy)
 
-    async def set_aside(self, file: File) -> str:
-        """Keep what a file says beside it; returns where, for people."""
+    async def set_aside(self, file: FolderFile) -> str:
+        """Keep the text of a file beside it; returns its name."""
         if self.dry_run:
             return f"{file.name}{ASIDE}"
-        with translated(self.disk.folder):
+        with translate_errors(self.disk.folder):
             return await asyncio.to_thread(self.disk.set_aside, file.name, file.content)
 
-    # -- where blocks belong --------------------------------------------------------------------
+    # -- places of blocks --------------------------------------------------------------------
 
     def folder_of(self, owner: str) -> str:
-        """Where the files of an owner's blocks are; those of two owners are never in one folder."""
+        """Return the folder of an owner's blocks; two owners never share one."""
         if owner == self.library.agent:
             return ""
         if not self._folders:
@@ -100,50 +105,50 @@ class Round:
                 if "/" in entry.place:
                     self._folders.setdefault(entry.owner, entry.place.rpartition("/")[0] + "/")
         if owner not in self._folders:
-            taken = {folded(each.split("/")[1]) for each in self._folders.values()}
+            taken = {normalize_name(each.split("/")[1]) for each in self._folders.values()}
             self._folders[owner] = f"{SHARED}/{stem_of(owner, taken)}/"
         return self._folders[owner]
 
     def owner_of(self, place: str) -> str | None:
-        """Whose blocks are at a place; None when nobody's that this agent sees."""
+        """Return the owner of the blocks at a place; None when this agent sees no such blocks."""
         if "/" not in place:
             return self.library.agent
-        folder = folded(place.rpartition("/")[0] + "/")
+        folder = normalize_name(place.rpartition("/")[0] + "/")
         owners = sorted({block.owner for block in self.blocks.values()} | {CONSTELLATION})
-        return next((each for each in owners if folded(self.folder_of(each)) == folder), None)
+        return next((each for each in owners if normalize_name(self.folder_of(each)) == folder), None)
 
     def stems(self, folder: str) -> set[str]:
-        """The names that files of a folder have, without suffix and folded; what is new may be added."""
+        """Return the normalized file names in a folder, without suffix; new ones may be added to the set."""
         if not self._stems:
-            self._stems[""] = {folded(SHARED)}
+            self._stems[""] = {normalize_name(SHARED)}
             places = [entry.place for entry in self.ledger.entries.values()]
             for place in (*places, *(file.place for file in self.files.values())):
                 above, sign, stem = place.rpartition("/")
-                self._stems.setdefault(above + sign, set()).add(folded(stem))
+                self._stems.setdefault(above + sign, set()).add(normalize_name(stem))
         return self._stems.setdefault(folder, set())
 
-    # -- telling --------------------------------------------------------------------------------
+    # -- reporting --------------------------------------------------------------------------------
 
-    def tell(self, kind: str, entry: Entry, why: str, version: int | None = None) -> None:
-        """Have something in the report: `written`, `taken`, `deleted`, `conflicts` or `refused`."""
-        self.tell_of(kind, entry.label, entry.owner, entry.file, why, version)
+    def add_report(self, kind: str, entry: FileEntry, why: str, version: int | None = None) -> None:
+        """Add a line to the report, under `written`, `taken`, `deleted`, `conflicts` or `refused`."""
+        self.add_file_report(kind, entry.label, entry.owner, entry.file, why, version)
 
-    def tell_of(
+    def add_file_report(
         self, kind: str, label: str, owner: str, file: str, why: str, version: int | None = None
     ) -> None:
-        """As `tell`, of a file that no block is known for."""
-        self._told[kind].append(FileReport(label, owner, file, version, why))
+        """Add a line to the report for a file, with or without a known block."""
+        self._reports[kind].append(FileReport(label, owner, file, version, why))
 
-    def refuse(self, file: File, why: str) -> None:
-        """Have in the report that nothing is done with a file that no block is known for."""
+    def refuse(self, file: FolderFile, why: str) -> None:
+        """Report that a file without a known block is ignored."""
         owner = self.owner_of(file.place) or label_of(file.place.split("/")[1])
-        self.tell_of("refused", label_of(file.place.rpartition("/")[2]), owner, file.name, why)
+        self.add_file_report("refused", label_of(file.place.rpartition("/")[2]), owner, file.name, why)
 
     def report(self) -> FolderReport:
-        """What this came to."""
-        told = {kind: tuple(sorted(some, key=_order)) for kind, some in self._told.items()}
-        return FolderReport(str(self.disk.folder), **told, dry_run=self.dry_run)
+        """Return the report."""
+        reports = {kind: tuple(sorted(some, key=_order)) for kind, some in self._reports.items()}
+        return FolderReport(str(self.disk.folder), **reports, dry_run=self.dry_run)
 
 
-def _order(told: FileReport) -> tuple[str, str]:
-    return told.file, told.why
+def _order(report: FileReport) -> tuple[str, str]:
+    return report.file, report.why

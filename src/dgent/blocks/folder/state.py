@@ -1,7 +1,7 @@
-"""What a folder knows of its files: from which version each was written, so that both sides are told apart.
+"""The ledger of a folder: from which version each file was written, so that edits can be told apart.
 
-A step that is about to be done is noted before it is done. So a sync that was killed is told by the next one
-what it had in hand, and nothing is done twice.
+A step is recorded before it is done. So the next sync after a crash knows what was in progress, and nothing
+is done twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from dgent import ids
 from dgent.blocks.folder.directory import NEVER
-from dgent.blocks.folder.format import SUFFIXES, folded
+from dgent.blocks.folder.format import SUFFIXES, normalize_name
 from dgent.blocks.folder.header import TYPES
 from dgent.errors import Corrupt, InputError
 
@@ -27,8 +27,11 @@ State = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9+/]{0,65536}={0,2}$")]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=10**10)]
 
 
+_STORED = {"header": "card", "header_digest": "card_digest", "header_writing": "card_writing"}
+
+
 class Base(msgspec.Struct, omit_defaults=True):
-    """What a file was written from, or last read as: a state of the document, and the bytes it had then."""
+    """The state a file was written from, or last read as: a version of the document, and a digest."""
 
     version: Count = 0
     frontiers: State = ""
@@ -36,26 +39,26 @@ class Base(msgspec.Struct, omit_defaults=True):
     redactions: Count = 0
 
 
-class Line(msgspec.Struct, omit_defaults=True):
-    """An entry of a log that was taken in: as it stood in the file, and as it is kept."""
+class LogLine(msgspec.Struct, omit_defaults=True):
+    """An entry of a log that was applied: as it was in the file, and as it is stored."""
 
     given: Any
     kept: dict[str, Any]
 
 
 class Taking(msgspec.Struct, omit_defaults=True):
-    """Edits that are being taken in: of which bytes, and the state that they make; of a log the lines."""
+    """Edits that are being applied: the digest of the file, the resulting state, or the lines of a log."""
 
     digest: Digest
     frontiers: State = ""
-    lines: list[Line] = []
+    lines: list[LogLine] = []
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
-    """One block in a folder: where its files are, without suffix, and what they were written from.
+class FileEntry(msgspec.Struct, omit_defaults=True, rename=_STORED):
+    """One block in a folder: the place of its files, without suffix, and the state they were written from.
 
-    `writing` and `card_writing` are of files that are ready to be written, and are written when they are not
-    ready any more. `taking` is of edits being taken in, `moving` is where the files are being moved to.
+    `writing` and `header_writing` are staged files; when they are no longer staged, they were written.
+    `taking` is an edit being applied, `moving` the place that the files are being moved to.
     """
 
     place: str
@@ -63,39 +66,39 @@ class Entry(msgspec.Struct, omit_defaults=True):
     owner: str
     label: str
     base: Base = msgspec.field(default_factory=Base)
-    card: dict[str, Any] = {}
-    card_digest: Digest = ""
+    header: dict[str, Any] = {}
+    header_digest: Digest = ""
     writing: Base | None = None
-    card_writing: tuple[Digest, dict[str, Any]] | None = None
+    header_writing: tuple[Digest, dict[str, Any]] | None = None
     taking: Taking | None = None
     moving: str | None = None
 
     @property
     def file(self) -> str:
-        """The file with the content."""
+        """The name of the content file."""
         return self.place + self.suffix
 
     @property
-    def card_file(self) -> str:
-        """The file that describes the block."""
+    def header_file(self) -> str:
+        """The name of the header file."""
         return f"{self.place}.toml"
 
 
-class Ledger(msgspec.Struct, omit_defaults=True):
-    """Everything a folder knows: whose it is, the epoch of the store, and its blocks by id."""
+class FolderLedger(msgspec.Struct, omit_defaults=True):
+    """The ledger of a folder: its agent, the epoch of the store, and its blocks by id."""
 
     format: int = FORMAT
     agent: str = ""
     store: str = ""
-    entries: dict[str, Entry] = msgspec.field(default_factory=dict)
+    entries: dict[str, FileEntry] = msgspec.field(default_factory=dict)
 
-    def encoded(self) -> bytes:
-        """The bytes of the file it is kept in."""
+    def encode(self) -> bytes:
+        """Return the bytes of the ledger file."""
         return msgspec.json.format(msgspec.json.encode(self, order="sorted"), indent=1) + b"\n"
 
 
-class _Given(msgspec.Struct):
-    """A ledger as it was found: its entries are judged one by one."""
+class _RawLedger(msgspec.Struct):
+    """A ledger as it was read, with entries that are not checked yet."""
 
     format: int = FORMAT
     agent: str = ""
@@ -103,42 +106,44 @@ class _Given(msgspec.Struct):
     entries: dict[str, msgspec.Raw] = {}
 
 
-def load(given: bytes | None, agent: str) -> tuple[Ledger, list[str]]:
-    """The ledger of a folder, and what of it is not valid and left out; a new one when it has none.
+def load(given: bytes | None, agent: str) -> tuple[FolderLedger, list[str]]:
+    """Return the ledger of a folder and its invalid entries, which are left out; a new one without a file.
 
-    The file may come from anybody. Raises Corrupt when nothing of it can be read, InputError when it is
+    The file may come from anybody. Raises Corrupt when it cannot be read at all, InputError when it is
     another agent's.
     """
     if given is None:
-        return Ledger(agent=agent), []
+        return FolderLedger(agent=agent), []
     try:
-        found = msgspec.json.decode(given, type=_Given)
+        found = msgspec.json.decode(given, type=_RawLedger)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = "remove .blocks: files that differ from the database are then kept aside"
-        raise Corrupt(f"what the folder knows of its files cannot be read: {error}", hint=hint) from None
+        raise Corrupt(f"the ledger of the folder cannot be read: {error}", hint=hint) from None
     if found.format > FORMAT:
         raise Corrupt("the folder was written by a newer dgent", hint="upgrade dgent")
     if found.agent != agent:
         raise InputError(
             f"the folder has the blocks of {found.agent!r:.80}, not of {agent}", hint="use another folder"
         )
-    made, wrong, places = Ledger(agent=agent, store=found.store), [], set[str]()
+    made, wrong, places = FolderLedger(agent=agent, store=found.store), [], set[str]()
     for id, raw in found.entries.items():
         try:
-            entry = _entry(id, raw)
-            if not places.isdisjoint(mine := {folded(each) for each in (entry.place, entry.moving) if each}):
+            entry = _decode_entry(id, raw)
+            if not places.isdisjoint(
+                mine := {normalize_name(each) for each in (entry.place, entry.moving) if each}
+            ):
                 raise ValueError("another block has its place")
         except (msgspec.MsgspecError, InputError, ValueError, RecursionError) as error:
-            wrong.append(f"what it says of {id!r:.80} is not valid, and ignored: {error}"[:300])
+            wrong.append(f"the entry of {id!r:.80} is not valid, and ignored: {error}"[:300])
         else:
             made.entries[id] = entry
             places |= mine
     return made, wrong
 
 
-def _entry(id: str, raw: msgspec.Raw) -> Entry:
-    """One entry, with every field checked; raises ValueError, InputError or an error of msgspec."""
-    entry = msgspec.json.decode(raw, type=Entry)
+def _decode_entry(id: str, raw: msgspec.Raw) -> FileEntry:
+    """Decode and check one entry; raises ValueError, InputError or an error of msgspec."""
+    entry = msgspec.json.decode(raw, type=FileEntry)
     ids.check_id(id)
     ids.check_name(entry.owner, "owner")
     ids.check_name(entry.label, "label")
@@ -147,14 +152,14 @@ def _entry(id: str, raw: msgspec.Raw) -> Entry:
     for place in (entry.place, entry.moving):
         if place is not None:
             check_place(place)
-    for values in (entry.card, entry.card_writing[1] if entry.card_writing else {}):
+    for values in (entry.header, entry.header_writing[1] if entry.header_writing else {}):
         if any(type(each) is not TYPES.get(name) for name, each in values.items()):
-            raise ValueError("its card has values that no card has")
+            raise ValueError("its header has invalid values")
     return entry
 
 
 def check_place(place: str) -> None:
-    """Refuse a place that no file of a block can have: one outside of the folder, or of a hidden file."""
+    """Raise ValueError for a place outside of the folder, or that of a hidden file."""
     *above, last = steps = place.split("/")
     hidden = any(step[:1] in ("", ".") or any(sign in step for sign in NEVER) for step in steps)
     if hidden or last[0] in "~#" or (above and (len(above) != 2 or above[0] != SHARED)):
@@ -164,15 +169,15 @@ def check_place(place: str) -> None:
 
 
 def digest(given: bytes) -> str:
-    """What stands for some bytes."""
+    """Return the SHA-256 of some bytes, in hex."""
     return hashlib.sha256(given).hexdigest()
 
 
 def content_key(id: str) -> str:
-    """What a block's content is called while it is ready to be written."""
+    """Return the key under which a block's content is staged."""
     return f"{id}/content"
 
 
-def card_key(id: str) -> str:
-    """What a block's card is called while it is ready to be written."""
+def header_key(id: str) -> str:
+    """Return the key under which a block's header is staged."""
     return f"{id}/card"

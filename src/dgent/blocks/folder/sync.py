@@ -1,4 +1,4 @@
-"""A sync of a folder: edits of files go into the database first, then the database goes into the files."""
+"""Sync a folder: first edits of files are applied to the blocks, then the blocks are written to files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dgent.blocks import errors
 from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.folder import apply, scan, state, write
-from dgent.blocks.folder.disk import LEDGER, OWN, Disk, alone, nobody
+from dgent.blocks.folder.disk import LEDGER, OWN, Disk, lock_folder, skip_lock
 from dgent.blocks.folder.report import FolderReport
 from dgent.blocks.folder.round import Round
-from dgent.blocks.folder.state import Base, Entry
-from dgent.blocks.history.log import Chain
+from dgent.blocks.folder.state import Base, FileEntry
+from dgent.blocks.history.log import VersionLog
 from dgent.blocks.record import BLOCK, version_id
 from dgent.errors import Busy, InputError, StorageError
 from dgent.model.datum import Datum
@@ -29,33 +29,34 @@ if TYPE_CHECKING:
 
 
 EMPTY = Document().frontiers
-"""The state of every document before its first edit: the one name that anybody can guess."""
+"""The state of every document before its first edit, which anybody can guess."""
 
 
-async def check(round: Round) -> None:
-    """Find out which blocks are as their files were written, and forget what the ledger cannot prove."""
+async def check_entries(round: Round) -> None:
+    """Find the blocks that are as their files were written, and drop ledger entries without proof."""
     universe, entries = round.library._universe, round.ledger.entries
     epoch: bytes = getattr(universe.backend, "epoch", b"")
     ours = bool(epoch) and round.ledger.store == epoch.hex()
     await _find_current(round, ours)
     rest = [id for id in entries if id not in round.current and entries[id].base.version]
-    away = [id for id in rest if id not in round.blocks]
-    gone = await forgotten_among(universe.backend, away) if away else frozenset()
+    missing = [id for id in rest if id not in round.blocks]
+    gone = await forgotten_among(universe.backend, missing) if missing else frozenset()
     for id in rest:
         entry = entries[id]
         if id in gone or await _is_proven(round, id, entry.base, ours):
             continue
         if id in round.blocks and round.file(entry.file) is None:
-            entries[id] = Entry(entry.place, entry.suffix, entry.owner, entry.label)  # it is written again
+            # It is written again.
+            entries[id] = FileEntry(entry.place, entry.suffix, entry.owner, entry.label)
         else:
-            del entries[id]  # its file finds its block by its label, or becomes one
+            del entries[id]  # its file is matched by label, or becomes a new block
     round.ledger.store = epoch.hex()
 
 
 async def _find_current(round: Round, ours: bool) -> None:
-    """Find out, in one read, which blocks nobody has changed since their files were written.
+    """Find, in one read, the blocks that nobody has changed since their files were written.
 
-    The newest version is never folded: while it is there and none comes after it, it is the newest.
+    The newest version is never packed: while it has a record and none comes after it, it is the newest.
     """
     bases = {id: entry.base for id, entry in round.ledger.entries.items() if id in round.blocks}
     known = [id for id, base in bases.items() if ours or base.frontiers != EMPTY]
@@ -67,54 +68,54 @@ async def _find_current(round: Round, ours: bool) -> None:
 
 
 async def _is_proven(round: Round, id: str, base: Base, ours: bool) -> bool:
-    """Whether a block was in the state a file was written from, or may have been before it was rewritten."""
+    """Check whether a block was in the state of a file, or may have been before it was rewritten."""
     try:
-        chain = await _chain(round, id)
+        log = await _find_log(round, id)
     except StorageError:
-        return id in round.blocks  # it cannot be read, which is told when it is to be written
-    if chain is None or base.redactions > chain.redactions:
+        return id in round.blocks  # it cannot be read, which is reported when it is written
+    if log is None or base.redactions > log.redactions:
         return False
-    if base.redactions < chain.redactions:
-        return True  # what the file says may have been redacted since, so it is never kept aside unasked
+    if base.redactions < log.redactions:
+        return True  # its text may have been redacted since, so it is never set aside
     with suppress(DocumentCorrupt):
-        if (ours or base.frontiers != EMPTY) and chain.document.knows(base.frontiers):
+        if (ours or base.frontiers != EMPTY) and log.document.knows(base.frontiers):
             return True
     try:
-        version = await chain.find(base.version)
+        version = await log.find(base.version)
     except VersionNotFound:
-        return base.version <= chain.number  # it was compacted, and a file of before is only older
+        return base.version <= log.number  # it was compacted, and the file is only older
     return not version.frontiers
 
 
-async def _chain(round: Round, id: str) -> Chain | None:
-    """The versions of a block that a file was written from, be it deleted by now; None when it is none."""
+async def _find_log(round: Round, id: str) -> VersionLog | None:
+    """Return the version log of a ledger entry's block, even a deleted one; None when there is none."""
     if id in round.blocks:
         await round.blocks[id]._document()
-        return round.blocks[id]._chain
+        return round.blocks[id]._version_log
     universe = round.library._universe
-    card = await universe.get(id, raw=True)
-    if card is None or card.schema != BLOCK.name:
+    header = await universe.get(id, raw=True)
+    if header is None or header.schema != BLOCK.name:
         return None
-    chain = Chain(universe, id)
-    await chain.refresh()
-    return chain
+    log = VersionLog(universe, id)
+    await log.refresh()
+    return log
 
 
-WAIT_S = 10.0  # how long another sync of the folder is waited for
+WAIT_S = 10.0  # seconds to wait for another sync of the folder
 
 
-async def sync(
+async def sync_folder(
     library: Library, folder: str | os.PathLike[str], by: str | None, dry_run: bool, wait_s: float
 ) -> FolderReport:
-    """Make a folder and an agent's blocks agree; no two of these work on one folder at once."""
+    """Synchronize a folder with an agent's blocks; one sync at a time works on a folder."""
     if by is not None and ids.check_name(by, "by") != library.agent and library.trust != "partner":
         raise errors.PermissionDenied(f"a caller of trust {library.trust} writes as {library.agent}")
     disk = Disk(Path(folder).absolute())
     if disk.folder.exists() and not disk.folder.is_dir():
-        raise InputError(f"{disk.folder} is no folder", field="folder")
+        raise InputError(f"{disk.folder} is not a folder", field="folder")
     await asyncio.to_thread(disk.open, not dry_run)
     try:
-        async with nobody() if dry_run else alone(disk, wait_s):
+        async with skip_lock() if dry_run else lock_folder(disk, wait_s):
             return await _run(library, disk, by, dry_run)
     finally:
         disk.close()
@@ -124,63 +125,63 @@ async def _run(library: Library, disk: Disk, by: str | None, dry_run: bool) -> F
     known, wrong = state.load(await asyncio.to_thread(disk.load), library.agent)
     round = Round(library, disk, known, by, dry_run)
     for why in wrong:
-        round.tell_of("refused", "", library.agent, f"{OWN}/{LEDGER}", why)
-    await round.look()
-    scan.settle(round)
+        round.add_file_report("refused", "", library.agent, f"{OWN}/{LEDGER}", why)
+    await round.scan()
+    scan.resume(round)
     await scan.check_store(round)
-    await check(round)
+    await check_entries(round)
     await round.save()
     await round.tidy()
-    await _take_in(round)
-    await _write_out(round)
+    await _apply_files(round)
+    await _write_files(round)
     await round.tidy()
     return round.report()
 
 
-async def _take_in(round: Round) -> None:
-    """Everything that was done in the folder; what is about to be done is noted first, in case of a kill."""
-    await scan.pair(round)
+async def _apply_files(round: Round) -> None:
+    """Apply what was done in the folder; each step is recorded before it is done, in case of a crash."""
+    await scan.pair_files(round)
     edits = []
     for id, entry in list(round.ledger.entries.items()):
         file = round.file(entry.file)
         if id not in round.blocks:
-            await apply.leave(round, id, entry)
+            await apply.remove_files(round, id, entry)
         elif file is None:
-            await apply.remove(round, id, entry)
+            await apply.delete_block(round, id, entry)
         elif file.problem or file.digest != entry.base.digest or entry.taking is not None:
             edit = await apply.plan(round, id, entry, file)
             edits += [] if edit is None else [edit]
     await round.save()
     for edit in edits:
-        await apply.take(round, edit)
+        await apply.apply_edit(round, edit)
     for id, entry in list(round.ledger.entries.items()):
         if id in round.blocks and id not in round.made:
-            await apply.describe(round, id, entry)
+            await apply.apply_header(round, id, entry)
 
 
-async def _write_out(round: Round) -> None:
-    """Everything that was done in the database."""
-    pages = []
+async def _write_files(round: Round) -> None:
+    """Write what was done in the database to the files."""
+    writes = []
     for id, block in list(round.blocks.items()):
-        pages += await write.plan(round, id, block)
-    await write.stage(round, pages)
+        writes += await write.plan(round, id, block)
+    await write.stage(round, writes)
     await round.save()
-    await write.write(round, pages)
+    await write.write(round, writes)
     await round.save()
 
 
-async def follow(
+async def follow_folder(
     library: Library, folder: str | os.PathLike[str], every: float, by: str | None
 ) -> AsyncIterator[FolderReport]:
-    """Sync again and again; what came of it is told when it is something new."""
+    """Sync again and again, and yield each report that is not empty and not the same as the last."""
     if not every > 0:
-        raise InputError(f"every is a number of seconds above 0, not {every!r}", field="every")
+        raise InputError(f"expected seconds above 0 for every, got {every!r}", field="every")
     last: FolderReport | None = None
     report: FolderReport | None
     while True:
         try:
-            report = await sync(library, folder, by, False, WAIT_S)
-        except Busy:  # somebody else syncs it; the next time is soon
+            report = await sync_folder(library, folder, by, False, WAIT_S)
+        except Busy:  # another sync runs; try again next time
             report = last
         if report and report != last:
             yield report

@@ -1,7 +1,7 @@
-"""Values that a file gives: when somebody else has given another one since, the file's counts.
+"""Single values that a file sets: if somebody else has set another one since, the file's value wins.
 
-Texts, lists and counters merge. A single value cannot: so it is written once more after the merge, and the
-other one is told, and still in the block's history.
+Texts, lists and counters merge. A single value cannot: so it is written again after the merge, and the other
+one is reported, and still in the block's history.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgent.blocks.document.document import Document
-from dgent.blocks.folder.format import same
+from dgent.blocks.folder.format import is_same
 
 GONE = object()
 
 
 @dataclass(frozen=True)
-class Held(ABC):
-    """A value that one place is to have; None for none. `where` names the place for people."""
+class FileValue(ABC):
+    """A value that a file sets at one place; None removes it. `where` names the place for people."""
 
     where: str
     before: Any
@@ -26,44 +26,44 @@ class Held(ABC):
 
     @abstractmethod
     def now(self, document: Document) -> Any:
-        """What is there now; GONE when the place is not there any more."""
+        """Return the current value; GONE when the place does not exist any more."""
 
     @abstractmethod
     def write(self, document: Document) -> None:
-        """Make it what is wanted."""
+        """Set the wanted value."""
 
-    def rival(self, document: Document) -> str | None:
-        """What somebody else has done to the same place since, if that is something else."""
+    def find_conflict(self, document: Document) -> str | None:
+        """Describe what somebody else has set at the same place since; None if there is no conflict."""
         now = self.now(document)
         if now is GONE:
             return f"{self.where} was deleted in the database, and changed to {self.wanted!r:.60} in the file"
-        if same(now, self.before) or same(now, self.wanted):
+        if is_same(now, self.before) or is_same(now, self.wanted):
             return None
-        return _told(self.where, now, self.wanted)
+        return _describe_conflict(self.where, now, self.wanted)
 
     def settle(self, document: Document) -> bool:
-        """See to it that the file's value counts; False when there is no place for it."""
+        """Make the file's value win; False when its place is gone."""
         now = self.now(document)
         if now is GONE:
             return False
-        if not same(now, self.wanted):
+        if not is_same(now, self.wanted):
             self.write(document)
         return True
 
 
 @dataclass(frozen=True)
-class HeldField(Held):
+class FileField(FileValue):
     """A field of a map."""
 
     key: str
     container: str
 
     def now(self, document: Document) -> Any:
-        """What the field has."""
+        """Return the current value of the field."""
         return document.fields(self.container).get(self.key)
 
     def write(self, document: Document) -> None:
-        """Set it, or take it away."""
+        """Set or remove the field."""
         if self.wanted is None:
             document.delete_field(self.key, self.container)
         else:
@@ -71,8 +71,8 @@ class HeldField(Held):
 
 
 @dataclass(frozen=True)
-class HeldItem(Held):
-    """Fields of an item of a list, which may stand elsewhere by now; one that was deleted comes back."""
+class FileItem(FileValue):
+    """Fields of an item of a list, which may have moved; a deleted item is inserted again."""
 
     item: str
     whole: dict[str, Any]
@@ -80,24 +80,24 @@ class HeldItem(Held):
     container: str
 
     def now(self, document: Document) -> Any:
-        """What the fields have."""
+        """Return the current values of the fields."""
         found = document.item_fields(self.item)
         return GONE if found is None else {key: found.get(key) for key in self.wanted}
 
-    def rival(self, document: Document) -> str | None:
-        """What somebody else has done to the same fields since, if that is something else."""
+    def find_conflict(self, document: Document) -> str | None:
+        """Describe what somebody else has set in the same fields since; None if there is no conflict."""
         now = self.now(document)
         if now is GONE:
             return f"{self.where} was deleted in the database; it is there again, as the file has it"
-        told = [
-            _told(f"{key} of {self.where}", each, self.wanted[key])
+        conflicts = [
+            _describe_conflict(f"{key} of {self.where}", each, self.wanted[key])
             for key, each in now.items()
-            if not same(each, self.before[key]) and not same(each, self.wanted[key])
+            if not is_same(each, self.before[key]) and not is_same(each, self.wanted[key])
         ]
-        return "; ".join(told) or None
+        return "; ".join(conflicts) or None
 
     def settle(self, document: Document) -> bool:
-        """See to it that the file's values count; without its item they get a new one."""
+        """Make the file's values win; a deleted item is inserted again."""
         if self.now(document) is GONE:
             place = min(self.place, document.count_items(self.container))
             document.insert_map(place, self.whole, self.container)
@@ -105,12 +105,12 @@ class HeldItem(Held):
         return super().settle(document)
 
     def write(self, document: Document) -> None:
-        """Set them."""
+        """Set the fields."""
         document.set_fields_of(self.item, self.wanted)
 
 
 @dataclass(frozen=True)
-class HeldNode(Held):
+class FileNode(FileValue):
     """A field of a node of a tree."""
 
     key: str
@@ -118,15 +118,15 @@ class HeldNode(Held):
     container: str
 
     def now(self, document: Document) -> Any:
-        """What the field has."""
+        """Return the current value of the field."""
         if not document.has_node(self.node, self.container):
             return GONE
         return document.node_data(self.node, self.container).get(self.key)
 
     def write(self, document: Document) -> None:
-        """Set it, or take it away."""
+        """Set or remove the field."""
         document.set_node(self.node, {self.key: self.wanted}, self.container)
 
 
-def _told(where: str, now: Any, wanted: Any) -> str:
+def _describe_conflict(where: str, now: Any, wanted: Any) -> str:
     return f"{where} became {now!r:.60} in the database; the file's {wanted!r:.60} counts"

@@ -1,8 +1,8 @@
-"""Joining: what was done to a copy of a block somewhere else becomes versions of this one.
+"""Join: changes made to a copy of a block elsewhere become versions of this one.
 
-Each version of the copy is a version here, with its author, its message and its time of origin; what is here
-already is left out, so joining twice changes nothing. A document that gets longer than its limit by that is
-kept, and the card says so until it is short enough.
+Each version of the copy becomes a version here, with its author, its message and its original time; what is
+here already is left out, so joining twice changes nothing. A document that becomes longer than its limit is
+kept, and its header is flagged until it is short enough.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any
 
 from dgent import clock
 from dgent.blocks import errors
-from dgent.blocks.access.standing import Card
-from dgent.blocks.document import shape as shapes
+from dgent.blocks.access.actor import Header
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.render import rendered
-from dgent.blocks.document.shape import Shape
-from dgent.blocks.document.splice import counts
-from dgent.blocks.history.log import Chain
+from dgent.blocks.document.render import render_document
+from dgent.blocks.document.shape import Shape, load_shape
+from dgent.blocks.document.splice import count_changes
+from dgent.blocks.history.log import VersionLog
 from dgent.blocks.history.version import REWRITES, Version
 from dgent.blocks.record import BlockRecord, VersionRecord, version_id
 from dgent.errors import StorageError, VersionConflict
@@ -31,47 +30,47 @@ from dgent.universe import write
 from dgent.universe.universe import Universe
 
 OVER_LIMIT = "over_limit"
-"""In a card's extra: how long the document was after the merge, where that was more than its limit."""
+"""The key in a header's extra fields for the size of a document that a merge made too long."""
 
 
-def is_over_limit(card: BlockRecord) -> bool:
-    """Whether a block is too long; a higher limit ends it, and so does an edit that makes it short enough."""
-    size = card.extra.get(OVER_LIMIT)
-    return type(size) is int and size > card.limit
+def is_over_limit(header: BlockRecord) -> bool:
+    """Check whether a block is too long; a higher limit or an edit that shortens it ends this."""
+    size = header.extra.get(OVER_LIMIT)
+    return type(size) is int and size > header.limit
 
 
-def flagged(card: Card, size: int) -> Card:
-    """The card of a block that is so long."""
-    extra: dict[str, Any] = {**card.value.extra, OVER_LIMIT: size}
-    return card.replace(value=replace(card.value, extra=extra))
+def set_over_limit(header: Header, size: int) -> Header:
+    """Return a header flagged with the size of a document that is too long."""
+    extra: dict[str, Any] = {**header.value.extra, OVER_LIMIT: size}
+    return header.replace(value=replace(header.value, extra=extra))
 
 
-def unflagged(card: Card) -> Card:
-    """The card of a block that is not too long."""
-    extra = {name: each for name, each in card.value.extra.items() if name != OVER_LIMIT}
-    return card.replace(value=replace(card.value, extra=extra))
+def clear_over_limit(header: Header) -> Header:
+    """Return a header without the over-limit flag."""
+    extra = {name: each for name, each in header.value.extra.items() if name != OVER_LIMIT}
+    return header.replace(value=replace(header.value, extra=extra))
 
 
-ATTEMPTS = 200  # at writing what somebody else may write to at the same time
+ATTEMPTS = 200  # to write while others may write to the same block
 AT_ONCE = 256  # versions in one commit
 AT_ONCE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
-class Step:
-    """One version that is to come: what it does to a document, and what is told of it."""
+class JoinStep:
+    """One version to add: its change to the document, and the fields of its record."""
 
     change: Callable[[Document], None]
     op: str
     by: str
     at: datetime
     message: str = ""
-    size: int = 0  # of the bytes it brings, about
+    size: int = 0  # of its update in bytes, about
 
 
 @dataclass(frozen=True)
-class Joined:
-    """What joining came to: how many versions came, how long the document is now, and the limit."""
+class JoinResult:
+    """The result of a join: the number of versions added, the size of the document, and its limit."""
 
     versions: int
     size: int
@@ -79,52 +78,52 @@ class Joined:
 
     @property
     def over_limit(self) -> bool:
-        """Whether it is longer than it may be."""
+        """True when the document is longer than its limit."""
         return self.size > self.limit
 
 
-# -- what is to come ----------------------------------------------------------------------------
+# -- steps ----------------------------------------------------------------------------
 
 
-async def steps_after(chain: Chain, number: int) -> list[Step] | None:
-    """The versions of a chain after one; None when some of them are not kept one by one any more."""
-    async with chain.alone:
-        await chain.renew()
+async def steps_after(log: VersionLog, number: int) -> list[JoinStep] | None:
+    """Return the versions after one as steps; None when some are no longer stored one by one."""
+    async with log.lock:
+        await log.refresh_locked()
         found: list[tuple[Version, bytes]] = []
-        if number < chain.folded:
-            for page in map(chain._past.read, await chain._past.records()):
-                found += zip(page.versions, page.updates, strict=True)
-            found = [each for each in found if each[0].number <= chain.folded]
-        found += list(zip(chain.tail, chain._updates, strict=True))
+        if number < log.last_packed:
+            for pack in map(log._packs.read, await log._packs.records()):
+                found += zip(pack.versions, pack.updates, strict=True)
+            found = [each for each in found if each[0].number <= log.last_packed]
+        found += list(zip(log.tail, log._updates, strict=True))
         wanted = [each for each in found if each[0].number > number]
-        expected = list(range(number + 1, chain.number + 1))
-    # Those that say that the past was rewritten bring nothing.
+        expected = list(range(number + 1, log.number + 1))
+    # Versions that record a rewrite of history bring nothing.
     brought = [(version, update) for version, update in wanted if version.op not in REWRITES]
     if [version.number for version, _ in wanted] != expected or not all(update for _, update in brought):
         return None
     return [_step(version, update) for version, update in brought]
 
 
-def _step(version: Version, update: bytes) -> Step:
+def _step(version: Version, update: bytes) -> JoinStep:
     def change(document: Document) -> None:
         document.merge(update)
         document.check_usable()
 
-    return Step(change, version.op, version.by, version.at, version.message, len(update))
+    return JoinStep(change, version.op, version.by, version.at, version.message, len(update))
 
 
-def step_of_all(theirs: Document, by: str, message: str) -> Step:
-    """One version with everything that another document has and this one has not."""
+def step_of_all(theirs: Document, by: str, message: str) -> JoinStep:
+    """Build one step with everything that another document has and this one does not."""
 
     def change(document: Document) -> None:
         update = theirs.updates_since(document)
         document.merge(update)
 
-    return Step(change, "merge", by, clock.now(), message)
+    return JoinStep(change, "merge", by, clock.now(), message)
 
 
-def step_of_difference(before: Document, theirs: Document, by: str, message: str) -> Step:
-    """One version with what another document holds otherwise than when the two were the same."""
+def step_of_difference(before: Document, theirs: Document, by: str, message: str) -> JoinStep:
+    """Build one step with what another document changed since the two were the same."""
 
     def change(document: Document) -> None:
         left, right = before.fork(), before.fork()
@@ -133,27 +132,27 @@ def step_of_difference(before: Document, theirs: Document, by: str, message: str
         left.merge(right.updates_since(left))
         document.become(left)
 
-    return Step(change, "merge", by, clock.now(), message)
+    return JoinStep(change, "merge", by, clock.now(), message)
 
 
 # -- joining ------------------------------------------------------------------------------------
 
 
 async def join(
-    universe: Universe, block: str, steps: Sequence[Step], note: str, *, dry_run: bool = False
-) -> Joined:
-    """Make what was done elsewhere versions of a block; DocumentCorrupt when they do not fit it."""
-    chain = Chain(universe, block)
-    done = Joined(0, 0, 0)
-    for part in [list(steps)] if dry_run else _parts(steps):
-        came = await _join(universe, chain, part, note, dry_run)
-        done = Joined(done.versions + came.versions, came.size, came.limit)
+    universe: Universe, block: str, steps: Sequence[JoinStep], note: str, *, dry_run: bool = False
+) -> JoinResult:
+    """Add steps as versions of a block; raises DocumentCorrupt when they do not fit it."""
+    log = VersionLog(universe, block)
+    done = JoinResult(0, 0, 0)
+    for part in [list(steps)] if dry_run else _split_steps(steps):
+        came = await _join(universe, log, part, note, dry_run)
+        done = JoinResult(done.versions + came.versions, came.size, came.limit)
     return done
 
 
-def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Steps as they go into commits: not too many at once."""
-    part: list[Step] = []
+def _split_steps(steps: Iterable[JoinStep]) -> Iterator[list[JoinStep]]:
+    """Split steps into parts small enough for one commit each."""
+    part: list[JoinStep] = []
     size = 0
     for step in steps:
         if part and (len(part) == AT_ONCE or size + step.size > AT_ONCE_BYTES):
@@ -165,56 +164,58 @@ def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
         yield part
 
 
-async def _join(universe: Universe, chain: Chain, steps: Sequence[Step], note: str, dry_run: bool) -> Joined:
+async def _join(
+    universe: Universe, log: VersionLog, steps: Sequence[JoinStep], note: str, dry_run: bool
+) -> JoinResult:
     for _ in range(ATTEMPTS):
-        card = await universe.get(chain._block)
-        if card is None:
+        header = await universe.get(log._block)
+        if header is None:
             raise errors.BlockNotFound("the block is gone")
-        async with chain.alone:
-            await chain.renew()
-            shape = shapes.load(card.value.document, card.value.shape)
+        async with log.lock:
+            await log.refresh_locked()
+            shape = load_shape(header.value.document, header.value.shape)
             try:
-                made = [*_made(universe, chain, steps, _measure(shape, card.value.limit))]
-                size = made[-1][0].size if made else len(_measure(shape, card.value.limit)(chain.document))
-                done = Joined(len(made), size, card.value.limit)
-                if not made or dry_run or await _commit(universe, chain, made, card, note):
+                made = [*_build_versions(universe, log, steps, _measure(shape, header.value.limit))]
+                size = made[-1][0].size if made else len(_measure(shape, header.value.limit)(log.document))
+                done = JoinResult(len(made), size, header.value.limit)
+                if not made or dry_run or await _commit(universe, log, made, header, note):
                     return done
             finally:
-                chain.forget()  # what was done to the document in memory may not be what is stored
-    raise VersionConflict("others write to the block all the time", hint="merge again", id=chain._block)
+                log.forget()  # the document in memory may differ from what is stored
+    raise VersionConflict("others kept writing to the block", hint="merge again", id=log._block)
 
 
 def _measure(shape: Shape, limit: int) -> Callable[[Document], str]:
-    return lambda document: rendered(shape, document, limit)
+    return lambda document: render_document(shape, document, limit)
 
 
-_Made = tuple[VersionRecord, Datum]
+_NewVersion = tuple[VersionRecord, Datum]
 
 
-def _made(
-    universe: Universe, chain: Chain, steps: Sequence[Step], text_of: Callable[[Document], str]
-) -> Iterator[_Made]:
-    """The versions that bring something new, as they will be stored."""
-    document, number = chain.document, chain.number
-    node = chain.tail[-1].node if chain.tail else 0
+def _build_versions(
+    universe: Universe, log: VersionLog, steps: Sequence[JoinStep], text_of: Callable[[Document], str]
+) -> Iterator[_NewVersion]:
+    """Apply the steps and yield the records of those that change something."""
+    document, number = log.document, log.number
+    node = log.tail[-1].node if log.tail else 0
     before = text_of(document)
     for step in steps:
         step.change(document)
         update = document.take_update()
         if not update:
-            continue  # it is here already
-        document.settled()
+            continue  # already here
+        document.mark_saved()
         number += 1
         after = text_of(document)
-        added, removed = counts(before, after)
-        told = step.message[:1000]
+        added, removed = count_changes(before, after)
+        message = step.message[:1000]
         record = VersionRecord(
-            step.op, number, node, len(after), added, removed, document.frontiers, message=told
+            step.op, number, node, len(after), added, removed, document.frontiers, message=message
         )
         datum, _ = write.new_datum(
             universe.contracts,
             record,
-            id=version_id(chain._block, number),
+            id=version_id(log._block, number),
             author=step.by,
             content=update,
             created_at=step.at,
@@ -223,30 +224,32 @@ def _made(
         yield record, datum
 
 
-async def _commit(universe: Universe, chain: Chain, made: Sequence[_Made], card: Card, note: str) -> bool:
-    """Store versions, all or none; False when somebody else was faster."""
+async def _commit(
+    universe: Universe, log: VersionLog, made: Sequence[_NewVersion], header: Header, note: str
+) -> bool:
+    """Store versions, all or none; False when another writer was faster."""
     ops: list[Op] = [Put(datum, 0, None, True) for _, datum in made]
-    newest = version_id(chain._block, chain.number)
-    if chain.number:
+    newest = version_id(log._block, log.number)
+    if log.number:
         ops.append(Check(newest, LIVE))
-    ops.append(_flag(universe, card, made[-1][0].size))
+    ops.append(_flag(universe, header, made[-1][0].size))
     try:
         await universe.commit(ops, note=note, kind="merge")
     except VersionConflict:
         return False
-    chain.forget()
-    await chain.renew()
-    if chain._is_due():
-        with suppress(StorageError):  # the versions are stored; the next one tries to fold again
-            await chain.fold()
+    log.forget()
+    await log.refresh_locked()
+    if log._needs_packing():
+        with suppress(StorageError):  # the versions are stored; the next one tries to pack again
+            await log.pack_versions()
     return True
 
 
-def _flag(universe: Universe, card: Card, size: int) -> Op:
-    """The op that keeps whether a document is over its limit; or only that the limit is as it was read."""
-    known = card.value.extra.get(OVER_LIMIT)
-    if known == (size if size > card.value.limit else None):
-        return Check(card.id, card.rev or 0)
-    told = flagged(card, size) if size > card.value.limit else unflagged(card)
-    op, _ = write.store_op(universe.contracts, told, card.rev)
+def _flag(universe: Universe, header: Header, size: int) -> Op:
+    """Return the op that stores whether a document is over its limit, or checks the header as read."""
+    known = header.value.extra.get(OVER_LIMIT)
+    if known == (size if size > header.value.limit else None):
+        return Check(header.id, header.rev or 0)
+    updated = set_over_limit(header, size) if size > header.value.limit else clear_over_limit(header)
+    op, _ = write.store_op(universe.contracts, updated, header.rev)
     return op

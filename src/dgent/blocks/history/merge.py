@@ -18,25 +18,25 @@ from typing import Any, NamedTuple
 from dgent import clock
 from dgent.blocks.document import shape as shapes
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.render import rendered
+from dgent.blocks.document.render import render_document
 from dgent.blocks.errors import DocumentCorrupt
 from dgent.blocks.history import log
 from dgent.blocks.history.join import OVER_LIMIT
-from dgent.blocks.history.pack import Page, pack, unpack
+from dgent.blocks.history.pack import Pack, decode_pack, encode_pack
 from dgent.blocks.history.version import COMPACTED, REWRITES, Version
 from dgent.blocks.record import (
     BLOCK,
     CHECKPOINT,
     ERASURE,
     MEMBER,
-    PAGE,
+    PACK,
     REDACTION,
     SEEN,
     SHARE,
     SNAPSHOT,
     VERSION,
     erasure_id,
-    page_id,
+    pack_id,
     snapshot_id,
     version_id,
 )
@@ -55,12 +55,12 @@ from dgent.store.engine.merge import (
 
 _Key = tuple[int, str, str]
 _PART = re.compile(r"(.+)/(?:u/(\d{10})|p/\d{10}(?:/[^/]+)?|s(?:/[^/]+)?|t|redacted)")
-_PACKED = frozenset((PAGE.name, SNAPSHOT.name))
-_DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, REDACTION.name))
+_PACKED = frozenset((PACK.name, SNAPSHOT.name))
+_DOCUMENT = frozenset((VERSION.name, PACK.name, SNAPSHOT.name, REDACTION.name))
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _VersionEntry:
     """A version of a copy under its number there, with its update; empty where that is gone."""
 
     version: Version
@@ -92,8 +92,8 @@ class _Start(NamedTuple):
 
     state: bytes
     known: int
-    entries: list[_Entry]
-    left_out: list[_Entry]
+    entries: list[_VersionEntry]
+    left_out: list[_VersionEntry]
 
 
 def _settle(settlement: Settlement) -> None:
@@ -120,7 +120,7 @@ def _parts(settlement: Settlement, block: str) -> list[str]:
 def _is_torn(settlement: Settlement, block: str) -> bool:
     """Check whether a version is there twice: one copy packed those of its own under a number of another."""
     live = [each for each in map(settlement.get, _parts(settlement, block)) if each is not None]
-    pages = [each.data for each in live if each.schema == PAGE.name]
+    pages = [each.data for each in live if each.schema == PACK.name]
     numbers = [number for page in pages for number in range(page["first"], page["last"] + 1)]
     numbers += [int(each.id.rpartition("/")[2]) for each in live if each.schema == VERSION.name]
     return len(numbers) != len(set(numbers)) or sum(each.schema == SNAPSHOT.name for each in live) > 1
@@ -137,7 +137,7 @@ class _Merging:
         self._lines: set[tuple[int, _Key, bool]] = set()  # without updates, and whether redacted
         found = self._find_entries()
         self._start, self._known, self._entries, self._left_out = self._find_start(found)
-        self._old: dict[int, list[_Entry]] = {}
+        self._old: dict[int, list[_VersionEntry]] = {}
         for entry in self._entries:
             self._old.setdefault(entry.version.number, []).append(entry)
         self._keep_named()
@@ -156,9 +156,9 @@ class _Merging:
 
     # -- the versions of both sides --------------------------------------------------------
 
-    def _find_entries(self) -> list[_Entry]:
+    def _find_entries(self) -> list[_VersionEntry]:
         """Every version once, in the order in which it shall be numbered."""
-        found: dict[_Key, _Entry] = {}
+        found: dict[_Key, _VersionEntry] = {}
         for entry in self._each_entry():
             if entry.version.compacted or entry.is_lost:
                 self._lines.add((entry.version.number, entry.key, entry.version.redacted))
@@ -171,23 +171,23 @@ class _Merging:
             found[entry.key] = best if best.version.number == number else _known_as(best, number)
         return sorted(found.values(), key=lambda each: (each.version.number, each.key))
 
-    def _each_entry(self) -> Iterator[_Entry]:
-        for page in self._of(PAGE.name):
-            packed = unpack(self._block, page.data["first"], page.data["last"], page.content)
+    def _each_entry(self) -> Iterator[_VersionEntry]:
+        for page in self._of(PACK.name):
+            packed = decode_pack(self._block, page.data["first"], page.data["last"], page.content)
             if packed.state and not any(packed.updates):
-                self._states.append((_Entry(packed.versions[-1], b"").key, packed.state))
-            for entry in map(_Entry, packed.versions, packed.updates):
+                self._states.append((_VersionEntry(packed.versions[-1], b"").key, packed.state))
+            for entry in map(_VersionEntry, packed.versions, packed.updates):
                 if entry.version.number in packed.kept:
                     self._kept[entry.key] = packed.kept[entry.version.number]
                 yield entry
         for each in self._of(VERSION.name):
             number = int(each.id.rpartition("/")[2])
             version = Version(number, each.created_at, each.author or "", **_version_fields(each.data))
-            yield _Entry(version, each.content)
+            yield _VersionEntry(version, each.content)
 
     # -- the document ----------------------------------------------------------------------
 
-    def _find_start(self, entries: list[_Entry]) -> _Start:
+    def _find_start(self, entries: list[_VersionEntry]) -> _Start:
         """Find what the document begins with.
 
         That is nothing, unless a history was ended: then the state that it goes on from, and what was written
@@ -232,13 +232,13 @@ class _Merging:
                         self._kept[meant.key] = Document.load(state, updates).state()
                         break
 
-    def _find_hidden(self, entries: Iterable[_Entry]) -> float:
+    def _find_hidden(self, entries: Iterable[_VersionEntry]) -> float:
         """The first version that one side redacted and another compacted: later states may have its text."""
         plain = {key for _, key, redacted in self._lines if not redacted}
         found = (each.version.number for each in entries if each.version.redacted and each.key in plain)
         return min(found, default=math.inf)
 
-    def _from_snapshots(self, entries: Sequence[_Entry]) -> Iterator[_Start]:
+    def _from_snapshots(self, entries: Sequence[_VersionEntry]) -> Iterator[_Start]:
         """Begin with a snapshot: less of the history is left, but nothing that was redacted is in it.
 
         The record of redactions that names a snapshot lists what was taken out of it.
@@ -259,12 +259,12 @@ class _Merging:
         made, document = self._number_again()
         self._write(made, document)
 
-    def _number_again(self) -> tuple[list[_Entry], Document]:
+    def _number_again(self) -> tuple[list[_VersionEntry], Document]:
         document = Document.load(self._start)
         whole = Document.load(self._start, (entry.update for entry in self._entries))
         measure = self._measure()
         numbers: dict[_Key, int] = {}
-        made: list[_Entry] = []
+        made: list[_VersionEntry] = []
         for number, entry in enumerate(self._entries, 1):
             numbers[entry.key] = number
             old = entry.version
@@ -272,9 +272,9 @@ class _Merging:
                 document.merge(entry.update)
             elif number < self._known:
                 line = replace(old, frontiers="", lost=old.lost or COMPACTED)
-                entry = entry if entry.key in self._kept else _Entry(line, b"")
+                entry = entry if entry.key in self._kept else _VersionEntry(line, b"")
             else:
-                entry = _Entry(old, b"")
+                entry = _VersionEntry(old, b"")
             if number <= self._common:
                 made.append(entry)
                 continue
@@ -288,10 +288,10 @@ class _Merging:
                 size=old.size if number < self._known else measure(document, old.size),
                 frontiers=document.frontiers if old.frontiers and number >= self._known else old.frontiers,
             )
-            made.append(_Entry(version, entry.update))
+            made.append(_VersionEntry(version, entry.update))
         return made, document
 
-    def _renumbered(self, old: int, entry: _Entry, whole: Document, numbers: Mapping[Any, int]) -> int:
+    def _renumbered(self, old: int, entry: _VersionEntry, whole: Document, numbers: Mapping[Any, int]) -> int:
         """The number that a version has now which another one calls by its old number."""
         candidates = [each for each in self._old.get(old, ()) if each.key in numbers]
         if len(candidates) > 1:
@@ -311,15 +311,15 @@ class _Merging:
             if card is None:
                 return instead
             with suppress(DgentError):
-                shape = shapes.load(card.data.get("document", "text"), card.data.get("shape") or {})
-                return len(rendered(shape, document, card.data.get("limit")))
+                shape = shapes.load_shape(card.data.get("document", "text"), card.data.get("shape") or {})
+                return len(render_document(shape, document, card.data.get("limit")))
             return instead
 
         return measure
 
     # -- the records -----------------------------------------------------------------------
 
-    def _write(self, made: Sequence[_Entry], document: Document) -> None:
+    def _write(self, made: Sequence[_VersionEntry], document: Document) -> None:
         folded = self._folded_alike()
         wanted: dict[str, Datum | None] = {}
         if folded is None:
@@ -361,13 +361,13 @@ class _Merging:
         if any(len(some) > 1 for some in redactions):
             return None
         last = 0
-        for first, end in sorted((each.data["first"], each.data["last"]) for each in self._of(PAGE.name)):
+        for first, end in sorted((each.data["first"], each.data["last"]) for each in self._of(PACK.name)):
             if first != last + 1:
                 return None
             last = end
         return folded if last == folded else None
 
-    def _packed(self, entries: Sequence[_Entry]) -> dict[str, Datum | None]:
+    def _packed(self, entries: Sequence[_VersionEntry]) -> dict[str, Datum | None]:
         """Pages and a snapshot with some versions, under ids that no record had before."""
         redaction = max(self._of(REDACTION.name), key=_redaction_order, default=None)
         seed = repr([(entry.key, entry.version.lost) for entry in self._entries])
@@ -380,11 +380,11 @@ class _Merging:
             wants = after == 0 or (after > 0 and turn % log.STATE_EVERY == 0)
             state = document.state() if wants else b""
             kept = {each.version.number: self._kept[each.key] for each in some if each.key in self._kept}
-            page = Page([each.version for each in some], [each.update for each in some], state, kept)
+            page = Pack([each.version for each in some], [each.update for each in some], state, kept)
             first, last = page.versions[0].number, page.versions[-1].number
             data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
-            id = page_id(self._block, last, fresh)
-            wanted[id] = self._datum(id, PAGE, data, pack(page), some[-1])
+            id = pack_id(self._block, last, fresh)
+            wanted[id] = self._datum(id, PACK, data, encode_pack(page), some[-1])
         if entries:
             redactions = max((each.data.get("redactions", 0) for each in self._of(SNAPSHOT.name)), default=0)
             named = "" if redaction is None else str(redaction.data.get("snapshot", ""))
@@ -415,12 +415,14 @@ class _Merging:
             id=erasure_id(self._block), data=data, schema=ERASURE.name, schema_version=ERASURE.version
         )
 
-    def _version_datum(self, entry: _Entry) -> Datum:
+    def _version_datum(self, entry: _VersionEntry) -> Datum:
         data = {name: value for name, value in vars(entry.version).items() if name in _VERSION_FIELDS}
         id = version_id(self._block, entry.version.number)
         return self._datum(id, VERSION, data, entry.update, entry)
 
-    def _datum(self, id: str, schema: Any, data: dict[str, Any], content: bytes, entry: _Entry) -> Datum:
+    def _datum(
+        self, id: str, schema: Any, data: dict[str, Any], content: bytes, entry: _VersionEntry
+    ) -> Datum:
         return Datum(
             id,
             entry.version.at,
@@ -433,7 +435,7 @@ class _Merging:
 
     # -- what speaks of versions by their numbers --------------------------------------------
 
-    def _depending(self, made: Sequence[_Entry], document: Document) -> dict[str, Datum | None]:
+    def _depending(self, made: Sequence[_VersionEntry], document: Document) -> dict[str, Datum | None]:
         """Checkpoints, what agents have seen, and whether the document is too long now."""
         wanted: dict[str, Datum | None] = {}
         numbers = {entry.key: entry.version.number for entry in made}
@@ -458,10 +460,10 @@ class _Merging:
         return wanted
 
 
-def _meant(entries: Iterable[_Entry], checkpoint: Datum) -> _Entry:
+def _meant(entries: Iterable[_VersionEntry], checkpoint: Datum) -> _VersionEntry:
     """Choose of several versions of one number that a checkpoint names: its author's, the last before it."""
 
-    def order(entry: _Entry) -> tuple[bool, bool, Any]:
+    def order(entry: _VersionEntry) -> tuple[bool, bool, Any]:
         version = entry.version
         return version.by == checkpoint.author, version.at <= checkpoint.created_at, entry.key
 
@@ -475,18 +477,18 @@ def _version_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in _VERSION_FIELDS if name in data}
 
 
-def _pages(entries: Sequence[_Entry], known: int) -> Iterator[Sequence[_Entry]]:
+def _pages(entries: Sequence[_VersionEntry], known: int) -> Iterator[Sequence[_VersionEntry]]:
     """Divide versions into pages; the one that a history begins with has a page of its own."""
     for part in (entries[: max(0, known - 1)], entries[max(0, known - 1) : known], entries[known:]):
-        for start in range(0, len(part), log.FOLD):
-            yield part[start : start + log.FOLD]
+        for start in range(0, len(part), log.PACK_SIZE):
+            yield part[start : start + log.PACK_SIZE]
 
 
-def _starting(entries: Sequence[_Entry], place: int, state: bytes) -> _Start:
+def _starting(entries: Sequence[_VersionEntry], place: int, state: bytes) -> _Start:
     """Begin a document with the state of one of its versions; with nothing before the first."""
     document = Document.load(state)
-    known: list[_Entry] = []
-    left_out: list[_Entry] = []
+    known: list[_VersionEntry] = []
+    left_out: list[_VersionEntry] = []
     for entry in entries[: place + 1]:
         (known if _has(document, entry) else left_out).append(entry)
     lost = [entry for entry in entries[place + 1 :] if entry.is_lost]
@@ -494,7 +496,7 @@ def _starting(entries: Sequence[_Entry], place: int, state: bytes) -> _Start:
     return _Start(state, len(known), known + fit, left_out + lost + others)
 
 
-def _has(document: Document, entry: _Entry) -> bool:
+def _has(document: Document, entry: _VersionEntry) -> bool:
     """Check whether a document has what a version brought; of one whose update is gone that is assumed."""
     before = document.frontiers
     with suppress(DocumentCorrupt):
@@ -504,11 +506,13 @@ def _has(document: Document, entry: _Entry) -> bool:
     return False
 
 
-def _fitting(snapshot: bytes, entries: Iterable[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
+def _fitting(
+    snapshot: bytes, entries: Iterable[_VersionEntry]
+) -> tuple[list[_VersionEntry], list[_VersionEntry]]:
     """Split versions into those whose updates fit to a snapshot and others."""
     document = Document.load(snapshot)
-    fit: list[_Entry] = []
-    left_out: list[_Entry] = []
+    fit: list[_VersionEntry] = []
+    left_out: list[_VersionEntry] = []
     for entry in entries:
         try:
             document.merge(entry.update)
@@ -519,11 +523,11 @@ def _fitting(snapshot: bytes, entries: Iterable[_Entry]) -> tuple[list[_Entry], 
     return fit, left_out
 
 
-def _known_as(entry: _Entry, number: int) -> _Entry:
+def _known_as(entry: _VersionEntry, number: int) -> _VersionEntry:
     """A version under the number that another copy gave it."""
     version = entry.version
     node = number if version.node == version.number else version.node
-    return _Entry(replace(version, number=number, node=node), entry.update)
+    return _VersionEntry(replace(version, number=number, node=node), entry.update)
 
 
 def _redaction_order(each: Datum) -> tuple[int, str]:

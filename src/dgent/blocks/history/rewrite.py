@@ -1,6 +1,6 @@
-"""Rewriting a block's past: taking out what some versions said, and letting go of old versions.
+"""Rewrite a block's history: redact what some versions brought, and compact old versions.
 
-Both replace pages and the snapshot in one commit. What is redacted is erased afterwards with the records it
+Both replace packs and the snapshot in one commit. What is redacted is erased afterwards with the records it
 was in: so what replaces them has ids that nothing had before.
 """
 
@@ -16,16 +16,15 @@ from typing import TypeVar
 
 from dgent import ids
 from dgent.blocks import errors
-from dgent.blocks.access.permission import Permit
-from dgent.blocks.document import redact as redaction
+from dgent.blocks.access.permission import PermissionCheck
 from dgent.blocks.document.document import Document
-from dgent.blocks.document.redact import Redaction
-from dgent.blocks.history.log import Chain
-from dgent.blocks.history.pack import Page, built
+from dgent.blocks.document.redact import Redaction, select_traceable
+from dgent.blocks.history.log import VersionLog
+from dgent.blocks.history.pack import Pack, build_document
 from dgent.blocks.history.version import COMPACT, COMPACTED, REDACT, REDACTED, Version
 from dgent.blocks.record import (
     ErasureRecord,
-    PageRecord,
+    PackRecord,
     RedactedVersion,
     RedactionRecord,
     VersionRecord,
@@ -39,17 +38,17 @@ from dgent.store.backend import LIVE, Check, Delete, Op
 from dgent.universe.universe import Universe
 
 
-async def list_to_erase(chain: Chain, ids: Iterable[str]) -> Op:
-    """Make the op that lists ids to erase, with those still to be erased from before."""
-    found = await chain._universe.get(erasure_id(chain._block))
+async def list_to_erase(log: VersionLog, ids: Iterable[str]) -> Op:
+    """Build the op that lists ids to erase, with those still to be erased from before."""
+    found = await log._universe.get(erasure_id(log._block))
     before = found.value.ids if isinstance(found, Crystal) else ()
-    record = ErasureRecord(chain._block, tuple(dict.fromkeys((*before, *ids))))
+    record = ErasureRecord(log._block, tuple(dict.fromkeys((*before, *ids))))
     rev = found.rev or 0 if isinstance(found, Crystal) else 0
-    return chain.put(record, erasure_id(chain._block), b"", rev)
+    return log.put(record, erasure_id(log._block), b"", rev)
 
 
 async def erase(universe: Universe, block: str) -> bool:
-    """Erase what is listed for it; True when the bytes are gone from the disk."""
+    """Erase the records listed for a block; True when the bytes are gone from the disk."""
     found = await universe.get(erasure_id(block))
     if not isinstance(found, Crystal):
         return True
@@ -60,14 +59,14 @@ async def erase(universe: Universe, block: str) -> bool:
     return gone.erased
 
 
-def record_redaction(chain: Chain, versions: Iterable[Version], cleared: bool, fresh: str) -> Op:
-    """Make the op that records which versions were redacted, and where the snapshot is now."""
+def record_redaction(log: VersionLog, versions: Iterable[Version], cleared: bool, fresh: str) -> Op:
+    """Build the op that records which versions were redacted, and where the snapshot is now."""
     made = (RedactedVersion(each.number, each.at, cleared) for each in versions)
-    known = chain.redaction
+    known = log.redaction
     before = () if known is None else known.value.redacted
-    record = RedactionRecord(chain._block, fresh, join_redacted(before, made))
+    record = RedactionRecord(log._block, fresh, join_redacted(before, made))
     rev = 0 if known is None else known.rev or 0
-    return chain.put(record, redaction_id(chain._block), b"", rev)
+    return log.put(record, redaction_id(log._block), b"", rev)
 
 
 def join_redacted(
@@ -83,14 +82,14 @@ def join_redacted(
 
 
 ATTEMPTS = 64
-PAUSE_S = 0.005  # before the second attempt at most; twice as long before each later one, up to the longest
+PAUSE_S = 0.005  # the longest pause before the second attempt; doubled for each later one
 LONGEST_S = 0.2
 T = TypeVar("T")
 
 
 @dataclass
-class _Rewritten:
-    """Pages as they come out of a redaction, and what is needed on the way."""
+class _Redactor:
+    """Rewrites packs without what is redacted, and collects what was found on the way."""
 
     wanted: frozenset[int]
     clear: bool = False
@@ -99,29 +98,29 @@ class _Rewritten:
     said: list[str] = field(default_factory=list)
     spans: list[tuple[int, int, int, int]] = field(default_factory=list)  # peer, from, to, version
     redacted: list[Version] = field(default_factory=list)
-    begun: bool = False  # whether the documents have taken in anything
+    begun: bool = False  # whether anything was merged into the documents
 
-    def take(self, page: Page) -> Page:
-        """A page without what is redacted; the documents have taken in all of it."""
-        begins = self.begins(page)
+    def take(self, pack: Pack) -> Pack:
+        """Return a pack without what is redacted, after merging all of it into the documents."""
+        begins = self.begins(pack)
         if begins:
-            self.whole, self.clean = Document.load(page.state), Document.load(page.state)
+            self.whole, self.clean = Document.load(pack.state), Document.load(pack.state)
         versions, updates = [], []
-        for version, update in zip(page.versions, page.updates, strict=True):
-            versions.append(self._marked(version))
+        for version, update in zip(pack.versions, pack.updates, strict=True):
+            versions.append(self._mark(version))
             updates.append(self._blank(version, update) if update else update)
-        self.begun = self.begun or begins or any(page.updates)
-        state = self.clean.state() if page.state and not begins else page.state
-        return Page(versions, updates, state, page.kept)
+        self.begun = self.begun or begins or any(pack.updates)
+        state = self.clean.state() if pack.state and not begins else pack.state
+        return Pack(versions, updates, state, pack.kept)
 
-    def begins(self, page: Page) -> bool:
-        """Whether the history that is kept begins with a page: nothing is kept of what led to its state.
+    def begins(self, pack: Pack) -> bool:
+        """Check whether the kept history begins with a pack: nothing is kept of what led to its state.
 
-        A page of versions that only say that something was rewritten has no updates either, but comes later.
+        A pack of versions that only record a rewrite has no updates either, but comes later.
         """
-        return bool(page.state) and not any(page.updates) and not self.begun
+        return bool(pack.state) and not any(pack.updates) and not self.begun
 
-    def _marked(self, version: Version) -> Version:
+    def _mark(self, version: Version) -> Version:
         if version.number not in self.wanted:
             return version
         made = replace(version, lost=REDACTED, message="" if self.clear else version.message)
@@ -133,27 +132,27 @@ class _Rewritten:
         if version.number not in self.wanted:
             self.whole.merge(update)
             self.clean.merge(update)
-            self.clean.settled()
+            self.clean.mark_saved()
             return update
         made, said = self.clean.merge_redacted(update, self.whole)
         self.said += said
         return made
 
-    def elsewhere(self) -> tuple[int, ...]:
-        """The versions that are not redacted and brought some of the same text."""
-        traces = redaction.traces(self.said)
+    def find_elsewhere(self) -> tuple[int, ...]:
+        """Return the versions that are not redacted and brought some of the same text."""
+        traces = select_traceable(self.said)
         found = set()
-        for peer, counter, text in self.clean.sayings() if traces else ():
+        for peer, counter, text in self.clean.iterate_texts() if traces else ():
             if any(trace in text for trace in traces):
                 found |= {n for p, start, end, n in self.spans if p == peer and start <= counter < end}
         return tuple(sorted(found - self.wanted))
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """What a commit is to rewrite, up to a version; those after it stay as they are.
+class _RewritePlan:
+    """The ops of a rewrite, up to a version; the versions after it stay as they are.
 
-    `rest` takes in what others add meanwhile: it must be able to.
+    `rest` must be able to merge what others add meanwhile.
     """
 
     ops: list[Op]
@@ -162,117 +161,127 @@ class _Plan:
 
 
 async def redact(
-    chain: Chain, numbers: Collection[int], by: str, message: str, permit: Permit | None, clear: bool = False
+    log: VersionLog,
+    numbers: Collection[int],
+    by: str,
+    message: str,
+    permission: PermissionCheck | None,
+    clear: bool = False,
 ) -> Redaction:
-    """Take what some versions brought out of all versions, and erase the records it was in.
+    """Remove what some versions brought from all versions, and erase the records it was in.
 
-    With `clear` the messages of these versions go too. Without a permit nobody is asked: for a restore.
+    With `clear` the messages of these versions are removed too. Without a permission check nobody is asked:
+    for a restore.
     """
     wanted = frozenset(numbers)
 
     async def work() -> Redaction:
-        _check_there(chain, wanted)
-        rewritten = _Rewritten(wanted, clear)
-        plan = await _redacted(chain, rewritten)
-        number = await _carried_out(chain, plan, (REDACT, message, by), permit)
+        _check_exist(log, wanted)
+        rewritten = _Redactor(wanted, clear)
+        plan = await _plan_redaction(log, rewritten)
+        number = await _carry_out(log, plan, (REDACT, message, by), permission)
         messages = tuple(each.number for each in rewritten.redacted if each.message)
-        return Redaction(number, tuple(sorted(wanted)), rewritten.elsewhere(), False, messages)
+        return Redaction(number, tuple(sorted(wanted)), rewritten.find_elsewhere(), False, messages)
 
-    done = await _alone(chain, permit, work)
-    return replace(done, erased=await erase(chain._universe, chain._block))
+    done = await _run_locked(log, permission, work)
+    return replace(done, erased=await erase(log._universe, log._block))
 
 
-async def _redacted(chain: Chain, rewritten: _Rewritten) -> _Plan:
-    wanted, block, fresh = rewritten.wanted, chain._block, ids.new_id()
+async def _plan_redaction(log: VersionLog, rewritten: _Redactor) -> _RewritePlan:
+    wanted, block, fresh = rewritten.wanted, log._block, ids.new_id()
     ops: list[Op] = []
     old: list[str] = []
-    for record in await chain._past.records():
-        page = chain._past.read(record)
-        _check_kept(page, wanted, rewritten.begins(page))
-        made = rewritten.take(page)
-        if record.value.last >= min(wanted) and (page.state or made.versions != page.versions):
-            ops += [Delete(record.id, record.rev), chain.put_page(made, fresh)]
+    for record in await log._packs.records():
+        pack = log._packs.read(record)
+        _check_not_compacted(pack, wanted, rewritten.begins(pack))
+        made = rewritten.take(pack)
+        if record.value.last >= min(wanted) and (pack.state or made.versions != pack.versions):
+            ops += [Delete(record.id, record.rev), log.put_pack(made, fresh)]
             old.append(record.id)
-    count = max(0, max(wanted) - chain.folded)
-    upto = chain.folded + count
+    count = max(0, max(wanted) - log.last_packed)
+    upto = log.last_packed + count
     if count:
-        made = rewritten.take(Page(chain.tail[:count], chain._updates[:count]))
-        ops.append(chain.put_page(made, fresh))
-        ops += [Delete(version_id(block, each.number), LIVE) for each in chain.tail[:count]]
-    if chain.snapshot is not None:
-        ops.append(Delete(chain.snapshot.id, chain.snapshot.rev))
-        old.append(chain.snapshot.id)
+        made = rewritten.take(Pack(log.tail[:count], log._updates[:count]))
+        ops.append(log.put_pack(made, fresh))
+        ops += [Delete(version_id(block, each.number), LIVE) for each in log.tail[:count]]
+    if log.snapshot is not None:
+        ops.append(Delete(log.snapshot.id, log.snapshot.rev))
+        old.append(log.snapshot.id)
     old += [version_id(block, each) for each in sorted(wanted)]
     ops += [
-        chain.put_snapshot(upto, rewritten.clean, fresh),
-        record_redaction(chain, rewritten.redacted, rewritten.clear, fresh),
-        await list_to_erase(chain, old),
+        log.put_snapshot(upto, rewritten.clean, fresh),
+        record_redaction(log, rewritten.redacted, rewritten.clear, fresh),
+        await list_to_erase(log, old),
     ]
-    # Those after it are no part of the plan, and may say the same once more.
-    rewritten.take(Page(chain.tail[count:], chain._updates[count:]))
-    return _Plan(ops, upto, rewritten.clean)
+    # Later versions are not part of the plan, and may contain the same text again.
+    rewritten.take(Pack(log.tail[count:], log._updates[count:]))
+    return _RewritePlan(ops, upto, rewritten.clean)
 
 
-async def _alone(chain: Chain, permit: Permit | None, work: Callable[[], Awaitable[T]]) -> T:
-    """Do something with what a block is now; again when somebody else was faster."""
+async def _run_locked(
+    log: VersionLog, permission: PermissionCheck | None, work: Callable[[], Awaitable[T]]
+) -> T:
+    """Run a rewrite with the log locked and up to date; retry when another writer was faster."""
     for attempt in range(ATTEMPTS):
-        async with chain.alone:
-            await chain.renew()
+        async with log.lock:
+            await log.refresh_locked()
             try:
                 return await work()
             except VersionConflict as conflict:
-                if permit is not None and permit.is_of(conflict):
-                    await permit.renew()
+                if permission is not None and permission.is_cause_of(conflict):
+                    await permission.renew()
             finally:
-                chain.forget()
+                log.forget()
         await asyncio.sleep(random.uniform(0, min(PAUSE_S * 2**attempt, LONGEST_S)))
-    raise errors.RewriteConflict("others went on changing the block while it was rewritten", id=chain._block)
+    raise errors.RewriteConflict("others kept changing the block while it was rewritten", id=log._block)
 
 
-async def _carried_out(chain: Chain, plan: _Plan, said: tuple[str, str, str], permit: Permit | None) -> int:
-    """Commit a plan, whatever others add meanwhile; returns the number of the version that says so.
+async def _carry_out(
+    log: VersionLog, plan: _RewritePlan, said: tuple[str, str, str], permission: PermissionCheck | None
+) -> int:
+    """Commit a plan even if others add versions meanwhile; returns the number of its own version.
 
-    Who is about to write from what is in memory finds that version first, and reads everything again.
+    A writer with an older state in memory finds that version first, and reads everything again.
     """
     op, message, by = said
-    based = chain.snapshot
+    based = log.snapshot
     while True:
-        newest = chain.tail[-1]
-        here, next_ = (version_id(chain._block, newest.number + step) for step in (0, 1))
+        newest = log.tail[-1]
+        here, next_ = (version_id(log._block, newest.number + step) for step in (0, 1))
         record = VersionRecord(
-            *(op, newest.node, newest.node, newest.size, 0, 0, chain.document.frontiers, message)
+            *(op, newest.node, newest.node, newest.size, 0, 0, log.document.frontiers, message)
         )
-        told = [chain.put(record, next_, b"", 0, by), *(() if permit is None else permit.checks())]
-        told += [Check(here, LIVE)] if newest.number > plan.upto else []
+        ops = [log.put(record, next_, b"", 0, by), *(() if permission is None else permission.checks())]
+        ops += [Check(here, LIVE)] if newest.number > plan.upto else []
         try:
-            await chain._universe.commit([*plan.ops, *told], note=message)
+            await log._universe.commit([*plan.ops, *ops], note=message)
         except VersionConflict as conflict:
             if conflict.details.get("id") not in (here, next_):
                 raise
-            await chain.renew()
+            await log.refresh_locked()
             try:
-                plan.rest.merge_all(chain._updates)
+                plan.rest.merge_all(log._updates)
             except errors.DocumentCorrupt:
                 raise conflict from None
-            if chain.snapshot is not based:
+            if log.snapshot is not based:
                 raise
         else:
             return newest.number + 1
 
 
-def _check_there(chain: Chain, wanted: frozenset[int]) -> None:
-    if missing := sorted(each for each in wanted if not 1 <= each <= chain.number):
+def _check_exist(log: VersionLog, wanted: frozenset[int]) -> None:
+    if missing := sorted(each for each in wanted if not 1 <= each <= log.number):
         raise errors.VersionNotFound(
-            f"there is no version {missing[0]}", hint=f"the newest is {chain.number}", version=missing[0]
+            f"version {missing[0]} does not exist", hint=f"the newest is {log.number}", version=missing[0]
         )
 
 
-def _check_kept(page: Page, wanted: frozenset[int], begins: bool) -> None:
-    """What is compacted may be part of what came after it, and cannot be told from the rest there."""
+def _check_not_compacted(pack: Pack, wanted: frozenset[int], begins: bool) -> None:
+    """Raise InputError for a compacted version: its part of later states cannot be told apart."""
     lost = [
         each.number
-        for each in page.versions
-        if each.number in wanted and (begins or each.compacted or each.number in page.kept)
+        for each in pack.versions
+        if each.number in wanted and (begins or each.compacted or each.number in pack.kept)
     ]
     if lost:
         raise InputError(
@@ -285,42 +294,49 @@ def _check_kept(page: Page, wanted: frozenset[int], begins: bool) -> None:
 # -- compaction -------------------------------------------------------------------------------------
 
 
-async def compact(chain: Chain, before: int, keep: frozenset[int], by: str, permit: Permit) -> int:
-    """Let go of what versions before one held, but for some that are kept; returns how many that were.
+async def compact(
+    log: VersionLog, before: int, keep: frozenset[int], by: str, permission: PermissionCheck
+) -> int:
+    """Delete the content of the versions before one, except those to keep; returns how many.
 
-    The document goes on from its state at a version, so whoever has it in memory goes on too.
+    The document goes on from its state at a version, so documents in memory stay valid.
     """
-    return await _alone(chain, permit, lambda: _compacted(chain, before, keep, by, permit))
+    return await _run_locked(log, permission, lambda: _compact(log, before, keep, by, permission))
 
 
-async def _compacted(chain: Chain, before: int, keep: frozenset[int], by: str, permit: Permit) -> int:
-    if chain.folded < before and await chain.fold(chain.number - before) is False:
-        await chain.renew()
-    pages = [(record, chain._past.read(record)) for record in await chain._past.records()]
-    cut = _cut(pages, min(before, chain.folded), chain._updates)
+async def _compact(
+    log: VersionLog, before: int, keep: frozenset[int], by: str, permission: PermissionCheck
+) -> int:
+    if log.last_packed < before and await log.pack_versions(log.number - before) is False:
+        await log.refresh_locked()
+    packs = [(record, log._packs.read(record)) for record in await log._packs.records()]
+    cut = _find_cut(packs, min(before, log.last_packed), log._updates)
     if cut is None:
         return 0
     number, base, snapshot = cut
-    ops, lost = _thinned(chain, pages, number, base, keep)
+    ops, lost = _thin_packs(log, packs, number, base, keep)
     if lost:
-        ops.append(chain.put_snapshot(chain.folded, snapshot))
-        plan = _Plan(ops, chain.folded, snapshot)
-        await _carried_out(chain, plan, (COMPACT, f"compact {lost} versions", by), permit)
+        ops.append(log.put_snapshot(log.last_packed, snapshot))
+        plan = _RewritePlan(ops, log.last_packed, snapshot)
+        await _carry_out(log, plan, (COMPACT, f"compact {lost} versions", by), permission)
     return lost
 
 
-_Read = tuple[Crystal[PageRecord], Page]
+_StoredPack = tuple[Crystal[PackRecord], Pack]
 
 
-def _cut(pages: Sequence[_Read], wanted: int, since: Sequence[bytes]) -> tuple[int, bytes, Document] | None:
-    """The newest version up to a wanted one that everything after it can go on from: its state, and the rest.
+def _find_cut(
+    packs: Sequence[_StoredPack], wanted: int, since: Sequence[bytes]
+) -> tuple[int, bytes, Document] | None:
+    """Find the newest version, up to a wanted one, that everything after it can build on.
 
-    An edit that was made beside it needs what was there before: then the history goes on from an older one.
+    Returns its number, its state, and the document from there. A concurrent edit needs what was there before:
+    then an older version is chosen.
     """
-    flat = [pair for _, page in pages for pair in zip(page.versions, page.updates, strict=True)]
+    flat = [pair for _, pack in packs for pair in zip(pack.versions, pack.updates, strict=True)]
     start = next((place for place, (version, _) in enumerate(flat) if not version.compacted), len(flat))
     for place in range(min(wanted - flat[0][0].number, len(flat) - 1) if flat else -1, start, -1):
-        base = built((page for _, page in pages), flat[place][0].number).state()
+        base = build_document((pack for _, pack in packs), flat[place][0].number).state()
         snapshot = Document.load(base)
         try:
             snapshot.merge_all(each for _, each in flat[place + 1 :])
@@ -331,56 +347,66 @@ def _cut(pages: Sequence[_Read], wanted: int, since: Sequence[bytes]) -> tuple[i
     return None
 
 
-def _thinned(
-    chain: Chain, pages: Sequence[_Read], cut: int, base: bytes, keep: frozenset[int]
+def _thin_packs(
+    log: VersionLog, packs: Sequence[_StoredPack], cut: int, base: bytes, keep: frozenset[int]
 ) -> tuple[list[Op], int]:
-    """The ops that leave only lines of the versions before a cut, and how many of them had more until now."""
+    """Return the ops that keep only the records of versions before a cut, and how many lost content."""
     ops: list[Op] = []
     lost, fresh_id = 0, ids.new_id()
-    for record, page in pages:
-        if page.versions[0].number > cut:
+    for record, pack in packs:
+        if pack.versions[0].number > cut:
             break
-        before = [each for each in page.versions if each.number < cut]
+        before = [each for each in pack.versions if each.number < cut]
         fresh = [each for each in before if not each.compacted and each.number not in keep]
         lost += len(fresh)
-        parts = []
-        if before:
-            states = {each.number: _state(pages, each) for each in before if each.number in keep}
-            kept = {number: state for number, state in states.items() if state}
-            lines = [each if each.number in kept else _line(each) for each in before]
-            parts.append(Page(lines, [b""] * len(lines), b"", kept))
-        if len(before) < len(page.versions):
-            rest = page.versions[len(before) + 1 :]
-            parts.append(Page([page.versions[len(before)]], [b""], base))
-            parts += [Page(rest, page.updates[len(before) + 1 :], page.state)] if rest else []
-        # One that holds only checkpointed versions loses its updates too: what they build on is gone.
-        if any(page.updates) or page.state or fresh or len(before) < len(page.versions):
-            ops += [chain.put_page(part, fresh_id) for part in parts[:-1]]
-            ops.append(chain.put_page(parts[-1], record=record))
+        parts = [_strip_pack(packs, before, keep)] if before else []
+        parts += _split_pack(pack, len(before), base)
+        # A pack of only checkpointed versions loses its updates too: what they build on is gone.
+        has_content = pack.state or any(pack.updates)
+        if has_content or fresh or len(before) < len(pack.versions):
+            ops += [log.put_pack(part, fresh_id) for part in parts[:-1]]
+            ops.append(log.put_pack(parts[-1], record=record))
     return ops, lost
 
 
-def _state(pages: Sequence[_Read], version: Version) -> bytes:
-    """The document of a version; empty when it cannot be built any more."""
+def _split_pack(pack: Pack, at: int, base: bytes) -> list[Pack]:
+    """Split a pack at a version whose state is `base`: that version, and those after it."""
+    if at >= len(pack.versions):
+        return []
+    rest = pack.versions[at + 1 :]
+    first = Pack([pack.versions[at]], [b""], base)
+    return [first, Pack(rest, pack.updates[at + 1 :], pack.state)] if rest else [first]
+
+
+def _strip_pack(packs: Sequence[_StoredPack], versions: Sequence[Version], keep: frozenset[int]) -> Pack:
+    """Return a pack of versions without their updates, with the states of those to keep."""
+    states = {each.number: _build_state(packs, each) for each in versions if each.number in keep}
+    kept = {number: state for number, state in states.items() if state}
+    lines = [each if each.number in kept else _strip_version(each) for each in versions]
+    return Pack(lines, [b""] * len(lines), b"", kept)
+
+
+def _build_state(packs: Sequence[_StoredPack], version: Version) -> bytes:
+    """Return the state of a version; empty when it cannot be built any more."""
     if version.compacted:
         return b""
     try:
-        return built((page for _, page in pages), version.number).state()
+        return build_document((pack for _, pack in packs), version.number).state()
     except errors.DocumentCorrupt:
         return b""
 
 
-def _line(version: Version) -> Version:
-    """A version of which only this is left."""
+def _strip_version(version: Version) -> Version:
+    """Return a version without its content."""
     return replace(version, frontiers="", lost=version.lost or COMPACTED)
 
 
 AGAIN = "redacted again in an older copy"
 
 
-def redacted_in(page: Page) -> Iterator[RedactedVersion]:
-    """Find the redacted versions of a page, for a block without a RedactionRecord."""
-    for each in page.versions:
+def list_redacted(pack: Pack) -> Iterator[RedactedVersion]:
+    """Yield the redacted versions of a pack, for a block without a RedactionRecord."""
+    for each in pack.versions:
         if each.redacted:
             yield RedactedVersion(each.number, each.at)
 
@@ -394,35 +420,35 @@ async def redact_again(universe: Universe, block: str, redacted: Iterable[Redact
     wanted = {(each.version, each.at): each for each in redacted}
     done: set[int] = set()
     if await universe.exists(block):
-        chain = Chain(universe, block)
+        log = VersionLog(universe, block)
         try:
             for clear in (False, True):
                 alike = {key for key, each in wanted.items() if each.cleared is clear}
-                numbers = [each.number for each in await chain.versions() if _is_left(each, alike, clear)]
+                numbers = [each.number for each in await log.versions() if _is_left(each, alike, clear)]
                 if numbers:
-                    await redact(chain, numbers, universe.author, AGAIN, None, clear)
+                    await redact(log, numbers, universe.author, AGAIN, None, clear)
                     done.update(numbers)
             await erase(universe, block)
         except (errors.DocumentCorrupt, InputError) as error:
             message = f"what was redacted in {block!r} cannot be redacted again: {error.message}"
             raise Conflict(message, id=block) from error
-    await _record(universe, block, wanted.values())
+    await _record_redacted(universe, block, wanted.values())
     return len(done)
 
 
 def _is_left(version: Version, alike: set[tuple[int, datetime]], clear: bool) -> bool:
-    """Whether a version of a copy must be redacted, or its message cleared."""
+    """Check whether a version of a copy must still be redacted, or its message cleared."""
     if (version.number, version.at) not in alike:
         return False
     return not version.redacted or (clear and bool(version.message))
 
 
-async def _record(universe: Universe, block: str, redacted: Iterable[RedactedVersion]) -> None:
-    chain = Chain(universe, block)
-    found = await chain._stored(redaction_id(block))
+async def _record_redacted(universe: Universe, block: str, redacted: Iterable[RedactedVersion]) -> None:
+    log = VersionLog(universe, block)
+    found = await log._read_record(redaction_id(block))
     known = RedactionRecord(block, "") if found is None else found.value
     joined = join_redacted(known.redacted, redacted)
     if joined != known.redacted:
         record = RedactionRecord(block, known.snapshot, joined)
         rev = 0 if found is None else found.rev or 0
-        await universe.commit([chain.put(record, redaction_id(block), b"", rev)])
+        await universe.commit([log.put(record, redaction_id(block), b"", rev)])

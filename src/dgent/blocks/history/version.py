@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 REDACT, COMPACT = "redact", "compact"
-REWRITES = (REDACT, COMPACT)  # after these a document in memory is not the one that is stored
+REWRITES = (REDACT, COMPACT)  # after these a document in memory is out of date
 REDACTED, COMPACTED = "redacted", "compacted"
 
 
 @dataclass(frozen=True)
 class Version:
-    """One version: who did what when, how large it was then, how much came and went.
+    """A version: author, operation, time, size, and how many characters it added and removed.
 
     `node` is the version whose content this is: itself for an edit, an earlier one for an undo or a redo.
-    `lost` says why what it brought is not kept any more: it was redacted, or compacted.
+    `lost` says why its content is no longer stored: it was redacted or compacted.
     """
 
     number: int
@@ -34,23 +34,23 @@ class Version:
 
     @property
     def redacted(self) -> bool:
-        """Whether what it brought was removed from this and every other version."""
+        """True when its content was removed from this and every other version."""
         return self.lost == REDACTED
 
     @property
     def compacted(self) -> bool:
-        """Whether only this line is left of it."""
+        """True when only this line is left of it."""
         return bool(self.lost) and not self.frontiers  # it may have been redacted before
 
     @property
     def diffstat(self) -> str:
-        """How much came and went, as in `+12 -3`."""
+        """The characters added and removed, as in `+12 -3`."""
         return f"+{self.added} -{self.removed}"
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A line of edits in the tree of versions: its newest node, where it left the others, and when."""
+    """A branch of the version tree: its newest node, where it left the others, its length, and its time."""
 
     tip: int
     fork: int
@@ -59,8 +59,8 @@ class Branch:
     current: bool
 
 
-def redone(versions: Sequence[Version]) -> int | None:
-    """The node that redo goes on to: the child of the present one that was last left."""
+def find_redo(versions: Sequence[Version]) -> int | None:
+    """Return the node that redo goes to: the child of the current one that was last left."""
     if not versions:
         return None
     here = versions[-1].node
@@ -71,8 +71,8 @@ def redone(versions: Sequence[Version]) -> int | None:
     return None
 
 
-def branches(versions: Sequence[Version]) -> list[Branch]:
-    """The lines of edits, the newest first: every node that nothing was made from ends one."""
+def list_branches(versions: Sequence[Version]) -> list[Branch]:
+    """Return the branches, newest first: each ends with a node that nothing was made from."""
     nodes = {version.number: version for version in versions if version.node == version.number}
     parents = {number: node.parent for number, node in nodes.items()}
     inner = set(parents.values())
@@ -91,7 +91,7 @@ def branches(versions: Sequence[Version]) -> list[Branch]:
 
 
 def _line(tip: int, parents: dict[int, int]) -> list[int]:
-    """The nodes from a tip up to the first."""
+    """Return the nodes from a tip up to the root."""
     line = []
     step = tip
     while step in parents:
@@ -103,6 +103,6 @@ def _line(tip: int, parents: dict[int, int]) -> list[int]:
 
 
 def _node(versions: Sequence[Version], number: int) -> Version | None:
-    """The version of a number; versions are dense."""
+    """Return the version with a number; versions are dense."""
     place = number - versions[0].number
     return versions[place] if 0 <= place < len(versions) else None

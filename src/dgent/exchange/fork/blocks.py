@@ -8,14 +8,14 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from dgent import ids
-from dgent.blocks.access.standing import Card, Reader
+from dgent.blocks.access.actor import Header, Reader
 from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.history import join
-from dgent.blocks.history.join import OVER_LIMIT, Joined, Step
-from dgent.blocks.history.log import Chain
+from dgent.blocks.history.join import OVER_LIMIT, JoinResult, JoinStep
+from dgent.blocks.history.log import VersionLog
 from dgent.blocks.history.version import Version
-from dgent.blocks.record import BLOCK, CHECKPOINT, PAGE, REDACTION, ROOM, SNAPSHOT, VERSION, BlockRecord
+from dgent.blocks.record import BLOCK, CHECKPOINT, PACK, REDACTION, ROOM, SNAPSHOT, VERSION, BlockRecord
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork.baseline import Base, BaseEntry
 from dgent.exchange.fork.records import FORGOTTEN, ForkChange
@@ -48,10 +48,10 @@ async def renumber_checkpoints(
             found.append(change)
             continue
         if block not in here:
-            versions = await Chain(target.for_room(ROOM), block).versions()
+            versions = await VersionLog(target.for_room(ROOM), block).versions()
             here[block] = {_identify_version(each): each.number for each in versions}
         try:
-            theirs = await Chain(fork.for_room(ROOM), block).find(number if type(number) is int else 0)
+            theirs = await VersionLog(fork.for_room(ROOM), block).find(number if type(number) is int else 0)
         except VersionNotFound:
             theirs = None
         at = None if theirs is None else here[block].get(_identify_version(theirs))
@@ -84,7 +84,7 @@ class MergedHeader(NamedTuple):
 
 async def merge_header(
     reader: Reader,
-    card: Card,
+    card: Header,
     base: dict[str, Any],
     theirs: dict[str, Any],
     *,
@@ -174,7 +174,7 @@ def _merge_extra(base: dict[str, Any], theirs: dict[str, Any], ours: dict[str, A
 
 
 CARD: MergeMethod = "card"
-DOCUMENT = frozenset((VERSION.name, PAGE.name, SNAPSHOT.name, REDACTION.name))
+DOCUMENT = frozenset((VERSION.name, PACK.name, SNAPSHOT.name, REDACTION.name))
 REDACTED_HERE = "something was redacted here that the fork still has, and the histories do not fit"
 REDACTED_THERE = "what was redacted in the fork is still here: redact it here, too"
 
@@ -230,12 +230,12 @@ class BlockMerge:
         how, done = (
             await self._merge_document(theirs)
             if theirs.is_edited
-            else (CARD, Joined(0, 0, merged.value.limit))
+            else (CARD, JoinResult(0, 0, merged.value.limit))
         )
         if done.versions or merged.value != there.value:
             self._report(theirs.card.id, merged.value, how if done.versions else CARD, done)
 
-    def _report(self, id: str, value: BlockRecord, how: MergeMethod, done: Joined) -> None:
+    def _report(self, id: str, value: BlockRecord, how: MergeMethod, done: JoinResult) -> None:
         size = (done.versions, done.size, value.limit, done.over_limit)
         self._tally.blocks.append(BlockMerged(id, value.owner, value.label, how, *size))
 
@@ -267,10 +267,10 @@ class BlockMerge:
 
     # -- the document ---------------------------------------------------------------------
 
-    async def _merge_document(self, theirs: Theirs) -> tuple[MergeMethod, Joined]:
+    async def _merge_document(self, theirs: Theirs) -> tuple[MergeMethod, JoinResult]:
         """Merge the changes of the fork, as closely as both histories still allow."""
         id, since = theirs.card.id, 0 if theirs.base is None else theirs.base.version
-        chain, here = Chain(self._fork, id), Chain(self._target, id)
+        chain, here = VersionLog(self._fork, id), VersionLog(self._target, id)
         steps = await join.steps_after(chain, since)
         await here.refresh()
         if chain.redactions > here.redactions:
@@ -282,7 +282,7 @@ class BlockMerge:
         with suppress(DocumentCorrupt):
             if await _has_state(here, chain, since):
                 return "changes", await self._apply_steps(id, [join.step_of_all(chain.document, author, why)])
-        none = Joined(0, 0, theirs.card.value.limit)
+        none = JoinResult(0, 0, theirs.card.value.limit)
         if here.redactions > chain.redactions:
             self._tally.skip(id, BLOCK.name, REDACTED_HERE)
             return CARD, none
@@ -293,11 +293,11 @@ class BlockMerge:
         await self._keep_beside(theirs, "its history does not fit the one here")
         return CARD, none
 
-    async def _apply_steps(self, id: str, steps: list[Step]) -> Joined:
+    async def _apply_steps(self, id: str, steps: list[JoinStep]) -> JoinResult:
         return await join.join(self._target, id, steps, self._note, dry_run=self._dry_run)
 
     async def _load_base_document(
-        self, chain: Chain, here: Chain, theirs: Theirs, number: int
+        self, chain: VersionLog, here: VersionLog, theirs: Theirs, number: int
     ) -> Document | None:
         """Load the document at the base version, from whichever side still has it."""
         shared = theirs.base is not None and number <= theirs.base.point
@@ -356,11 +356,11 @@ class BlockMerge:
             self._tally.conflicts.append(make_label_clash(id, value, done[0]))
         made = replace(value, label=done[0])
         self._plan(id, made)
-        self._report(id, made, how, Joined(theirs.version, 0, value.limit))
+        self._report(id, made, how, JoinResult(theirs.version, 0, value.limit))
         return done[0]
 
 
-async def _has_state(here: Chain, chain: Chain, number: int) -> bool:
+async def _has_state(here: VersionLog, chain: VersionLog, number: int) -> bool:
     """Check whether the history of the document here still has the base state of the fork."""
     try:
         point = await chain.find(number)

@@ -84,7 +84,7 @@ def check_trust(trust: str, what: str) -> None:
     """Refuse callers below trust `partner`, since a whole store belongs to many agents; raises Denied."""
     if permission.check_trust(trust) != "partner":
         judgement = permission.Judgement("deny", f"a caller of trust {trust} may not")
-        raise permission.denied(CONSTELLATION, what, judgement)
+        raise permission.denied_error(CONSTELLATION, what, judgement)
 
 
 def check_scope(scope: object, since: object) -> None:

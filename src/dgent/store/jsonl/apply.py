@@ -353,7 +353,7 @@ class LineApplier:
 
 
 def _is_disputed(line: RecordLine) -> bool:
-    """Check whether a line leaves fields in conflict; one of an older dgent that merges others does not say."""
+    """Check whether a line leaves fields in conflict, which a merge by an older dgent does not say."""
     if line.disputed is None:
         return isinstance(line.prev, list) and not is_internal(line.schema or "")
     return bool(line.disputed)

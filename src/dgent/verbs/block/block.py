@@ -56,11 +56,11 @@ class CreateBlock(Ask):
 @verb("block.create", effect="write", errors=ERRORS, makes=True)
 async def create(context: Context, ask: CreateBlock) -> BlockCard:
     """Make a block, a memory document of an agent."""
-    from dgent.blocks.document.template import find
+    from dgent.blocks.document.template import find_template
     from dgent.blocks.kind import CONSTELLATION
 
     library = await library_of(context)
-    plain = find(ask.template, ask.document).shape.document == "text"
+    plain = find_template(ask.template, ask.document).shape.document == "text"
     first = content_of(ask.text, ask.value)
     if ask.text and not plain:
         first = parse.value(ask.text)

@@ -1,0 +1,174 @@
+"""The agent that a library acts for, its permission on each block, and the records that grant it.
+
+A commit that relies on a permission checks that these records are unchanged since they were read. So a
+permission that was revoked meanwhile makes the commit fail, and an edit needs no further read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dgent.blocks.kind import CONSTELLATION, PERMISSIONS, least_permission
+from dgent.blocks.record import (
+    BLOCK,
+    GROUP,
+    MEMBER,
+    SHARE,
+    BlockRecord,
+    MemberRecord,
+    ShareRecord,
+    agent_id,
+    group_id,
+    group_ids,
+    share_id,
+)
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+from dgent.store.backend import Check, Op
+from dgent.universe.transaction import Transaction
+from dgent.universe.universe import Universe
+
+Reader = Universe | Transaction
+Header = Crystal[BlockRecord]
+Where = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class BlockPermission:
+    """The permission of an agent on a block.
+
+    `permission` is for the content, `manages` for the header and the shares: an owner manages its block even
+    if it is read_only. `grants` are the share and the membership of the group it is for.
+    """
+
+    header: Header
+    permission: str
+    manages: bool = False
+    grants: tuple[Crystal[Any], ...] = ()
+
+    def for_operation(self, operation: str) -> str:
+        """Return the permission that applies to an operation."""
+        return "admin" if self.manages and operation in ("manage", "erase") else self.permission
+
+    def checks(self) -> list[Op]:
+        """Return ops that make a commit fail when one of these records has changed."""
+        return [Check(each.id, each.rev or 0) for each in (self.header, *self.grants)]
+
+
+@dataclass(frozen=True)
+class Actor:
+    """The agent a library acts for, and its trust."""
+
+    agent: str
+    trust: str
+
+    async def find_permission(self, reader: Reader, id: str, owner: str) -> BlockPermission | None:
+        """Return the agent's permission on a block now; None when it may not see it or there is none."""
+        if owner in (self.agent, CONSTELLATION):
+            header = await reader.get(id)
+            return self.own_permission(header) if _is_active(header) else None
+        members = await self._memberships(reader)
+        groups = await find_group_ids(reader, (each.value.group for each in members))
+        recipients = [agent_id(self.agent), *groups.values()]
+        header, *shares = await reader.get_many([id, *(share_id(id, to) for to in recipients)])
+        if not _is_active(header):
+            return None
+        return _shared_permission(header, [each for each in shares if isinstance(each, Crystal)], members)
+
+    async def find_permission_by_id(self, reader: Reader, id: str) -> BlockPermission | None:
+        """Return the agent's permission on the block with an id; None as in `find_permission`."""
+        header = await reader.get(id)
+        return await self.find_permission(reader, id, header.value.owner) if _is_active(header) else None
+
+    async def find_visible(
+        self, reader: Reader, *wanted: Where, limit: int | None = None
+    ) -> list[BlockPermission]:
+        """Return the agent's permission on every block it may see: its own, common and shared ones.
+
+        `wanted` are filters, of which a block must match one. `limit` bounds own and common blocks only.
+        """
+        everyone = {"owner": {"$in": [self.agent, CONSTELLATION]}}
+        found = await self.find_own(reader, *({**everyone, **each} for each in wanted or ({},)), limit=limit)
+        members = await self._memberships(reader)
+        shares = await self.find_received(reader, members)
+        headers = await reader.get_many(list(dict.fromkeys(each.value.block for each in shares)))
+        for header in headers:
+            if _is_active(header) and (not wanted or any(_matches(header.value, each) for each in wanted)):
+                mine = [each for each in shares if each.value.block == header.id]
+                block_permission = _shared_permission(header, mine, members)
+                found += [] if block_permission is None else [block_permission]
+        return sorted(found, key=self._order)
+
+    async def find_own(
+        self, reader: Reader, *wanted: Where, limit: int | None = None
+    ) -> list[BlockPermission]:
+        """Return the permission on the agent's own blocks, by label; `wanted` as in `find_visible`."""
+        found: dict[str, Header] = {}
+        for each in wanted or ({},):
+            where = {"owner": self.agent, "active": True, **each}
+            headers = await reader.recall(Query(schema=BLOCK.name, where=where, limit=limit))
+            found |= {header.id: header for header in headers}
+        return sorted((self.own_permission(header) for header in found.values()), key=self._order)
+
+    async def find_received(
+        self, reader: Reader, members: Iterable[Crystal[MemberRecord]] | None = None
+    ) -> list[Crystal[ShareRecord]]:
+        """Return the shares for this agent, or for a group that it is in."""
+        known = await self._memberships(reader) if members is None else members
+        groups = await find_group_ids(reader, (each.value.group for each in known))
+        recipients = [agent_id(self.agent), *groups.values()]
+        where = {"to": recipients[0] if len(recipients) == 1 else {"$in": recipients}}
+        return await reader.recall(Query(schema=SHARE.name, where=where, limit=None))
+
+    async def _memberships(self, reader: Reader) -> list[Crystal[MemberRecord]]:
+        return await reader.recall(Query(schema=MEMBER.name, where={"agent": self.agent}, limit=None))
+
+    def own_permission(self, header: Header) -> BlockPermission:
+        """Return the permission on a block that the agent owns or that belongs to all."""
+        permission = header.value.permission
+        if header.value.owner == self.agent:
+            # The owner may do everything, except what the permission of its content forbids.
+            return BlockPermission(header, "admin" if permission == "read_write" else permission, True)
+        # A block that belongs to all is managed by the partner.
+        return BlockPermission(header, permission, self.trust == "partner")
+
+    def _order(self, block_permission: BlockPermission) -> tuple[bool, str, str]:
+        header = block_permission.header.value
+        return header.owner != self.agent, header.owner, header.label
+
+
+async def find_group_ids(reader: Reader, names: Iterable[str]) -> dict[str, str]:
+    """Map names of groups to the ids of their records; where a name has two possible ids, look."""
+    places = {name: group_id(name) for name in names}
+    odd = [id for name in places for id in group_ids(name)[1:]]
+    for found in await reader.get_many(odd, raw=True) if odd else []:
+        if found is not None and found.schema == GROUP.name and found.data.get("name") in places:
+            places[found.data["name"]] = found.id
+    return places
+
+
+def _shared_permission(
+    header: Header, shares: list[Crystal[ShareRecord]], members: list[Crystal[MemberRecord]]
+) -> BlockPermission | None:
+    """Return the permission that the best of some shares grants; None without any."""
+    if not shares:
+        return None
+    best = max(shares, key=lambda each: PERMISSIONS.index(each.value.permission))
+    through = [each for each in members if best.value.to in group_ids(each.value.group)]
+    permission = least_permission(header.value.permission, best.value.permission)
+    return BlockPermission(header, permission, permission == "admin", (best, *through))
+
+
+def _matches(header: BlockRecord, where: Where) -> bool:
+    """Check whether a header matches a filter of fields, each equal to a value or `$in` some."""
+    fields = vars(header)
+    return all(
+        fields[name] in each["$in"] if isinstance(each, dict) else fields[name] == each
+        for name, each in where.items()
+    )
+
+
+def _is_active(header: Any) -> bool:
+    return isinstance(header, Crystal) and header.schema_name == BLOCK.name and header.value.active
