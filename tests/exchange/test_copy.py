@@ -173,12 +173,12 @@ async def test_stopped_anywhere_it_goes_on(pair: tuple[dgent.Universe, dgent.Uni
             if done >= stop:
                 raise KeyboardInterrupt
 
-        copying.Pace.at, kept = (lambda self, done: halt(done, None)), copying.Pace.at  # type: ignore[method-assign]
+        copying.ProgressReporter.at, kept = (lambda self, done: halt(done, None)), copying.ProgressReporter.at  # type: ignore[method-assign]
         try:
             with pytest.raises(KeyboardInterrupt):
                 await copy(source, target)
         finally:
-            copying.Pace.at = kept  # type: ignore[method-assign]
+            copying.ProgressReporter.at = kept  # type: ignore[method-assign]
         assert seen == stop
     await copy(source, target)
     assert await state(target) == await state(source)

@@ -14,7 +14,7 @@ from dgent.cupboard import Cupboard
 from dgent.exchange.foreign import stash_history
 from dgent.exchange.foreign.crumbs_export import export_folder
 from dgent.exchange.foreign.crumbs_import import _FolderImport, import_folder, read_folder
-from dgent.system.progress import Pace
+from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped
 from tests.cupboard.exchange.folders import Folder, write
 
@@ -101,7 +101,7 @@ async def test_an_import_that_was_cut_short_goes_on(quick: Cupboard, tmp_path: P
         if len(calls) == 2:
             raise InterruptedError("cut short")
 
-    plan = _FolderImport(read_folder(path, Pace(None), Stopped()), "newer")
+    plan = _FolderImport(read_folder(path, ProgressReporter(None), Stopped()), "newer")
     await plan.compare(quick)
     with pytest.raises(InterruptedError):
         await stash_history.replay(quick, plan.history_imports, progress)
