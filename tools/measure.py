@@ -17,7 +17,7 @@ PARTICIPLE = re.compile(
     r"|read_of|(?!need|seed|feed|speed|embed|red|bed|shed|exceed|proceed|succeed|led|fed)[a-z]+ed)"
 )
 RIDDLE = re.compile(r"(What|Whether|Whoever|Who|How|Where|That|Those|Whatever|Which)\b")
-IS_NO = re.compile(r"\bis no [a-z]")
+IS_NO = re.compile(r"(?<!there )\bis no (?!longer|conflict)[a-z]")
 BRANCHES = (
     ast.If,
     ast.For,

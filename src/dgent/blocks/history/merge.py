@@ -68,12 +68,12 @@ class _VersionEntry:
 
     @property
     def key(self) -> _Key:
-        """What a version is known by, whatever its number."""
+        """The identity of a version, independent of its number."""
         return clock.to_us(self.version.at), self.version.by, self.version.op
 
     @property
     def worth(self) -> tuple[bool, bool, bool]:
-        """Which of two records of a version counts: one that was redacted, else one with its update."""
+        """The rank of this record of a version: redacted first, then one with its update."""
         return self.version.redacted, bool(self.update), not self.version.compacted
 
     @property
@@ -85,7 +85,7 @@ class _VersionEntry:
 
 
 class _Start(NamedTuple):
-    """What a document begins with, the versions that fit to that, and those that do not.
+    """The start of a document, the versions that fit it, and those that do not.
 
     `known` is how many of the versions are in the state: of those only lines are left, but for the last.
     """
@@ -120,8 +120,8 @@ def _parts(settlement: Settlement, block: str) -> list[str]:
 def _is_torn(settlement: Settlement, block: str) -> bool:
     """Check whether a version is there twice: one copy packed those of its own under a number of another."""
     live = [each for each in map(settlement.get, _parts(settlement, block)) if each is not None]
-    pages = [each.data for each in live if each.schema == PACK.name]
-    numbers = [number for page in pages for number in range(page["first"], page["last"] + 1)]
+    packs = [each.data for each in live if each.schema == PACK.name]
+    numbers = [number for pack in packs for number in range(pack["first"], pack["last"] + 1)]
     numbers += [int(each.id.rpartition("/")[2]) for each in live if each.schema == VERSION.name]
     return len(numbers) != len(set(numbers)) or sum(each.schema == SNAPSHOT.name for each in live) > 1
 
@@ -157,7 +157,7 @@ class _Merging:
     # -- the versions of both sides --------------------------------------------------------
 
     def _find_entries(self) -> list[_VersionEntry]:
-        """Every version once, in the order in which it shall be numbered."""
+        """Return every version once, in the order of their new numbers."""
         found: dict[_Key, _VersionEntry] = {}
         for entry in self._each_entry():
             if entry.version.compacted or entry.is_lost:
@@ -168,12 +168,12 @@ class _Merging:
                 continue
             best = max(known, entry, key=lambda each: each.worth)
             number = min(known.version.number, entry.version.number)
-            found[entry.key] = best if best.version.number == number else _known_as(best, number)
+            found[entry.key] = best if best.version.number == number else _number_as(best, number)
         return sorted(found.values(), key=lambda each: (each.version.number, each.key))
 
     def _each_entry(self) -> Iterator[_VersionEntry]:
-        for page in self._of(PACK.name):
-            packed = decode_pack(self._block, page.data["first"], page.data["last"], page.content)
+        for pack in self._of(PACK.name):
+            packed = decode_pack(self._block, pack.data["first"], pack.data["last"], pack.content)
             if packed.state and not any(packed.updates):
                 self._states.append((_VersionEntry(packed.versions[-1], b"").key, packed.state))
             for entry in map(_VersionEntry, packed.versions, packed.updates):
@@ -206,12 +206,12 @@ class _Merging:
         }
         compacted = {number for number, _, _ in self._lines}
         found = [
-            _starting(entries, place, state)
+            _start_with(entries, place, state)
             for key, state in self._states
             for place, entry in enumerate(entries)
             if entry.key == key and entry.version.number - 1 in compacted
         ]
-        found += [_starting(entries, -1, b""), *self._from_snapshots(entries)]
+        found += [_start_with(entries, -1, b""), *self._from_snapshots(entries)]
         return max(found, key=lambda each: (len(each.entries), -each.known, each.state))
 
     def _keep_named(self) -> None:
@@ -220,7 +220,7 @@ class _Merging:
         states = [(places[key], state) for key, state in self._states if key in places]
         for each in self._settlement.records(CHECKPOINT.name):
             old = self._old.get(int(each.data.get("version", 0)), [])
-            meant = _meant(old, each) if old and each.data.get("block") == self._block else None
+            meant = _find_named(old, each) if old and each.data.get("block") == self._block else None
             if meant is None or meant.key in self._kept or places[meant.key] >= self._known - 1:
                 continue
             place = places[meant.key]
@@ -252,7 +252,7 @@ class _Merging:
             frontiers = Document.load(each.content).frontiers
             places = [place for place, entry in enumerate(entries) if entry.version.frontiers == frontiers]
             if places and redacted <= gone.get(each.id, set()):
-                yield _starting(entries, places[-1], Document.load(each.content).state())
+                yield _start_with(entries, places[-1], Document.load(each.content).state())
 
     def run(self) -> None:
         """Number the versions, and write the records that hold them."""
@@ -279,7 +279,7 @@ class _Merging:
                 made.append(entry)
                 continue
             old = entry.version
-            node, parent = (self._renumbered(each, entry, whole, numbers) for each in (old.node, old.parent))
+            node, parent = (self._renumber(each, entry, whole, numbers) for each in (old.node, old.parent))
             version = replace(
                 old,
                 number=number,
@@ -291,7 +291,7 @@ class _Merging:
             made.append(_VersionEntry(version, entry.update))
         return made, document
 
-    def _renumbered(self, old: int, entry: _VersionEntry, whole: Document, numbers: Mapping[Any, int]) -> int:
+    def _renumber(self, old: int, entry: _VersionEntry, whole: Document, numbers: Mapping[Any, int]) -> int:
         """The number that a version has now which another one calls by its old number."""
         candidates = [each for each in self._old.get(old, ()) if each.key in numbers]
         if len(candidates) > 1:
@@ -305,14 +305,14 @@ class _Merging:
 
     def _measure(self) -> Any:
         """Return what measures a document as its block shows it."""
-        card = self._settlement.get(self._block)
+        header = self._settlement.get(self._block)
 
         def measure(document: Document, instead: int) -> int:
-            if card is None:
+            if header is None:
                 return instead
             with suppress(DgentError):
-                shape = shapes.load_shape(card.data.get("document", "text"), card.data.get("shape") or {})
-                return len(render_document(shape, document, card.data.get("limit")))
+                shape = shapes.load_shape(header.data.get("document", "text"), header.data.get("shape") or {})
+                return len(render_document(shape, document, header.data.get("limit")))
             return instead
 
         return measure
@@ -320,19 +320,19 @@ class _Merging:
     # -- the records -----------------------------------------------------------------------
 
     def _write(self, made: Sequence[_VersionEntry], document: Document) -> None:
-        folded = self._folded_alike()
+        packed_count = self._count_packed_alike()
         wanted: dict[str, Datum | None] = {}
-        if folded is None:
-            # Only a page says of a version that it was redacted or compacted.
+        if packed_count is None:
+            # Only a pack says of a version that it was redacted or compacted.
             lost = max((each.version.number for each in made if each.version.lost), default=0)
-            folded = max(len(made) - log.KEEP, min(max(lost, self._known), len(made) - 1), 0)
-            wanted |= self._packed(made[:folded])
+            packed_count = max(len(made) - log.KEEP, min(max(lost, self._known), len(made) - 1), 0)
+            wanted |= self._pack_versions(made[:packed_count])
         else:
-            # The later of two snapshots that hold the same, and pages as they are.
+            # The later of two snapshots that hold the same, and packs as they are.
             wanted |= {
                 id: some[-1] for id, some in self._tips.items() if some and some[-1].schema != VERSION.name
             }
-        for entry in made[folded:]:
+        for entry in made[packed_count:]:
             wanted[version_id(self._block, entry.version.number)] = self._version_datum(entry)
         for id in self._tips:
             wanted.setdefault(id, None)
@@ -349,11 +349,11 @@ class _Merging:
             changed[newest], disputed = wanted[newest], {newest}
         self._settlement.put(changed, disputed)
 
-    def _folded_alike(self) -> int | None:
-        """How many versions are folded, if pages and snapshot can stay as they are; else None."""
+    def _count_packed_alike(self) -> int | None:
+        """Count the packed versions, if packs and snapshot can stay as they are; else None."""
         snapshots = [int(each.data["version"]) for each in self._of(SNAPSHOT.name)]
-        folded = snapshots[0] if snapshots else 0
-        if any(number != folded for number in snapshots) or folded > self._common:
+        packed_count = snapshots[0] if snapshots else 0
+        if any(number != packed_count for number in snapshots) or packed_count > self._common:
             return None
         if len({id for id, some in self._tips.items() for each in some if each.schema == SNAPSHOT.name}) > 1:
             return None
@@ -365,26 +365,26 @@ class _Merging:
             if first != last + 1:
                 return None
             last = end
-        return folded if last == folded else None
+        return packed_count if last == packed_count else None
 
-    def _packed(self, entries: Sequence[_VersionEntry]) -> dict[str, Datum | None]:
+    def _pack_versions(self, entries: Sequence[_VersionEntry]) -> dict[str, Datum | None]:
         """Pages and a snapshot with some versions, under ids that no record had before."""
         redaction = max(self._of(REDACTION.name), key=_redaction_order, default=None)
         seed = repr([(entry.key, entry.version.lost) for entry in self._entries])
         fresh = "m" + hashlib.sha256(seed.encode()).hexdigest()[:12]
         wanted: dict[str, Datum | None] = {}
         document = Document.load(self._start)
-        for turn, some in enumerate(_pages(entries, self._known), 1):
+        for turn, some in enumerate(_divide_into_packs(entries, self._known), 1):
             document.merge_all(entry.update for entry in some)
             after = some[-1].version.number - self._known  # at 0, the history begins with it
             wants = after == 0 or (after > 0 and turn % log.STATE_EVERY == 0)
             state = document.state() if wants else b""
             kept = {each.version.number: self._kept[each.key] for each in some if each.key in self._kept}
-            page = Pack([each.version for each in some], [each.update for each in some], state, kept)
-            first, last = page.versions[0].number, page.versions[-1].number
+            pack = Pack([each.version for each in some], [each.update for each in some], state, kept)
+            first, last = pack.versions[0].number, pack.versions[-1].number
             data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
             id = pack_id(self._block, last, fresh)
-            wanted[id] = self._datum(id, PACK, data, encode_pack(page), some[-1])
+            wanted[id] = self._datum(id, PACK, data, encode_pack(pack), some[-1])
         if entries:
             redactions = max((each.data.get("redactions", 0) for each in self._of(SNAPSHOT.name)), default=0)
             named = "" if redaction is None else str(redaction.data.get("snapshot", ""))
@@ -393,7 +393,7 @@ class _Merging:
             wanted[id] = self._datum(id, SNAPSHOT, data, document.snapshot(), entries[-1])
         if redaction is not None:
             numbers = {clock.text(entry.version.at): entry.version.number for entry in entries}
-            united = _united_redactions(redaction, self._of(REDACTION.name), numbers)
+            united = _unite_redactions(redaction, self._of(REDACTION.name), numbers)
             place = {} if entries else {"snapshot": ""}  # there is none to be named
             wanted[redaction.id] = united.replace(data={**united.data, **place})
             # What the other side packed may still hold what was redacted.
@@ -443,24 +443,24 @@ class _Merging:
             number = int(each.data.get("version", 0))
             old = self._old.get(number, []) if each.data.get("block") == self._block else []
             if old and number > self._common:
-                own = _meant(old, each)
+                own = _find_named(old, each)
                 wanted[each.id] = each.replace(data={**each.data, "version": numbers[own.key]})
             elif number > len(made) and each.data.get("block") == self._block:
                 wanted[each.id] = None  # what it names could not be merged
         for each in self._settlement.records(SEEN.name):
             if each.data.get("block") == self._block and each.data.get("version", 0) > self._common:
                 wanted[each.id] = each.replace(data={**each.data, "version": self._common})
-        card = self._settlement.get(self._block)
-        if card is not None and card.schema == BLOCK.name and made:
+        header = self._settlement.get(self._block)
+        if header is not None and header.schema == BLOCK.name and made:
             size = self._measure()(document, made[-1].version.size)
-            extra = {k: v for k, v in (card.data.get("extra") or {}).items() if k != OVER_LIMIT}
-            extra |= {OVER_LIMIT: size} if size > card.data.get("limit", size) else {}
-            if extra != (card.data.get("extra") or {}):
-                wanted[card.id] = card.replace(data={**card.data, "extra": extra})
+            extra = {k: v for k, v in (header.data.get("extra") or {}).items() if k != OVER_LIMIT}
+            extra |= {OVER_LIMIT: size} if size > header.data.get("limit", size) else {}
+            if extra != (header.data.get("extra") or {}):
+                wanted[header.id] = header.replace(data={**header.data, "extra": extra})
         return wanted
 
 
-def _meant(entries: Iterable[_VersionEntry], checkpoint: Datum) -> _VersionEntry:
+def _find_named(entries: Iterable[_VersionEntry], checkpoint: Datum) -> _VersionEntry:
     """Choose of several versions of one number that a checkpoint names: its author's, the last before it."""
 
     def order(entry: _VersionEntry) -> tuple[bool, bool, Any]:
@@ -477,26 +477,26 @@ def _version_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in _VERSION_FIELDS if name in data}
 
 
-def _pages(entries: Sequence[_VersionEntry], known: int) -> Iterator[Sequence[_VersionEntry]]:
-    """Divide versions into pages; the one that a history begins with has a page of its own."""
+def _divide_into_packs(entries: Sequence[_VersionEntry], known: int) -> Iterator[Sequence[_VersionEntry]]:
+    """Divide versions into packs; the one that a history begins with has a pack of its own."""
     for part in (entries[: max(0, known - 1)], entries[max(0, known - 1) : known], entries[known:]):
         for start in range(0, len(part), log.PACK_SIZE):
             yield part[start : start + log.PACK_SIZE]
 
 
-def _starting(entries: Sequence[_VersionEntry], place: int, state: bytes) -> _Start:
+def _start_with(entries: Sequence[_VersionEntry], place: int, state: bytes) -> _Start:
     """Begin a document with the state of one of its versions; with nothing before the first."""
     document = Document.load(state)
     known: list[_VersionEntry] = []
     left_out: list[_VersionEntry] = []
     for entry in entries[: place + 1]:
-        (known if _has(document, entry) else left_out).append(entry)
+        (known if _has_update(document, entry) else left_out).append(entry)
     lost = [entry for entry in entries[place + 1 :] if entry.is_lost]
-    fit, others = _fitting(state, (entry for entry in entries[place + 1 :] if not entry.is_lost))
+    fit, others = _split_fitting(state, (entry for entry in entries[place + 1 :] if not entry.is_lost))
     return _Start(state, len(known), known + fit, left_out + lost + others)
 
 
-def _has(document: Document, entry: _VersionEntry) -> bool:
+def _has_update(document: Document, entry: _VersionEntry) -> bool:
     """Check whether a document has what a version brought; of one whose update is gone that is assumed."""
     before = document.frontiers
     with suppress(DocumentCorrupt):
@@ -506,7 +506,7 @@ def _has(document: Document, entry: _VersionEntry) -> bool:
     return False
 
 
-def _fitting(
+def _split_fitting(
     snapshot: bytes, entries: Iterable[_VersionEntry]
 ) -> tuple[list[_VersionEntry], list[_VersionEntry]]:
     """Split versions into those whose updates fit to a snapshot and others."""
@@ -523,7 +523,7 @@ def _fitting(
     return fit, left_out
 
 
-def _known_as(entry: _VersionEntry, number: int) -> _VersionEntry:
+def _number_as(entry: _VersionEntry, number: int) -> _VersionEntry:
     """A version under the number that another copy gave it."""
     version = entry.version
     node = number if version.node == version.number else version.node
@@ -534,8 +534,8 @@ def _redaction_order(each: Datum) -> tuple[int, str]:
     return len(each.data.get("redacted") or ()), str(each.data.get("snapshot"))
 
 
-def _united_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str, int]) -> Datum:
-    """What either side redacted, by the numbers that the versions have now."""
+def _unite_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str, int]) -> Datum:
+    """Unite the redactions of both sides, by the new numbers of the versions."""
     united: dict[tuple[Any, str], dict[str, Any]] = {}
     for each in all:
         for one in each.data.get("redacted") or ():

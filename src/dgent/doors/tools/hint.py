@@ -15,7 +15,7 @@ _OPTION = re.compile(r"--([a-z][a-z-]*)")
 
 
 class ToolCall(NamedTuple):
-    """Where a verb is offered: the tool, the operation and its fields."""
+    """The place where a verb is offered: the tool, the operation and its fields."""
 
     tool: str
     operation: str
