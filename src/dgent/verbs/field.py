@@ -10,7 +10,7 @@ import msgspec
 from dgent.verbs.registry import Verb
 
 
-class Field:
+class VerbField:
     """One field: its name, type, help, default, and the extras that `argument` and `option` give it."""
 
     def __init__(self, name: str, hint: Any, required: bool, default: Any) -> None:
@@ -27,7 +27,7 @@ class Field:
         self.choices = [str(each) for each in get_args(self.kind)] if get_origin(self.kind) is Literal else []
 
 
-F = TypeVar("F", bound=Field)
+F = TypeVar("F", bound=VerbField)
 
 
 def fields_of(verb: Verb, kind: type[F]) -> list[F]:

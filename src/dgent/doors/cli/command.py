@@ -11,7 +11,7 @@ import click
 from dgent.doors.cli.options import completer, door_options, side_by_side
 from dgent.errors import InputError
 from dgent.verbs import parse, registry
-from dgent.verbs.field import Field, fields_of
+from dgent.verbs.field import VerbField, fields_of
 from dgent.verbs.registry import Verb
 
 FILE = "from_file"
@@ -42,7 +42,7 @@ def command_of(id: str, name: str) -> click.Command:
     )
 
 
-class CommandField(Field):
+class CommandField(VerbField):
     """One field of a verb's input, as the command line takes it."""
 
     def param(self) -> click.Parameter:

@@ -83,7 +83,7 @@ _DRAWINGS: dict[str, str] = {
     "Backup": "store.draw_backup",
     "Examined": "store.draw_examination",
     "Exported": "store.draw_export",
-    "Forgotten": "store.draw_erasure",
+    "ForgetResult": "store.draw_erasure",
     "Imported": "store.draw_import",
     "Restoring": "store.draw_restore",
     "Status": "store.draw_status",

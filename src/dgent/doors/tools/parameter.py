@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent.errors import InputError
-from dgent.verbs.field import Field
+from dgent.verbs.field import VerbField
 
 MAX_ARGUMENTS = 1_000_000  # characters of arguments that come as JSON text, and of one text among them
 MAX_NUMBER = 2**53  # JSON numbers are exact up to here
@@ -27,7 +27,7 @@ _WANTED = {
 _TERMINAL = re.compile(r"^- |standard input|- reads it|more than once")  # clauses about the command line
 
 
-class ToolField(Field):
+class ToolField(VerbField):
     """One field of a verb, as a tool takes it; without a type it takes any JSON value."""
 
     @property

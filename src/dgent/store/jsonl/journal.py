@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
 
 
-class Changeset:
+class RecordedChanges:
     """The writes of one transaction that lines must hold; derived rows are left out."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class RecordingKernel:
 
     def __init__(self, kernel: Writing) -> None:
         self._kernel = kernel
-        self.recorded = Changeset()
+        self.recorded = RecordedChanges()
         # Called many times in a commit, so `__getattr__` is bypassed.
         for name in ("head", "make_number", "make_index", "add_entries", "state", "name", "index_number"):
             setattr(self, name, getattr(kernel, name))
@@ -55,9 +55,9 @@ class RecordingKernel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
 
-    def take_changes(self) -> Changeset:
+    def take_changes(self) -> RecordedChanges:
         """Return the writes since the last call."""
-        recorded, self.recorded = self.recorded, Changeset()
+        recorded, self.recorded = self.recorded, RecordedChanges()
         return recorded
 
     def insert(self, rows: Sequence[Row]) -> None:
@@ -128,7 +128,7 @@ class Journal:
 
     # -- lines ----------------------------------------------------------------------------
 
-    def add(self, recorded: Changeset) -> None:
+    def add(self, recorded: RecordedChanges) -> None:
         """Add the lines of a transaction."""
         # Each schema has its file, so several schemas mean several files.
         schemas = {row.schema for _, rows in recorded.commits for row in rows.values()}
@@ -139,7 +139,9 @@ class Journal:
         if recorded.has_retention:
             self._add_retention(recorded)
 
-    def _add_commit(self, logged: Logged, rows: dict[int, Row], recorded: Changeset, *, spread: bool) -> None:
+    def _add_commit(
+        self, logged: Logged, rows: dict[int, Row], recorded: RecordedChanges, *, spread: bool
+    ) -> None:
         """Add a commit; it gets a mark if its lines are in several files or cannot hold all of it.
 
         Note and key of several records are not in the line of one of them: they must be removed when another
@@ -179,7 +181,7 @@ class Journal:
             fields["digest"] = logged.digest.hex()
         return fields
 
-    def _op_fields(self, logged: Logged, recorded: Changeset) -> Fields:
+    def _op_fields(self, logged: Logged, recorded: RecordedChanges) -> Fields:
         """Return the fields about ops without a line: unchanged and forgotten records."""
         fields: Fields = {}
         same = []
@@ -289,7 +291,7 @@ class Journal:
             at = clock.from_us(max(clock.now_us(), self._kernel.tip.at))
             self._append(folder.SCHEMAS, {"schema": state.name, "at": at, **declared})
 
-    def _add_retention(self, recorded: Changeset) -> None:
+    def _add_retention(self, recorded: RecordedChanges) -> None:
         kernel, tip = self._kernel, self._kernel.tip
         fields: Fields = {"c": ids.new_id(), "seq": tip.seq, "at": clock.from_us(tip.at), "kind": "compact"}
         rows = [(kernel.row(record_key), below) for record_key, below in recorded.drops.items()]

@@ -26,7 +26,7 @@ from dgent.store.jsonl.damage import settle_damaged
 from dgent.store.jsonl.folder import Stamp, StoreFolder
 from dgent.store.jsonl.forget import purge
 from dgent.store.jsonl.fsync import Policy, Syncer
-from dgent.store.jsonl.journal import Changeset, Journal, RecordingKernel
+from dgent.store.jsonl.journal import Journal, RecordedChanges, RecordingKernel
 from dgent.store.jsonl.lock import WAIT_S
 from dgent.store.jsonl.replay import FileReplay
 from dgent.store.sqlite.connection import translate_errors
@@ -183,7 +183,7 @@ class JSONLKernel(SQLiteKernel):
         """Return a value that differs once the current work has written; rows advance the tip first."""
         return self.connection.total_changes() - self._brought, self.tip.seq, self.tip.dk
 
-    def _hold(self, recorded: Changeset) -> bool:
+    def _hold(self, recorded: RecordedChanges) -> bool:
         """Hold a commit in memory if it only adds records and the limits allow it.
 
         Only on an event loop, where commits come one after another: the writer's thread commits

@@ -73,20 +73,20 @@ async def remove_from_field(context: Context, ask: RemoveFromField) -> Edited:
     return await edited_of(block)
 
 
-class Increment(EditInput, kw_only=True):
+class IncrementBlock(EditInput, kw_only=True):
     """Input of `block.increment`."""
 
     field: Annotated[str | None, argument("the name of a field; left out for a counter")] = None
     amount: Annotated[int, option("how much to add; may be below 0")] = 1
 
 
-def only_adding(ask: Increment) -> Effect | None:
+def only_adding(ask: IncrementBlock) -> Effect | None:
     """Return the lighter effect of adding; taking away changes what others counted."""
     return "append" if ask.amount >= 0 else None
 
 
 @verb("block.increment", effect="write", errors=ERRORS, lighter=only_adding)
-async def increment(context: Context, ask: Increment) -> Edited:
+async def increment(context: Context, ask: IncrementBlock) -> Edited:
     """Add to a counter, or to a field that is one."""
     block, part = await find_part(context, ask)
     await part.increment(ask.field, ask.amount, **ask.options())

@@ -116,7 +116,7 @@ async def set_(context: Context, ask: SetStash) -> Stash:
     return await _answer_of(cupboard, done)
 
 
-class Increment(Ask):
+class IncrementStash(Ask):
     """Input of `stash.increment`."""
 
     id: Id
@@ -126,7 +126,7 @@ class Increment(Ask):
 
 
 @verb("stash.increment", effect="write", errors=(InputError, NotFound, Conflict))
-async def increment(context: Context, ask: Increment) -> Stash:
+async def increment(context: Context, ask: IncrementStash) -> Stash:
     """Add to a counter; no two calls are lost, from however many programs."""
     cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)

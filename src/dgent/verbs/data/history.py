@@ -270,7 +270,7 @@ class CompactData(Ask):
             raise ValueError("days must be a number from 0")
 
 
-class Compacted(msgspec.Struct, frozen=True):
+class CompactResult(msgspec.Struct, frozen=True):
     """The pruned versions and commits, counted; `first_seq` is the oldest commit that is still kept."""
 
     versions: int
@@ -279,11 +279,11 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 @verb("data.compact", effect="destroy", errors=(InputError,))
-async def compact(context: Context, ask: CompactData) -> Compacted:
+async def compact(context: Context, ask: CompactData) -> CompactResult:
     """Prune old versions."""
     from dgent import clock
 
     u = await context.universe()
     after = None if ask.days is None else clock.now() - timedelta(days=ask.days)
     done = await u.compact(Keep(versions=ask.versions, after=after, schema=ask.schema))
-    return Compacted(done.versions, done.commits, done.first_seq)
+    return CompactResult(done.versions, done.commits, done.first_seq)

@@ -301,7 +301,7 @@ class ForgetRecords(Ask):
     dry_run: DryRun = False
 
 
-class Forgotten(msgspec.Struct, frozen=True):
+class ForgetResult(msgspec.Struct, frozen=True):
     """The result of forgetting; `erased` is False while other readers still keep the old bytes alive.
 
     `remains` says where bytes may be that the engine cannot reach.
@@ -316,7 +316,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 @verb("data.forget", effect="destroy", errors=(InputError, NotFound, Denied))
-async def forget(context: Context, ask: ForgetRecords) -> Forgotten:
+async def forget(context: Context, ask: ForgetRecords) -> ForgetResult:
     """Erase records and all their versions for good."""
     u = await context.universe()
     ids = list(dict.fromkeys(ask.id))
@@ -325,9 +325,9 @@ async def forget(context: Context, ask: ForgetRecords) -> Forgotten:
         if not versions:
             raise NotFound(f"there is no record {id!r}", hint=LIST, id=id)
     if ask.dry_run:
-        return Forgotten(len(kept), sum(map(len, kept)), None, False, True)
+        return ForgetResult(len(kept), sum(map(len, kept)), None, False, True)
     done = await u.forget(*ids)
-    return Forgotten(done.records, done.versions, done.seq, done.erased, remains=done.remains)
+    return ForgetResult(done.records, done.versions, done.seq, done.erased, remains=done.remains)
 
 
 class UpgradeSchema(Ask):
