@@ -123,7 +123,7 @@ def test_other_documents(dgent_: Terminal) -> None:
     dgent_("block", "increment", "count", "--amount", "3")
     assert dgent_("block", "show", "count", "--json").data["value"] == {"count": 3}
     assert "did you mean set-item?" in dgent_("block", "set-itm", "todo").err
-    assert "takes no field" in dgent_("block", "change", "todo", "delete_item", "place=1", "field=x").err
+    assert "--field" in dgent_("block", "delete-item", "todo", "1", "--field", "x").err
 
 
 def test_the_archive_by_id(dgent_: Terminal) -> None:
@@ -254,8 +254,8 @@ def test_hostile_versions_and_numbers(notes: Terminal) -> None:
         ["diff", "notes", "-1"],
         ["history", "notes", "-n", "9" * 5000],
         ["edit", "notes", "x", "1"],
-        ["change", "notes", "append", "text=x", "version=1"],
-        ["change", "notes", "replace", "nth=" + "9" * 5000],
+        ["append", "notes", "x", "--expect", "one"],
+        ["replace", "notes", "x", "y", "--nth", "9" * 5000],
         ["render", "-b", "-1"],
         ["search", "x", "-n", "-1"],
         ["activity", "--since", "soon"],
