@@ -59,12 +59,12 @@ async def ready(context: Context, ask: Ready) -> Queue:
 async def _why_none(cupboard: Cupboard) -> str:
     """Explain why nothing is ready."""
     counts = {state: await _count(cupboard, state) for state in CRUMB_STATES[:4]}
-    told = [f"{count} {state}" for state, count in counts.items() if count]
+    parts = [f"{count} {state}" for state, count in counts.items() if count]
     if counts["ready"]:
-        told.append("those that are ready wait for others, or are put off: see `dgent crumb blocked`")
-    elif told:
-        told.append("`dgent crumb state ID ready` offers one")
-    return "; ".join(told) or "there is no unfinished work"
+        parts.append("those that are ready wait for others, or are put off: see `dgent crumb blocked`")
+    elif parts:
+        parts.append("`dgent crumb state ID ready` offers one")
+    return "; ".join(parts) or "there is no unfinished work"
 
 
 async def _count(cupboard: Cupboard, state: str) -> int:

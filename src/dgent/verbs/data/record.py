@@ -281,16 +281,16 @@ class Stats(msgspec.Struct, frozen=True):
 async def stats(context: Context, ask: NoInput) -> Stats:
     """Say how much is stored, and where."""
     u = await context.universe()
-    told = await u.stats()
+    stats = await u.stats()
     return Stats(
-        told.engine,
-        told.place,
-        told.records,
-        told.seq,
-        told.first_seq,
-        told.size_bytes,
-        len(told.schemas),
-        told.details,
+        stats.engine,
+        stats.place,
+        stats.records,
+        stats.seq,
+        stats.first_seq,
+        stats.size_bytes,
+        len(stats.schemas),
+        stats.details,
     )
 
 

@@ -115,10 +115,10 @@ def making(folder: Path, name: str) -> Iterator[Path]:
 async def delete(context: Context, ask: DeleteConstellation) -> Deleted:
     """Delete a constellation with everything in it."""
     folder_of(context, ask.name)
-    told = describe(context, ask.name)
+    deleted = describe(context, ask.name)
     if not ask.dry_run:
         remove(context, ask.name)
-    return Deleted(told.name, told.path, told.size_bytes, ask.dry_run)
+    return Deleted(deleted.name, deleted.path, deleted.size_bytes, ask.dry_run)
 
 
 def remove(context: Context, name: str) -> None:

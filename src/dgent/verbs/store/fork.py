@@ -95,8 +95,8 @@ async def make(context: Context, ask: MakeFork) -> MadeFork:
                 )
         folders.publish_folder(new, folder)
     path = describe(context, ask.to).path
-    told = (done.fork, done.seq, done.scope, done.records, done.blocks, done.left_out)
-    return MadeFork(ask.to, path, *told)
+    fields = (done.fork, done.seq, done.scope, done.records, done.blocks, done.left_out)
+    return MadeFork(ask.to, path, *fields)
 
 
 async def _copy_file(context: Context, source: Universe, new: Path) -> forks.Forked:
@@ -182,10 +182,10 @@ async def delete(context: Context, ask: DeleteFork) -> ForkDeleted:
     async with _open(context, ask.name, "system") as u:
         if await origin(u) is None:
             raise NotFound(f"{ask.name!r} is not a fork", hint=f"dgent constellation delete {ask.name}")
-    told = describe(context, ask.name)
+    deleted = describe(context, ask.name)
     if not ask.dry_run:
         remove(context, ask.name)
-    return ForkDeleted(told.name, told.path, told.size_bytes, ask.dry_run)
+    return ForkDeleted(deleted.name, deleted.path, deleted.size_bytes, ask.dry_run)
 
 
 @asynccontextmanager

@@ -61,26 +61,26 @@ class Status(msgspec.Struct, frozen=True):
 async def status(context: Context, ask: NoInput) -> Status:
     """Show the store at a glance."""
     u = await context.universe()
-    told = await u.stats()
+    stats = await u.stats()
     # An unavailable store cannot be inspected, and has no log.
     unavailable = u.degraded is not None
     findings = [each for each in await _inspect(u) if each.level in ("warning", "problem")]
     recent = Log([]) if unavailable else await log(context, Back(limit=LAST))
-    kinds = [Kind(each.name, each.records, list(each.building)) for each in told.schemas]
+    kinds = [Kind(each.name, each.records, list(each.building)) for each in stats.schemas]
     return Status(
-        told.place,
-        told.engine,
+        stats.place,
+        stats.engine,
         context.constellation,
         "problem" if any(each.level == "problem" for each in findings) else "ok",
-        bool(told.details.get("degraded")),
+        bool(stats.details.get("degraded")),
         findings,
-        told.records,
-        told.seq,
-        told.size_bytes,
+        stats.records,
+        stats.seq,
+        stats.size_bytes,
         sorted(kinds, key=lambda kind: -kind.records),
         recent.items,
-        _count(told.details, "pending"),
-        _count(told.details, "conflicts"),
+        _count(stats.details, "pending"),
+        _count(stats.details, "conflicts"),
         recent.work,
     )
 

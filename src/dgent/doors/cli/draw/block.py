@@ -233,10 +233,10 @@ def draw_refusals(found: answer.Refusals, paint: Paint) -> Lines:
 def draw_context(found: answer.MemoryContext, paint: Paint) -> Lines:
     """Draw the memory part of a prompt, and which blocks it has."""
     lines = draw_text_lines(found.text, paint) if found.text else [paint.dim("nothing is in the context")]
-    told = [many(found.tokens, "token"), f"{len(found.shown)} whole"]
-    told += [f"in part: {', '.join(found.shortened)}"] if found.shortened else []
-    told += [f"left out: {', '.join(found.cut)}"] if found.cut else []
-    return [*lines, "", paint.dim(", ".join(told))]
+    parts = [many(found.tokens, "token"), f"{len(found.shown)} whole"]
+    parts += [f"in part: {', '.join(found.shortened)}"] if found.shortened else []
+    parts += [f"left out: {', '.join(found.cut)}"] if found.cut else []
+    return [*lines, "", paint.dim(", ".join(parts))]
 
 
 def draw_hits(found: answer.Hits, paint: Paint) -> Lines:
@@ -349,10 +349,10 @@ def draw_branches(found: answer.BlockBranches, paint: Paint) -> Lines:
 def _stretch(found: answer.Stretch, here: int, paint: Paint) -> str:
     numbers = f"{found.first}" if found.first == found.last else f"{found.first}-{found.last}"
     by, edits = cut(", ".join(found.by), 40), many(found.edits, "edit")
-    told = f"{paint(numbers, fg='yellow')}  {paint.dim(edits + ' by')} "
-    told += f"{paint(by, fg='cyan')}  {paint.dim(ago(found.at))}"
+    text = f"{paint(numbers, fg='yellow')}  {paint.dim(edits + ' by')} "
+    text += f"{paint(by, fg='cyan')}  {paint.dim(ago(found.at))}"
     mark = "<- here" if found.last == here else f"<- here, at {here}"
-    return told + ("  " + paint(mark, fg="green", bold=True) if found.here else "")
+    return text + ("  " + paint(mark, fg="green", bold=True) if found.here else "")
 
 
 def draw_redaction(found: answer.Redacted, paint: Paint) -> Lines:

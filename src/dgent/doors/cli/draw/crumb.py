@@ -71,9 +71,9 @@ def draw_crumb(found: answer.Crumb, paint: Paint) -> Lines:
     lines = [f"{paint(found.id, fg='yellow', bold=True)}  {draw_state(found.state, paint)}"]
     lines[0] += f"  {paint.bold(found.name)}"
     if found.holder and found.state == "taken":
-        told = f"taken by {found.holder}"
-        told += f" {until(found.lease_until)}" if found.lease_until else ""
-        lines.append(paint(told, fg="yellow") + paint.dim(f", token {found.token}"))
+        text = f"taken by {found.holder}"
+        text += f" {until(found.lease_until)}" if found.lease_until else ""
+        lines.append(paint(text, fg="yellow") + paint.dim(f", token {found.token}"))
     if found.defer_until is not None and found.defer_until > clock.now():
         lines.append(paint(f"put off {until(found.defer_until)}", fg="yellow"))
     lines += draw_properties(found.properties, paint)
@@ -199,8 +199,8 @@ def _draw_column(column: answer.Column, names: dict[str, str], room: int, paint:
     lines = [paint(fit(f"{column.state} ({column.count})", room), fg=color, bold=True), "-" * room]
     for each in column.crumbs:
         lines.append(paint(fit(each.name, room)))
-        told = " ".join(filter(None, (names[each.id], each.properties.get("priority"), each.holder)))
-        lines.append(paint.dim(fit(f"  {told}", room)))
+        text = " ".join(filter(None, (names[each.id], each.properties.get("priority"), each.holder)))
+        lines.append(paint.dim(fit(f"  {text}", room)))
     if column.count > len(column.crumbs):
         lines.append(paint.dim(fit(f"and {column.count - len(column.crumbs)} more", room)))
     return lines
@@ -306,8 +306,8 @@ def _untie(id: str, above: dict[str, str]) -> None:
 def draw_trail_end(found: answer.Ended, paint: Paint) -> Lines:
     """Draw the end of a trail, and how to undo it."""
     number = many(len(found.crumbs), "crumb")
-    told = f"{number} kept" if found.trail.state == "completed" else f"{number} removed"
-    lines = [*draw_trail(found.trail, paint), f"  {told}"]
+    text = f"{number} kept" if found.trail.state == "completed" else f"{number} removed"
+    lines = [*draw_trail(found.trail, paint), f"  {text}"]
     if found.freed:
         lines.append(f"  {paint(', '.join(found.freed), fg='yellow')} no longer waits for them")
     if found.seq is not None:

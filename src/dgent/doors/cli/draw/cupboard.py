@@ -59,8 +59,8 @@ def draw_categories(found: answer.Categories, paint: Paint) -> Lines:
 
 def draw_value(found: answer.Value, paint: Paint) -> Lines:
     """Draw only the value of a property, for scripts."""
-    told = found.value
-    return [paint("null" if told is None else told if isinstance(told, str) else as_text(told))]
+    value = found.value
+    return [paint("null" if value is None else value if isinstance(value, str) else as_text(value))]
 
 
 def draw_stash_table(items: list[answer.Stash], paint: Paint) -> Lines:
@@ -157,8 +157,8 @@ SHOWN = 20
 def draw_import(found: Any, paint: Paint) -> Lines:
     """Draw the result of an import, and its problems."""
     names = ("added", "changed", "unchanged", "skipped")
-    told = ", ".join(f"{number:,} {name}" for name in names if (number := getattr(found, name)))
-    lines = [("would be: " if found.dry_run else "") + (told or "nothing in it")]
+    counts = ", ".join(f"{number:,} {name}" for name in names if (number := getattr(found, name)))
+    lines = [("would be: " if found.dry_run else "") + (counts or "nothing in it")]
     if found.kept:
         lines.append(f"{many(found.kept, 'line')} kept as they are, because no record can hold them")
     for problem in found.problems[:SHOWN]:
@@ -170,9 +170,9 @@ def draw_import(found: Any, paint: Paint) -> Lines:
 
 def draw_export(found: Any, paint: Paint) -> Lines:
     """Draw the result of an export."""
-    told = ", ".join(f"{number:,} {name}" for name, number in found.lines.items() if number)
+    counts = ", ".join(f"{number:,} {name}" for name, number in found.lines.items() if number)
     where = paint(found.path, fg="cyan")
-    return [f"{where}: {told or 'nothing'}", f"as of commit {found.seq:,}, {size(found.size_bytes)}"]
+    return [f"{where}: {counts or 'nothing'}", f"as of commit {found.seq:,}, {size(found.size_bytes)}"]
 
 
 Lines = list[str]

@@ -21,10 +21,10 @@ _HOW = {
 
 def draw_fork(found: Any, paint: Paint) -> Lines:
     """Draw a new fork."""
-    told = f"{many(found.records, 'record')}, {many(found.blocks, 'block')} in them"
+    text = f"{many(found.records, 'record')}, {many(found.blocks, 'block')} in them"
     lines = [
         f"{paint(found.name, fg='cyan')}  {paint.dim(found.path)}",
-        f"{told}; {found.scope} as of commit {found.fork_point:,}",
+        f"{text}; {found.scope} as of commit {found.fork_point:,}",
     ]
     if found.left_out:
         lines.append(

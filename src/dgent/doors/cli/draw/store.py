@@ -73,9 +73,9 @@ def draw_status(found: Any, paint: Paint) -> Lines:
 
 
 def _draw_pending(found: Any, paint: Paint) -> Lines:
-    told = [many(found.pending, "commit") + " waiting for the store"] if found.pending else []
-    told += [many(found.conflicts, "conflict") + "; see `dgent outbox list`"] if found.conflicts else []
-    return [paint(line, fg="yellow") for line in told]
+    warnings = [many(found.pending, "commit") + " waiting for the store"] if found.pending else []
+    warnings += [many(found.conflicts, "conflict") + "; see `dgent outbox list`"] if found.conflicts else []
+    return [paint(line, fg="yellow") for line in warnings]
 
 
 def draw_outbox(found: Any, paint: Paint) -> Lines:
@@ -106,8 +106,8 @@ def draw_conflict(found: Any, paint: Paint) -> Lines:
 
 
 def _ops(ops: list[dict[str, Any]]) -> str:
-    told = ", ".join(f"{op['op']} {op['id']}" for op in ops[:3])
-    return told + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
+    text = ", ".join(f"{op['op']} {op['id']}" for op in ops[:3])
+    return text + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
 
 
 def draw_export(found: Any, paint: Paint) -> Lines:
@@ -125,8 +125,8 @@ def draw_copy(found: Any, paint: Paint) -> Lines:
 def draw_import(found: Any, paint: Paint) -> Lines:
     """Draw the result of an import."""
     counts = {name: getattr(found, name) for name in ("added", "replaced", "unchanged", "skipped")}
-    told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "nothing in it"
-    return [("would be: " if found.dry_run else "") + told]
+    text = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "nothing in it"
+    return [("would be: " if found.dry_run else "") + text]
 
 
 def draw_backup(found: Any, paint: Paint) -> Lines:
@@ -216,8 +216,8 @@ def draw_constellations(found: Any, paint: Paint) -> Lines:
 
 def draw_setting_change(found: Any, paint: Paint) -> Lines:
     """Draw a changed setting."""
-    told = f"{found.name} = {found.value}" if found.value is not None else f"{found.name} is not set any more"
-    return [f"{paint(told)}  {paint.dim('in ' + found.file)}"]
+    text = f"{found.name} = {found.value}" if found.value is not None else f"{found.name} is not set any more"
+    return [f"{paint(text)}  {paint.dim('in ' + found.file)}"]
 
 
 def draw_setting(found: Any, paint: Paint) -> Lines:
