@@ -56,13 +56,17 @@ class Syncer:
         self._timer: threading.Timer | None = None
         self._failure: StorageError | None = None  # of the timer: raised by the next commit or on close
 
-    def sync_appended(self, names: Sequence[str], commits: int) -> None:
-        """Sync files that commits were appended to, as far as the policy promises it on return."""
+    def sync_appended(self, names: Sequence[str], commits: int, *, final: bool) -> None:
+        """Sync files that commits were appended to, as far as the policy promises it on return.
+
+        A failure of the timer is raised again until the error is `final`: commits that are tried again must not
+        hide it.
+        """
         if self._policy.strategy == "immediate":
             self._folder.sync(names)
             return
         with self._lock:
-            self._raise_failure()
+            self._raise_failure(final)
             self._late.update(names)
             self._commits += commits
             if self._policy.strategy == "batch":
@@ -102,8 +106,10 @@ class Syncer:
             ) from error
         self._late, self._commits = set(), 0
 
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
+    def _raise_failure(self, final: bool = True) -> None:
+        failure = self._failure
+        if final:
+            self._failure = None
         if failure is not None:
             raise failure
 

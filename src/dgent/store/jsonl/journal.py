@@ -325,7 +325,7 @@ class Journal:
             for names, commits in ((records, 0 if marks else self._written), (marks, self._written)):
                 if names:
                     self._append_to(names)
-                    self._kernel.syncing.sync_appended(names, commits)
+                    self._kernel.syncing.sync_appended(names, commits, final=self._kernel.final)
         self._kernel.note_lines(self._lines)
         self._cache.put_marks(self._marks)
 

@@ -301,6 +301,7 @@ class SQLiteKernel(SQLiteReading):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.tip = LogTip(0, 0, 0)
+        self.final = True  # whether an error goes to the caller: the transaction is not tried again
         self.patient = True  # whether a transaction may wait for another process to end its own
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn

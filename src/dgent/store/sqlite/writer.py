@@ -122,13 +122,13 @@ class WriterThread:
         if self._closed or self._left or not self._jobs.empty() or not self.lock.acquire(blocking=False):
             return False
         try:
-            self._patience.none, self.kernel.patient = True, False
+            self._patience.none, self.kernel.patient, self.kernel.final = True, False, False
             try:
                 self._group(jobs)
             except Exception:
                 return False
             finally:
-                self._patience.none, self.kernel.patient = False, True
+                self._patience.none, self.kernel.patient, self.kernel.final = False, True, True
         finally:
             self.lock.release()
         return True
@@ -213,6 +213,7 @@ class WriterThread:
     def _run_group(self, group: Sequence[WriteJob]) -> None:
         # The wait is counted from when the oldest was handed in, so waits do not add up in the queue.
         self._patience.since = group[0].since
+        self.kernel.final = len(group) == 1
         try:
             self._group(group)
         except (apsw.BusyError, OutcomeUnknown) as error:
