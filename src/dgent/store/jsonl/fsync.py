@@ -59,8 +59,7 @@ class Syncer:
     def sync_appended(self, names: Sequence[str], commits: int, *, final: bool) -> None:
         """Sync files that commits were appended to, as far as the policy promises it on return.
 
-        A failure of the timer is raised again until the error is `final`: commits that are tried again must not
-        hide it.
+        A failure of the timer is raised until an error is `final`: a retry must not hide it.
         """
         if self._policy.strategy == "immediate":
             self._folder.sync(names)
