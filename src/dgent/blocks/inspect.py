@@ -54,6 +54,7 @@ async def _load(room: Universe, header: object, newest: int, deep: bool) -> None
         raise DgentError(str(getattr(header, "problem", "") or "its header cannot be read"))
     log = VersionLog(room, header.id)
     await log.refresh()
+    log.check_history()
     contents(load_shape(header.value.document, header.value.shape), log.document)
     if log.number < newest:
         raise DgentError(f"version {log.number + 1} is missing, and so all from there to {newest}")

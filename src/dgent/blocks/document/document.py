@@ -7,57 +7,21 @@ it refuses becomes an error of dgent.
 from __future__ import annotations
 
 import base64
-import functools
-import inspect
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import loro
 import msgspec
 
 from dgent.blocks import errors
 from dgent.blocks.document import redact
+from dgent.blocks.document.guard import guard_call, guard_methods
 from dgent.blocks.document.splice import count_changes, narrow, splice_lines
+from dgent.blocks.document.stored import join_state, split_state
 from dgent.blocks.document.value import check_plain, check_unicode
 from dgent.errors import InputError
-
-C = TypeVar("C", bound=type)
-
-
-def guard_call(work: Callable[[], Any]) -> Any:
-    """Call the library; any failure becomes DocumentCorrupt."""
-    try:
-        return work()
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        if type(error).__module__ == "asyncio.exceptions":
-            raise
-        raise errors.DocumentCorrupt(f"the document cannot be changed by this: {error}") from None
-
-
-def guard_methods(cls: C) -> C:
-    """Make every method of a class raise DocumentCorrupt where the library panics."""
-    for name, each in list(vars(cls).items()):
-        if inspect.isfunction(each):
-            setattr(cls, name, _guard(each))
-    return cls
-
-
-def _guard(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def call(*args: Any, **named: Any) -> Any:
-        try:
-            return method(*args, **named)
-        except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
-        except BaseException as error:
-            raise errors.DocumentCorrupt(f"the document cannot be used: {error}") from None
-
-    return call
-
 
 MAX_UPDATE_BYTES = 16 * 2**20
 MAX_SNAPSHOT_BYTES = 256 * 2**20
@@ -76,28 +40,41 @@ class Document:
 
     def __init__(self, inner: loro.LoroDoc | None = None) -> None:
         self._doc: loro.LoroDoc = loro.LoroDoc() if inner is None else inner  # type: ignore[no-untyped-call]
-        if inner is None:
-            self._doc.peer_id = secrets.randbits(63)
+        self._doc.peer_id = secrets.randbits(63)
         # Otherwise the content would depend on which containers were read before.
         self._doc.set_hide_empty_root_containers(True)
+        self._history = b""  # what was before the state that it was loaded from, while that is not loaded
         self._saved = self._doc.oplog_vv
         self._came, self._went = 0, 0
 
     # -- bytes ------------------------------------------------------------------------------
 
     @classmethod
-    def load(cls, snapshot: bytes, updates: Iterable[bytes] = ()) -> Document:
-        """Build a document from a snapshot and the updates after it."""
+    def load(cls, stored: bytes, updates: Iterable[bytes] = (), *, whole: bool = False) -> Document:
+        """Build a document from a snapshot, maybe with a state, and the updates after it.
+
+        With a state, the history is loaded when it is first needed, or at once with `whole`.
+        """
         made = cls()
-        if snapshot:
-            made.merge(snapshot, MAX_SNAPSHOT_BYTES)
-        some = list(updates)
-        made.merge_all(some)
-        if some:  # a snapshot alone has checksums of every part, and is read only as far as it is used
-            made.check_usable()
-            made.snapshot()
+        state, history = split_state(stored)
+        if state and not whole:
+            made._history = history
+        if stored:
+            made.merge(state if made._history else history, MAX_SNAPSHOT_BYTES)
+        made.merge_all(updates)
         made.mark_saved()
         return made
+
+    def _load_history(self) -> None:
+        """Replace the document by one with its whole history, if that was not loaded yet."""
+        if not self._history:
+            return
+        self._doc.commit()
+        since = self._doc.export(loro.ExportMode.Updates(self._doc.shallow_since_vv))
+        whole = Document.load(self._history)
+        whole.merge(since, MAX_SNAPSHOT_BYTES)
+        whole._doc.peer_id = self._doc.peer_id
+        self._doc, self._history = whole._doc, b""
 
     def merge(self, given: bytes, limit: int = MAX_UPDATE_BYTES) -> None:
         """Merge the bytes of another document; raises DocumentCorrupt when they are not valid."""
@@ -109,6 +86,15 @@ class Document:
         for each in some:
             if not isinstance(each, bytes) or len(each) > limit:
                 raise errors.DocumentCorrupt(f"an update of a document has at most {limit} bytes")
+        try:
+            self._import(some)
+        except errors.DocumentCorrupt:
+            if not self._history:
+                raise
+            self._load_history()  # an update may build on what came before the state
+            self._import(some)
+
+    def _import(self, some: Sequence[bytes]) -> None:
         # In a document without its early history, many small updates are imported before the state is
         # computed, once for all of them. With long ones that would cost the square of the text's length.
         small = len(some) >= MANY and sum(map(len, some)) <= MAX_APART_BYTES
@@ -125,11 +111,14 @@ class Document:
             raise errors.DocumentCorrupt("an update builds on others that are missing")
 
     def check_usable(self) -> None:
-        """Read everything once; raises DocumentCorrupt when it was merged from damaged bytes.
+        """Use everything that was loaded once; raises DocumentCorrupt when it was made of damaged bytes.
 
-        Some damaged bytes can be merged, and only later use of the document fails.
+        Some damaged bytes can be merged and read, and only fail when the document is stored as a whole. What
+        came before the state was stored as a whole together with it.
         """
+        self._doc.commit()
         self._doc.export(loro.ExportMode.StateOnly(None))
+        self._doc.export(loro.ExportMode.Snapshot())
 
     def take_update(self) -> bytes:
         """Return the changes since they were last saved, as bytes; empty when there are none."""
@@ -149,9 +138,14 @@ class Document:
 
     def snapshot(self) -> bytes:
         """Return everything as bytes, with the whole history."""
+        self._load_history()
         self._doc.commit()
         made: bytes = self._doc.export(loro.ExportMode.Snapshot())
         return made
+
+    def snapshot_with_state(self) -> bytes:
+        """Return the state and a snapshot as bytes, of which `load` reads the state first."""
+        return join_state(self.state(), self.snapshot())
 
     def state(self) -> bytes:
         """Return the current state as bytes, without the history before."""
@@ -161,6 +155,7 @@ class Document:
 
     def updates_since(self, other: Document) -> bytes:
         """Return the changes that this document has and another one does not."""
+        self._load_history()
         self._doc.commit()
         made: bytes = guard_call(lambda: self._doc.export(loro.ExportMode.Updates(other._doc.oplog_vv)))
         return made
@@ -173,8 +168,8 @@ class Document:
 
     def revert_to(self, frontiers: str) -> None:
         """Change everything back to a state, as new edits."""
-        wanted = _frontiers(frontiers)
-        before = self.text()
+        self._load_history()
+        wanted, before = _frontiers(frontiers), self.text()
         guard_call(lambda: self._doc.revert_to(wanted))
         came, went = count_changes(before, self.text())
         self._came, self._went = self._came + came, self._went + went
@@ -244,12 +239,18 @@ class Document:
             return None
         wanted = _frontiers(frontiers)
         found = guard_call(lambda: self._doc.frontiers_to_vv(wanted))
-        return found if found is not None and found.includes_vv(self._doc.shallow_since_vv) else None
+        if found is not None and found.includes_vv(self._doc.shallow_since_vv):
+            return found
+        if not self._history:
+            return None
+        self._load_history()
+        return self._version_of(frontiers)
 
     def is_before(self, earlier: str, later: str) -> bool:
         """Check whether a state of its history is part of another one."""
         if not earlier or not later:  # it was compacted
             return False
+        self._load_history()
         one, other = (self._doc.frontiers_to_vv(_frontiers(each)) for each in (earlier, later))
         return one is not None and other is not None and other.includes_vv(one)
 
@@ -258,6 +259,8 @@ class Document:
 
         Returns the redacted update, and the texts that were removed.
         """
+        self._load_history()
+        whole._load_history()
         before = whole._doc.oplog_vv
         whole.merge(update)
         original = whole._doc.export_json_updates(before, whole._doc.oplog_vv)
@@ -269,6 +272,7 @@ class Document:
 
     def iterate_texts(self) -> Iterator[tuple[int, int, str]]:
         """Yield every text ever put into it: the peer, the counter of the operation, and the text."""
+        self._load_history()
         empty = loro.VersionVector()  # type: ignore[no-untyped-call]
         return redact.iterate_texts(self._doc.export_json_updates(empty, self._doc.oplog_vv))
 
@@ -280,16 +284,20 @@ class Document:
 
     def fork(self) -> Document:
         """Return an independent copy."""
-        return Document.load(self.snapshot())
+        if not self._history:
+            return Document.load(self.snapshot())
+        self._doc.commit()
+        made = Document.load(self._doc.export(loro.ExportMode.Snapshot()))
+        made._history = self._history
+        return made
 
     def fork_at(self, frontiers: str) -> Document:
         """Return a copy as of a state of its history, whose edits can be joined; raises DocumentCorrupt."""
         if not self.knows(frontiers):
             raise errors.DocumentCorrupt("the document was never in this state, or its history of it is gone")
         wanted = loro.Frontiers.decode(base64.b64decode(frontiers))
-        made = Document(guard_call(lambda: self._doc.fork_at(wanted)))
-        made._doc.peer_id = secrets.randbits(63)
-        return made
+        self._load_history()
+        return Document(guard_call(lambda: self._doc.fork_at(wanted)))
 
     def join(self, other: Document) -> None:
         """Merge the edits made to a copy of this document, as if they had been made here."""
@@ -460,6 +468,7 @@ class Document:
 
     def trimmed_entries(self, name: str = ENTRIES) -> list[Any]:
         """Return the entries that were trimmed, oldest first, as far as its history goes back."""
+        self._load_history()
         updates = self._doc.export_json_updates(self._doc.shallow_since_vv, self._doc.oplog_vv)
         came: dict[tuple[str, int], Any] = {}
         gone: list[tuple[str, int]] = []

@@ -74,6 +74,7 @@ class VersionLog:
         self._updates: list[bytes] = []  # theirs
         self._head = Head(None, None)
         self._loaded = False
+        self._usable = False  # whether the document was proven to be usable since it was last merged
         self._last = 0  # the newest version before `forget`
         self._pending = False  # whether some of it waits for the store to be online again
         self.lock = asyncio.Lock()  # held while the document is loaded or changed
@@ -131,6 +132,9 @@ class VersionLog:
             self.forget()
         if not self._loaded:
             await self._load()
+        if not self._usable:  # an edit of a document that cannot be stored as a whole could never be packed
+            self.document.check_usable()
+            self._usable = True
 
     async def rebase(self, update: bytes) -> bool:
         """Merge the versions of others below an update of this document that is not stored yet.
@@ -146,6 +150,13 @@ class VersionLog:
             except errors.DocumentCorrupt:
                 return False
         return True
+
+    def check_history(self) -> None:
+        """Load the document with its whole history; raises DocumentCorrupt if that is damaged or differs."""
+        whole = Document.load(self._base, self._updates, whole=True)
+        whole.check_usable()
+        if whole.value() != self.document.value():
+            raise errors.DocumentCorrupt(f"the state of the block {self._block!r} differs from its history")
 
     async def newest(self, tx: Transaction) -> Document:
         """Return the current document, for a transaction that must not commit if it has changed by then."""
@@ -178,14 +189,13 @@ class VersionLog:
                 return True
 
     def _merge(self, updates: Iterable[bytes]) -> bool:
-        """Merge updates of others; False when the document in memory cannot take them or is damaged."""
+        """Merge updates of others; False when the document in memory cannot take them."""
         some = list(updates)
         try:
             self.document.merge_all(some)
-            if some:
-                self.document.check_usable()
         except errors.DocumentCorrupt:
             return False
+        self._usable = self._usable and not some
         return True
 
     def _mark_saved(self, sure: bool) -> None:
@@ -198,7 +208,7 @@ class VersionLog:
         """Drop what is in memory, so that everything is read again."""
         self._last = self.number
         self.document, self.tail, self._updates = Document(), [], []
-        self._head, self._loaded, self._pending = Head(None, None), False, False
+        self._head, self._loaded, self._pending, self._usable = Head(None, None), False, False, False
 
     async def _load(self) -> None:
         """Load the snapshot and the versions after it; again if they were packed or rewritten in between."""
@@ -249,7 +259,7 @@ class VersionLog:
         self.document = Document.load(content, [update for _, update in came])
         self._head, self.tail, self._updates = head, [], []
         self._add(came)
-        self._loaded = True
+        self._loaded, self._usable = True, False
 
     async def _read_record(self, id: str) -> Crystal[Any] | None:
         try:
@@ -341,7 +351,7 @@ class VersionLog:
         if old <= 0:
             return False
         versions, updates = self.tail[:old], self._updates[:old]
-        behind = Document.load(self._base, updates)
+        behind = Document.load(self._base, updates, whole=True)
         state = behind.state() if await self._needs_state() else b""
         last = versions[-1].number
         ops: list[Op] = [
@@ -399,7 +409,7 @@ class VersionLog:
             record, id, expect = SnapshotRecord(version), snapshot_id(self._block), 0
         else:
             record, id, expect = SnapshotRecord(version, self.redactions), old.id, old.rev or 0
-        return self.put(record, id, document.snapshot(), expect)
+        return self.put(record, id, document.snapshot_with_state(), expect)
 
     def put(self, value: Any, id: str, content: bytes, expect: int, by: str | None = None) -> Put:
         """Return the op that stores a record of this block."""
