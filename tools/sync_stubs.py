@@ -41,10 +41,7 @@ STUBS = {
         "cupboard/cupboard.py": ("Cupboard",),
     },
     ROOT / "sync" / "blocks.pyi": {
-        "blocks/edit/editable.py": ("Editable",),
-        "blocks/edit/text.py": ("TextEdits",),
-        "blocks/edit/structured.py": ("FieldEdits", "ItemEdits", "NodeEdits"),
-        "blocks/edit/section.py": ("Edits", "Section"),
+        "blocks/edit/editable.py": ("Editable", "Section"),
         "blocks/block.py": ("Block",),
         "blocks/access/agents.py": ("Roster", "Groups"),
         "blocks/access/permission.py": ("AgentPermissions",),

@@ -21,8 +21,8 @@ from dgent.blocks.document.render import contents, render_document
 from dgent.blocks.document.shape import Shape, load_shape
 from dgent.blocks.document.splice import count_changes
 from dgent.blocks.document.validate import check_growth, measure
-from dgent.blocks.edit.editable import Change
-from dgent.blocks.edit.section import Edits, Section
+from dgent.blocks.edit.edit import Change, Edit, Part
+from dgent.blocks.edit.editable import Editable, Section
 from dgent.blocks.history import rewrite, version
 from dgent.blocks.history.join import clear_over_limit, is_over_limit
 from dgent.blocks.history.log import VersionLog
@@ -56,7 +56,7 @@ class _OutdatedEdit(VersionConflict):
     """The edit builds on history that is gone, and must be made again."""
 
 
-class Block(Edits):
+class Block(Editable):
     """A block as one agent may use it; each call that changes it is one version."""
 
     def __init__(
@@ -73,12 +73,11 @@ class Block(Edits):
         return self._block_permission.header
 
     @property
-    def _shape(self) -> Shape:
-        """The shape of its document, as stored in its header."""
-        header = self._header
-        if self._read is None or self._read[0] is not header:
-            self._read = header, load_shape(header.value.document, header.value.shape)
-        return self._read[1]
+    def _block(self) -> Block:
+        return self
+
+    def _part(self) -> Part:
+        return Part(self.shape, self.limit, repr(self.label))
 
     # -- properties ---------------------------------------------------------------------------
 
@@ -115,11 +114,14 @@ class Block(Edits):
     @property
     def shape(self) -> Shape:
         """The shape of its document: the fields, items, entries or sections it may hold."""
-        return self._shape
+        header = self._header
+        if self._read is None or self._read[0] is not header:
+            self._read = header, load_shape(header.value.document, header.value.shape)
+        return self._read[1]
 
     def section(self, name: str) -> Section:
         """Return a section of a composite, which is edited like a block."""
-        return Section(self, self._shape.section(name))
+        return Section(self, self.shape.section(name))
 
     @property
     def limit(self) -> int:
@@ -163,7 +165,7 @@ class Block(Edits):
     async def value(self) -> dict[str, Any]:
         """Return its current content as plain values."""
         document = await self._document()
-        return contents(self._shape, document)
+        return contents(self.shape, document)
 
     async def entries(
         self,
@@ -180,11 +182,12 @@ class Block(Edits):
         With `trimmed` also the entries that the log's rule removed, from its history.
         """
         document = await self._document()
-        self._require_kind("log", "entries")
+        part = self._part()
+        part.require_kind("log", "entries")
         wanted = EntryFilter(contains, agent, since, until)
         found = [each for each in document.newest_entries() if wanted.matches(each)]
         if trimmed and (limit is None or len(found) < limit):
-            found += [each for each in list_trimmed(document, self._body()) if wanted.matches(each)]
+            found += [each for each in list_trimmed(document, part.body) if wanted.matches(each)]
         return found[:limit]
 
     async def _document(self) -> Document:
@@ -206,7 +209,7 @@ class Block(Edits):
         return self._view(number, await self._version_log.at(number))
 
     def _view(self, number: int, document: Document) -> View:
-        return View(self.label, number, self._render(document), contents(self._shape, document))
+        return View(self.label, number, self._render(document), contents(self.shape, document))
 
     async def diff(self, before: int | None = None, after: int | None = None) -> Diff:
         """Return the difference between two versions.
@@ -249,15 +252,9 @@ class Block(Edits):
     ) -> Version:
         """Make it what it was at a version, as a new version: nothing is lost."""
         permission = await self._library._check_permission(self, "overwrite", "rollback")
-        return await self._edit(
-            "rollback",
-            "overwrite",
-            await self._build_revert(await self._version_log.find(_check_version(to))),
-            by,
-            message or f"back to version {to}",
-            expect,
-            permission=permission,
-        )
+        change = await self._build_revert(await self._version_log.find(_check_version(to)))
+        edit = Edit("rollback", "overwrite", change, by, message or f"back to version {to}", expect)
+        return await self._edit(edit, permission)
 
     async def undo(self, *, by: str | None = None, expect: int | None = None) -> Version:
         """Undo the current version; `redo` brings it back, and a new edit starts a branch."""
@@ -301,16 +298,10 @@ class Block(Edits):
         if node < 1:
             raise errors.VersionNotFound(f"there is nothing to {op} in {self.label!r}")
         target = await self._version_log.find(node)
-        return await self._edit(
-            op,
-            "overwrite",
-            await self._build_revert(target),
-            by,
-            f"{op} to version {target.node}",
-            newest if expect is None else expect,
-            node=target.node,
-            permission=permission,
-        )
+        change, message = await self._build_revert(target), f"{op} to version {target.node}"
+        expected = newest if expect is None else expect
+        edit = Edit(op, "overwrite", change, by, message, expected, target.node)
+        return await self._edit(edit, permission)
 
     async def _build_revert(self, target: Version) -> Change:
         """Build the change back to a version, which may no longer be in the document's history."""
@@ -320,7 +311,7 @@ class Block(Edits):
         return self._count_change(lambda document: document.become(old))
 
     def _count_change(self, change: Change) -> Change:
-        return count_change(change, self._body()) if self.document_kind == "log" else change
+        return count_change(change, self._part().body) if self.document_kind == "log" else change
 
     async def checkpoint(self, name: str) -> int:
         """Name the current version, so that it is kept and can be found; returns its number."""
@@ -405,39 +396,20 @@ class Block(Edits):
 
     # -- making a change ----------------------------------------------------------------------
 
-    async def _edit(
-        self,
-        op: str,
-        operation: str,
-        change: Change,
-        by: str | None,
-        message: str,
-        expect: int | None,
-        node: int | None = None,
-        permission: PermissionCheck | None = None,
-    ) -> Version:
-        """Make a change as the next version: checked, within the limit, whole or not at all."""
-        author = await self._library._check_author(self, op, by)
-        permission = permission or await self._library._check_permission(self, operation, op)
-        done = await self._commit_change(op, permission, change, author, message, expect, node)
+    async def _edit(self, edit: Edit, permission: PermissionCheck | None = None) -> Version:
+        """Make an edit as the next version: checked, within the limit, whole or not at all."""
+        author = await self._library._check_author(self, edit.op, edit.by)
+        permission = permission or await self._library._check_permission(self, edit.operation, edit.op)
+        done = await self._commit_edit(edit, author, permission)
         await apply_retain(self, permission, done.number)
         return done
 
-    async def _commit_change(
-        self,
-        op: str,
-        permission: PermissionCheck,
-        change: Change,
-        author: str,
-        message: str,
-        expect: int | None,
-        node: int | None,
-    ) -> Version:
+    async def _commit_edit(self, edit: Edit, author: str, permission: PermissionCheck) -> Version:
         log = self._version_log
         async with log.lock:
             await log.catch_up()
             try:
-                return await self._attempt_edit(op, permission, change, author, message, expect, node)
+                return await self._attempt_edit(edit, author, permission)
             except (InputError, VersionConflict) as error:
                 # The header in memory may be out of date: read it again before the edit fails.
                 known = self._header.rev
@@ -445,24 +417,15 @@ class Block(Edits):
                 if self._header.rev == known and not isinstance(error, _OutdatedEdit):
                     raise
                 await log.refresh_locked()
-                return await self._attempt_edit(op, permission, change, author, message, expect, node)
+                return await self._attempt_edit(edit, author, permission)
 
-    async def _attempt_edit(
-        self,
-        op: str,
-        permission: PermissionCheck,
-        change: Change,
-        author: str,
-        message: str,
-        expect: int | None,
-        node: int | None,
-    ) -> Version:
+    async def _attempt_edit(self, edit: Edit, author: str, permission: PermissionCheck) -> Version:
         log = self._version_log
         try:
-            self._check_expected(expect)
+            self._check_expected(edit.expect)
             before, size = self._measure(log.document)
-            items = measure(self._shape, log.document)
-            change(log.document)
+            items = measure(self.shape, log.document)
+            edit.change(log.document)
             update = log.document.take_update()
             if not update:
                 return log.tail[-1]
@@ -470,10 +433,10 @@ class Block(Edits):
             while True:
                 after, length = self._measure(log.document)
                 self._check_limit(size, length)
-                check_growth(items, measure(self._shape, log.document))
+                check_growth(items, measure(self.shape, log.document))
                 counted = any(tally) or before is None or after is None
                 added, removed = tally if counted else count_changes(before or "", after or "")
-                record = self._build_record(op, node, length, added, removed, message)
+                record = self._build_record(edit, length, added, removed)
                 try:
                     done = await log.write(record, update, author, self._checks(permission, length))
                 except VersionConflict as conflict:
@@ -489,16 +452,16 @@ class Block(Edits):
                     return done
                 if not await log.rebase(update):
                     raise _OutdatedEdit("the history was compacted meanwhile", id=self.id)
-                self._check_expected(expect)
+                self._check_expected(edit.expect)
         except BaseException:
             log.forget()  # the document in memory differs from what is stored
             raise
 
     async def _renew(self, permission: PermissionCheck) -> None:
         """Renew the permission of an edit; raises Conflict when the shape has changed."""
-        shape = self._shape
+        shape = self.shape
         await permission.renew()
-        if self._shape != shape:  # and the edit was checked against the old one
+        if self.shape != shape:  # and the edit was checked against the old one
             raise Conflict(f"{self.label!r} has another template now", hint="try again") from None
 
     def _checks(self, permission: PermissionCheck, length: int) -> list[Op]:
@@ -519,13 +482,12 @@ class Block(Edits):
             self._measurement = known = document, frontiers, header, self._render(document)
         return known[3], len(known[3])
 
-    def _build_record(
-        self, op: str, node: int | None, size: int, added: int, removed: int, message: str
-    ) -> VersionRecord:
+    def _build_record(self, edit: Edit, size: int, added: int, removed: int) -> VersionRecord:
         log = self._version_log
         here = log.tail[-1].node if log.tail else 0
-        at = log.number + 1 if node is None else node
-        return VersionRecord(op, at, here, size, added, removed, log.document.frontiers, message[:1000])
+        node = log.number + 1 if edit.node is None else edit.node
+        state, message = log.document.frontiers, edit.message[:1000]
+        return VersionRecord(edit.op, node, here, size, added, removed, state, message)
 
     def _check_expected(self, expect: int | None) -> None:
         if expect is not None and expect != self._version_log.number:
@@ -545,16 +507,7 @@ class Block(Edits):
             )
 
     def _render(self, document: Document) -> str:
-        return render_document(self._shape, document, self.limit)
-
-    def _get_document(self) -> Document:
-        return self._version_log.document
-
-    def _stamp(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
-        return self._library._stamp(entry, by)
-
-    def _title(self) -> str:
-        return repr(self.label)
+        return render_document(self.shape, document, self.limit)
 
 
 def _check_version(value: object) -> int:

@@ -23,8 +23,8 @@ from dgent.blocks.context.bulk import RenderedBlock
 from dgent.blocks.context.context import ContextRequest, build_context, names_of
 from dgent.blocks.context.notices import Notice, list_notices
 from dgent.blocks.context.search import Fulltexts, Hit, Text, text_of
+from dgent.blocks.document.value import check_text
 from dgent.blocks.edit import rolling
-from dgent.blocks.edit.editable import check_text
 from dgent.blocks.folder.report import FolderReport
 from dgent.blocks.folder.sync import WAIT_S, follow_folder, sync_folder
 from dgent.blocks.headers import BlockHeaders

@@ -14,7 +14,7 @@ from dgent.blocks.document.default import first_content
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.render import STAMPS
 from dgent.blocks.document.template import find_template
-from dgent.blocks.edit.editable import Change
+from dgent.blocks.edit.edit import Change, Edit
 from dgent.blocks.folder import edits, format, header
 from dgent.blocks.folder.disk import FolderFile
 from dgent.blocks.folder.edits import FileEdits
@@ -413,9 +413,9 @@ async def apply_edit(round: Round, edit: FileEdit) -> None:
         _predict(round, block, edit)
         return
     try:
-        version = await block._edit("sync", edit.operation, edit.change, round.by, f"from {entry.file}", None)
+        version = await block._edit(Edit("sync", edit.operation, edit.change, round.by, f"from {entry.file}"))
         if block.document_kind == "log":
-            await edits.trim(block, round.by)
+            await block._trim(round.by)
     except Denied as error:
         await _deny(round, edit.id, entry, edit.file, error)
     except InputError as error:

@@ -18,12 +18,11 @@ from dgent.blocks import errors
 from dgent.blocks.block import Block
 from dgent.blocks.document import validate
 from dgent.blocks.document.diff import equality_key
-from dgent.blocks.document.document import ENTRIES, Document
-from dgent.blocks.document.entries import count_expired
-from dgent.blocks.document.render import STAMPS, entry_line
+from dgent.blocks.document.document import Document
 from dgent.blocks.document.shape import BODY, Field, Shape, container, field_container
 from dgent.blocks.document.splice import count_common
-from dgent.blocks.edit.editable import check_text
+from dgent.blocks.document.value import check_text
+from dgent.blocks.edit import structured
 from dgent.blocks.folder.format import is_same
 from dgent.blocks.folder.state import LogLine
 from dgent.blocks.folder.value import FileField, FileItem, FileNode, FileValue
@@ -172,17 +171,8 @@ def find_added(before: Sequence[Any], wanted: Sequence[Any], taken: Sequence[Log
 
 def build_entries(block: Block, given: Sequence[Any]) -> list[LogLine]:
     """Build the entries of a log from new ones: checked, and stamped with the time and the agent."""
-    found = []
-    for entry in given:
-        fields = dict(entry) if isinstance(entry, Mapping) else {block._first_field(): entry}
-        if not fields.keys().isdisjoint(STAMPS):
-            raise errors.TemplateError("a new entry is stamped with at and agent, so it cannot have them")
-        kept = block._stamp(validate.check_record(block.shape, fields), None)
-        size = len(entry_line(kept, block.shape.clip))
-        if size > block.limit:
-            raise errors.LimitExceeded(f"an entry has {size} characters; the limit is {block.limit}")
-        found.append(LogLine(entry, kept))
-    return found
+    part, agent = block._part(), block._library.agent
+    return [LogLine(each, structured.build_entry(part, each, agent)) for each in given]
 
 
 def select_present(document: Document, taken: Sequence[LogLine]) -> list[LogLine]:
@@ -195,12 +185,6 @@ def append(document: Document, new: Sequence[LogLine]) -> None:
     """Append entries to a log."""
     for each in new:
         document.append_entry(each.kept)
-
-
-async def trim(block: Block, by: str | None) -> None:
-    """Remove the entries that are expired by the rule of the log."""
-    if count_expired(block.shape, block._get_document(), ENTRIES):
-        await block._trim(ENTRIES, by)
 
 
 MOST_LINES = 1_000_000  # pairs to compare; larger differences are replaced as a whole
