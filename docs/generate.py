@@ -19,7 +19,6 @@ from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, pa
 import dgent
 from dgent import blocks, errors, tools
 from dgent import cupboard as room
-from dgent.blocks import headers
 from dgent.blocks.edit.editable import Editable
 from dgent.cupboard.tables import crumb, link, metadata, stash, trail
 from dgent.cupboard.tables import property as properties
@@ -419,7 +418,6 @@ def blocks_page() -> str:
         "blocking twin in `dgent.sync.blocks` has the same calls without `await`. `TEMPLATES` are the "
         f"templates there are, by name: {', '.join(f'`{name}`' for name in blocks.TEMPLATES)}.",
         described(Part(blocks.Library, "lib")),
-        *methods(Part(headers.BlockHeaders, "lib")),
         described(Part(blocks.Block, "block")),
         *methods(Part(Editable, "block", elsewhere)),
         *edits,

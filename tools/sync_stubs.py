@@ -44,8 +44,6 @@ STUBS = {
         "blocks/edit/editable.py": ("Editable", "Section"),
         "blocks/block.py": ("Block",),
         "blocks/access/agents.py": ("Roster", "Groups"),
-        "blocks/access/permission.py": ("AgentPermissions",),
-        "blocks/headers.py": ("BlockHeaders",),
         "blocks/library.py": ("Library",),
     },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
@@ -62,7 +60,7 @@ ATTRIBUTES = {
     "Universe.author": "str",
     "Collection.schema": "Schema[T]",
     "Focus.id": "str",
-    "AgentPermissions.trust": "str",
+    "Library.trust": "str",
 }
 DUNDERS = {
     "__init__": "__init__",

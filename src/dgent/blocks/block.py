@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgent import clock, ids
 from dgent.blocks import errors
 from dgent.blocks.access.actor import BlockPermission, Header
-from dgent.blocks.access.permission import PermissionCheck
+from dgent.blocks.access.permission import AgentPermissions, PermissionCheck
 from dgent.blocks.document.diff import Diff, compare_lines, compare_values
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.entries import EntryFilter, count_change, list_trimmed
@@ -34,9 +34,6 @@ from dgent.model.query import Query
 from dgent.store.backend import Op
 from dgent.universe import write
 from dgent.universe.transaction import Transaction
-
-if TYPE_CHECKING:
-    from dgent.blocks.access.permission import AgentPermissions
 
 
 @dataclass(frozen=True)
@@ -60,12 +57,15 @@ class Block(Editable):
     """A block as one agent may use it; each call that changes it is one version."""
 
     def __init__(
-        self, library: AgentPermissions, block_permission: BlockPermission, log: VersionLog | None = None
+        self,
+        permissions: AgentPermissions,
+        block_permission: BlockPermission,
+        log: VersionLog | None = None,
     ) -> None:
-        self._library, self._block_permission = library, block_permission
+        self._permissions, self._block_permission = permissions, block_permission
         self._read: tuple[Header, Shape] | None = None
         self._measurement: tuple[Document, str, Header, str] | None = None
-        self._version_log = VersionLog(library._universe, block_permission.header.id) if log is None else log
+        self._version_log = log or VersionLog(permissions.universe, block_permission.header.id)
 
     @property
     def _header(self) -> Header:
@@ -191,20 +191,20 @@ class Block(Editable):
         return found[:limit]
 
     async def _document(self) -> Document:
-        await self._library._check_permission(self, "read", "read")
+        await self._permissions.check(self, "read", "read")
         await self._version_log.refresh()
         return self._version_log.document
 
     async def history(self, limit: int | None = None) -> list[Version]:
         """Return its versions, newest first."""
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         log = self._version_log
         found = await (log.versions() if limit is None else log.newest_versions(limit))
         return found[::-1]
 
     async def at(self, version: int | None = None, *, time: datetime | None = None) -> View:
         """Return the block as it was at a version or at a time."""
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         number = await self._resolve_version(version, time)
         return self._view(number, await self._version_log.at(number))
 
@@ -216,7 +216,7 @@ class Block(Editable):
 
         Without `after` it is up to the newest version, without both it is what the newest version changed.
         """
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         await self._version_log.refresh()
         newest = self._version_log.number if after is None else after
         older = await self.at(max(newest - 1, 1) if before is None else before)
@@ -251,7 +251,7 @@ class Block(Editable):
         self, to: int, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
         """Make it what it was at a version, as a new version: nothing is lost."""
-        permission = await self._library._check_permission(self, "overwrite", "rollback")
+        permission = await self._permissions.check(self, "overwrite", "rollback")
         change = await self._build_revert(await self._version_log.find(_check_version(to)))
         edit = Edit("rollback", "overwrite", change, by, message or f"back to version {to}", expect)
         return await self._edit(edit, permission)
@@ -286,14 +286,14 @@ class Block(Editable):
 
     async def branches(self) -> list[Branch]:
         """Return the branches of the version tree, newest first."""
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         return version.list_branches(await self._version_log.versions())
 
     async def _move(
         self, op: str, where: Callable[[], Awaitable[tuple[int, int]]], by: str | None, expect: int | None
     ) -> Version:
         """Go to a node of the version tree; `where` returns the node and the newest version then."""
-        permission = await self._library._check_permission(self, "overwrite", op)
+        permission = await self._permissions.check(self, "overwrite", op)
         node, newest = await where()
         if node < 1:
             raise errors.VersionNotFound(f"there is nothing to {op} in {self.label!r}")
@@ -315,7 +315,7 @@ class Block(Editable):
 
     async def checkpoint(self, name: str) -> int:
         """Name the current version, so that it is kept and can be found; returns its number."""
-        permission = await self._library._check_permission(self, "append", "checkpoint")
+        permission = await self._permissions.check(self, "append", "checkpoint")
         await self._version_log.refresh()
         number = self._version_log.number
         record = CheckpointRecord(self.id, ids.check_name(name, "name"), number)
@@ -325,24 +325,24 @@ class Block(Editable):
             await tx.remember(record, id=checkpoint_id(self.id, name))
 
         try:
-            await self._library._universe.transact(work, note=f"checkpoint {name} of {self.label}")
+            await self._permissions.universe.transact(work, note=f"checkpoint {name} of {self.label}")
         except VersionConflict:
             raise errors.NameTaken(f"{self.label!r} already has a checkpoint {name!r}", name=name) from None
         return number
 
     async def checkpoints(self) -> dict[str, int]:
         """Return the named versions: name to version number."""
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         return await self._checkpoints()
 
     async def _checkpoints(self) -> dict[str, int]:
         query = Query(schema="block.checkpoint", where={"block": self.id}, descending=False, limit=None)
-        found = await self._library._universe.recall(query)
+        found = await self._permissions.universe.recall(query)
         return {each.value.name: each.value.version for each in found}
 
     async def drop_checkpoint(self, name: str) -> int:
         """Remove the name of a version and return its number; only the partner may."""
-        permission = await self._library._check_permission(self, "erase", "drop_checkpoint")
+        permission = await self._permissions.check(self, "erase", "drop_checkpoint")
         id = checkpoint_id(self.id, ids.check_name(name, "name"))
 
         async def work(tx: Transaction) -> int:
@@ -353,7 +353,7 @@ class Block(Editable):
             await tx.delete(id)
             return int(found.value.version)
 
-        return await self._library._universe.transact(work, note=f"drop checkpoint {name} of {self.label}")
+        return await self._permissions.universe.transact(work, note=f"drop checkpoint {name} of {self.label}")
 
     # -- redact and compact ---------------------------------------------------------------------------
 
@@ -366,12 +366,12 @@ class Block(Editable):
         still says who did what when, with the messages of these versions unless `clear_messages`. Only the
         partner may, and it cannot be undone.
         """
-        permission = await self._library._check_permission(self, "erase", "redact")
+        permission = await self._permissions.check(self, "erase", "redact")
         numbers = range(_check_version(first), _check_version(first if last is None else last) + 1)
         if not numbers or first < 1:
             raise InputError(f"there are no versions from {first} to {last}", field="last")
         what = f"versions {first} to {last}" if len(numbers) > 1 else f"version {first}"
-        by = self._library.agent
+        by = self._permissions.agent
         said = message or f"redact {what}"
         return await rewrite.redact(self._version_log, numbers, by, said, permission, clear_messages)
 
@@ -383,11 +383,11 @@ class Block(Editable):
         `keep` newest versions are kept, those younger than `older_than`, and those with a checkpoint. Of all
         others the history still says who did what when.
         """
-        permission = await self._library._check_permission(self, "erase", "compact")
+        permission = await self._permissions.check(self, "erase", "compact")
         versions = await self._version_log.versions()
         before = _find_oldest_kept(versions, keep, older_than)
         return await rewrite.compact(
-            self._version_log, before, await self._list_named(), self._library.agent, permission
+            self._version_log, before, await self._list_named(), self._permissions.agent, permission
         )
 
     async def _list_named(self) -> frozenset[int]:
@@ -398,8 +398,8 @@ class Block(Editable):
 
     async def _edit(self, edit: Edit, permission: PermissionCheck | None = None) -> Version:
         """Make an edit as the next version: checked, within the limit, whole or not at all."""
-        author = await self._library._check_author(self, edit.op, edit.by)
-        permission = permission or await self._library._check_permission(self, edit.operation, edit.op)
+        author = await self._permissions.check_author(self, edit.op, edit.by)
+        permission = permission or await self._permissions.check(self, edit.operation, edit.op)
         done = await self._commit_edit(edit, author, permission)
         await apply_retain(self, permission, done.number)
         return done
@@ -469,7 +469,7 @@ class Block(Editable):
         if not self.over_limit or length > self.limit:
             return permission.checks()
         header = self._header
-        op, _ = write.store_op(self._library._universe.contracts, clear_over_limit(header), header.rev)
+        op, _ = write.store_op(self._permissions.universe.contracts, clear_over_limit(header), header.rev)
         return [op, *(each for each in permission.checks() if each.id != header.id)]
 
     def _measure(self, document: Document) -> tuple[str | None, int]:

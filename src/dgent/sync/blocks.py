@@ -35,10 +35,9 @@ from dgent.blocks import (
     View,
     block,
     errors,
-    headers,
     library,
 )
-from dgent.blocks.access import agents, permission
+from dgent.blocks.access import agents
 from dgent.blocks.edit import editable
 from dgent.errors import InputError
 from dgent.sync.twin import Twin, make_twin
@@ -99,6 +98,4 @@ Section = _twin(editable.Section)
 Block = _twin(block.Block)
 Roster = _twin(agents.Roster)
 Groups = _twin(agents.Groups)
-AgentPermissions = _twin(permission.AgentPermissions)
-BlockHeaders = _twin(headers.BlockHeaders)
 Library = _twin(library.Library, __init__=_init)

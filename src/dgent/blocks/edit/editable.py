@@ -186,7 +186,7 @@ class Editable(ABC):
 
     async def _log(self, op: str, entry: Any, by: str | None, message: str) -> Version:
         part = self._part()
-        stamped = structured.build_entry(part, entry, by or self._block._library.agent)
+        stamped = structured.build_entry(part, entry, by or self._block._permissions.agent)
         done = await self._edit(structured.append_entry(part, stamped, op).sign(by, message))
         await self._trim(by)
         return done

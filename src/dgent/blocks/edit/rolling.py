@@ -6,7 +6,6 @@ document, and then they are still found in its history.
 
 from __future__ import annotations
 
-import copy
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from dgent.blocks import errors
 from dgent.blocks.access.actor import Actor, BlockPermission, Header
 from dgent.blocks.block import Block
 from dgent.blocks.document.template import ROLLING_LOG
+from dgent.blocks.headers import find_header
 from dgent.blocks.history.version import Version
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ class System(Actor):
 
 async def log(library: Library, op: str, entry: dict[str, Any], label: str) -> Version:
     """Add an entry to a rolling log, which is created if it does not exist."""
-    await library._check_trust("append", label, op)
-    header = await library._find(library._universe, library.agent, label)
+    permissions, agent = library._permissions, library.agent
+    await permissions.require_trust("append", label, op)
+    header = await find_header(permissions.universe, agent, label)
     if header is None:
         with suppress(errors.LabelTaken):  # somebody else may create it at the same moment
             await library.create(label, template=ROLLING_LOG)
-        header = await library._find(library._universe, library.agent, label)
+        header = await find_header(permissions.universe, agent, label)
     if header is None:
-        raise errors.BlockNotFound(f"{library.agent} has no block {label!r}", label=label)
+        raise errors.BlockNotFound(f"{agent} has no block {label!r}", label=label)
     if header.value.document != "log":
         raise errors.WrongKind(f"{label!r} is a {header.value.document}, not a log")
-    system = copy.copy(library)
-    system._actor = System(library.agent, library.trust)
-    block = Block(system, system._actor.own_permission(header))
+    system = System(agent, library.trust)
+    block = Block(permissions.with_actor(system), system.own_permission(header))
     return await block._log(op, {key: each for key, each in entry.items() if each is not None}, None, "")

@@ -21,6 +21,7 @@ from dgent.blocks.folder.edits import FileEdits
 from dgent.blocks.folder.format import label_of
 from dgent.blocks.folder.round import Round
 from dgent.blocks.folder.state import Base, FileEntry, Taking
+from dgent.blocks.headers import remove_block
 from dgent.blocks.history.version import Version
 from dgent.blocks.kind import CONSTELLATION
 from dgent.errors import Conflict, Corrupt, Denied, InputError, NotFound
@@ -42,7 +43,7 @@ async def delete_block(round: Round, id: str, entry: FileEntry) -> None:
         return
     if not round.dry_run:
         try:
-            await round.library._remove(block, at=entry.base.version)
+            await remove_block(round.library._permissions, block, at=entry.base.version)
         except Denied as error:
             round.add_report("refused", entry, error.message, entry.base.version)
             round.reasons[id] = "it was deleted, which is not allowed"

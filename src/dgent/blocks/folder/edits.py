@@ -171,7 +171,7 @@ def find_added(before: Sequence[Any], wanted: Sequence[Any], taken: Sequence[Log
 
 def build_entries(block: Block, given: Sequence[Any]) -> list[LogLine]:
     """Build the entries of a log from new ones: checked, and stamped with the time and the agent."""
-    part, agent = block._part(), block._library.agent
+    part, agent = block._part(), block._permissions.agent
     return [LogLine(each, structured.build_entry(part, each, agent)) for each in given]
 
 
