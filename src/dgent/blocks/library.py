@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from dgent import ids
 from dgent.blocks import errors, headers
 from dgent.blocks.access import audit, sharing
-from dgent.blocks.access.actor import Header
+from dgent.blocks.access.actor import Header, System
 from dgent.blocks.access.agents import Groups, Roster, check_choice
 from dgent.blocks.access.audit import Refusal
 from dgent.blocks.access.permission import CONSENT_S, AgentPermissions, Request, check_permission
@@ -27,9 +28,8 @@ from dgent.blocks.context.context import VIEW, ContextRequest, build_context, ch
 from dgent.blocks.context.notices import Notice, list_notices
 from dgent.blocks.context.search import Fulltexts, Hit, Text, text_of
 from dgent.blocks.document.default import new_header
-from dgent.blocks.document.template import TemplateLike, find_template
+from dgent.blocks.document.template import ROLLING_LOG, TemplateLike, find_template
 from dgent.blocks.document.value import check_text
-from dgent.blocks.edit import rolling
 from dgent.blocks.folder.report import FolderReport
 from dgent.blocks.folder.sync import WAIT_S, follow_folder, sync_folder
 from dgent.blocks.history.retain import check_retain, set_retain
@@ -39,6 +39,8 @@ from dgent.blocks.record import share_id
 from dgent.errors import InputError
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
+
+LOG_LABEL = "log"
 
 
 class Library:
@@ -351,24 +353,40 @@ class Library:
         return await build_context(self, wanted)
 
     # -- rolling logs -------------------------------------------------------------------------
+    # The system writes what happened, and the agent reads it. Every entry is kept: the shape bounds what a
+    # prompt shows, and what a rule of the shape removes is still in the history.
 
     async def log_tool(
-        self, tool: str, result: Any = None, *, ok: bool = True, label: str = rolling.LABEL
+        self, tool: str, result: Any = None, *, ok: bool = True, label: str = LOG_LABEL
     ) -> Version:
         """Add a use of a tool and its result to the agent's rolling log."""
         entry = {"tool": ids.check_name(tool, "tool"), "result": result, "ok": None if ok else False}
-        return await rolling.log(self, "tool", entry, label)
+        return await self._log("tool", entry, label)
 
-    async def log_event(self, event: str, details: Any = None, *, label: str = rolling.LABEL) -> Version:
+    async def log_event(self, event: str, details: Any = None, *, label: str = LOG_LABEL) -> Version:
         """Add an event to the agent's rolling log."""
         entry = {"event": ids.check_name(event, "event"), "details": details}
-        return await rolling.log(self, "event", entry, label)
+        return await self._log("event", entry, label)
 
-    async def log_summary(
-        self, summary: str, count: int | None = None, *, label: str = rolling.LABEL
-    ) -> Version:
+    async def log_summary(self, summary: str, count: int | None = None, *, label: str = LOG_LABEL) -> Version:
         """Add a summary, of `count` messages, to the agent's rolling log."""
-        return await rolling.log(self, "summary", {"summary": check_text(summary), "count": count}, label)
+        return await self._log("summary", {"summary": check_text(summary), "count": count}, label)
+
+    async def _log(self, op: str, entry: Mapping[str, Any], label: str) -> Version:
+        """Add an entry to a rolling log, which is created if it does not exist."""
+        await self._permissions.require_trust("append", label, op)
+        header = await headers.find_header(self._universe, self.agent, label)
+        if header is None:
+            with suppress(errors.LabelTaken):  # somebody else may create it at the same moment
+                await self.create(label, template=ROLLING_LOG)
+            header = await headers.find_header(self._universe, self.agent, label)
+        if header is None:
+            raise errors.BlockNotFound(f"{self.agent} has no block {label!r}", label=label)
+        if header.value.document != "log":
+            raise errors.WrongKind(f"{label!r} is a {header.value.document}, not a log")
+        system = System(self.agent, self.trust)
+        block = Block(self._permissions.with_actor(system), system.own_permission(header))
+        return await block._log(op, {key: each for key, each in entry.items() if each is not None}, None, "")
 
     # -- files ------------------------------------------------------------------------------------
 
