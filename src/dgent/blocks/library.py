@@ -30,7 +30,7 @@ from dgent.blocks.context.search import Fulltexts, Hit, Text, text_of
 from dgent.blocks.document.default import new_header
 from dgent.blocks.document.template import ROLLING_LOG, TemplateLike, find_template
 from dgent.blocks.document.value import check_text
-from dgent.blocks.folder.report import FolderReport
+from dgent.blocks.folder.round import FolderReport
 from dgent.blocks.folder.sync import WAIT_S, follow_folder, sync_folder
 from dgent.blocks.history.retain import check_retain, set_retain
 from dgent.blocks.history.version import Version
