@@ -29,7 +29,7 @@ class Edit(NamedTuple):
 
     def sign(self, by: str | None, message: str, expect: int | None = None) -> Edit:
         """Return the edit with its author, its message and the version that it expects."""
-        return self._replace(by=by, message=message, expect=expect)
+        return Edit(self.op, self.operation, self.change, by, message, expect)
 
 
 class Part(NamedTuple):
