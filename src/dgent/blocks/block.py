@@ -398,8 +398,10 @@ class Block(Editable):
 
     async def _edit(self, edit: Edit, permission: PermissionCheck | None = None) -> Version:
         """Make an edit as the next version: checked, within the limit, whole or not at all."""
+        shape = self.shape
         author = await self._permissions.check_author(self, edit.op, edit.by)
         permission = permission or await self._permissions.check(self, edit.operation, edit.op)
+        self._check_shape(shape)
         done = await self._commit_edit(edit, author, permission)
         await apply_retain(self, permission, done.number)
         return done
@@ -413,7 +415,7 @@ class Block(Editable):
             except (InputError, VersionConflict) as error:
                 # The header in memory may be out of date: read it again before the edit fails.
                 known = self._header.rev
-                await permission.renew()
+                await self._renew(permission)
                 if self._header.rev == known and not isinstance(error, _OutdatedEdit):
                     raise
                 await log.refresh_locked()
@@ -461,7 +463,11 @@ class Block(Editable):
         """Renew the permission of an edit; raises Conflict when the shape has changed."""
         shape = self.shape
         await permission.renew()
-        if self.shape != shape:  # and the edit was checked against the old one
+        self._check_shape(shape)
+
+    def _check_shape(self, shape: Shape) -> None:
+        """Raise Conflict when the shape is not the one that an edit was built for."""
+        if self.shape is not shape and self.shape != shape:
             raise Conflict(f"{self.label!r} has another template now", hint="try again") from None
 
     def _checks(self, permission: PermissionCheck, length: int) -> list[Op]:
