@@ -19,10 +19,7 @@ from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, pa
 import dgent
 from dgent import blocks, errors, tools
 from dgent import cupboard as room
-from dgent.blocks import headers
-from dgent.blocks.edit import section as section_kind
-from dgent.blocks.edit import structured
-from dgent.blocks.edit import text as text_edits
+from dgent.blocks.edit.editable import Editable
 from dgent.cupboard.tables import crumb, link, metadata, stash, trail
 from dgent.cupboard.tables import property as properties
 from dgent.doors.tools.catalog import GROUPS
@@ -380,21 +377,34 @@ def errors_of(module: Any) -> tuple[str, ...]:
 
 
 EDITS = {
-    "Texts": text_edits.TextEdits,
-    "Maps and counters": structured.FieldEdits,
-    "Lists and logs": structured.ItemEdits,
-    "Trees": structured.NodeEdits,
+    "Texts": ("The edits of a text.", {"write", "replace", "edit_range", "patch"}),
+    "Maps and counters": (
+        "The edits of a map and of a counter.",
+        {"set_field", "clear_field", "append_to_field", "remove_from_field", "increment"},
+    ),
+    "Lists and logs": (
+        "The edits of a list and of a log.",
+        {"insert_item", "set_item", "move_item", "delete_item", "log"},
+    ),
+    "Trees": ("The edits of a tree.", {"add_node", "set_node", "move_node", "delete_node"}),
 }
+"""The edits that only one kind of document has."""
 HANDLES: dict[type, str] = {blocks.Roster: "lib.agents", blocks.Groups: "lib.groups"}
 
 
 def blocks_page() -> str:
+    every = frozenset(vars(Editable))
     edits = [
         "\n".join(
-            [f"## {title}\n", f"{doc(cls)} `block` may also be a section.\n", *methods(Part(cls, "block"))]
+            [
+                f"## {title}\n",
+                f"{about} `block` may also be a section.\n",
+                *methods(Part(Editable, "block", every - names)),
+            ]
         )
-        for title, cls in EDITS.items()
+        for title, (about, names) in EDITS.items()
     ]
+    elsewhere = frozenset({"shape", "document_kind"}).union(*(names for _, names in EDITS.values()))
     apart = ("Library", "Block", "Section", "TEMPLATES", "errors")
     shown = [(name, getattr(blocks, name)) for name in blocks.__all__ if name not in apart]
     others = [
@@ -408,9 +418,8 @@ def blocks_page() -> str:
         "blocking twin in `dgent.sync.blocks` has the same calls without `await`. `TEMPLATES` are the "
         f"templates there are, by name: {', '.join(f'`{name}`' for name in blocks.TEMPLATES)}.",
         described(Part(blocks.Library, "lib")),
-        *methods(Part(headers.BlockHeaders, "lib")),
         described(Part(blocks.Block, "block")),
-        *methods(Part(section_kind.Edits, "block")),
+        *methods(Part(Editable, "block", elsewhere)),
         *edits,
         described(Part(blocks.Section, "section")),
         *others,

@@ -41,14 +41,9 @@ STUBS = {
         "cupboard/cupboard.py": ("Cupboard",),
     },
     ROOT / "sync" / "blocks.pyi": {
-        "blocks/edit/editable.py": ("Editable",),
-        "blocks/edit/text.py": ("TextEdits",),
-        "blocks/edit/structured.py": ("FieldEdits", "ItemEdits", "NodeEdits"),
-        "blocks/edit/section.py": ("Edits", "Section"),
+        "blocks/edit/editable.py": ("Editable", "Section"),
         "blocks/block.py": ("Block",),
         "blocks/access/agents.py": ("Roster", "Groups"),
-        "blocks/access/permission.py": ("AgentPermissions",),
-        "blocks/headers.py": ("BlockHeaders",),
         "blocks/library.py": ("Library",),
     },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
@@ -65,7 +60,7 @@ ATTRIBUTES = {
     "Universe.author": "str",
     "Collection.schema": "Schema[T]",
     "Focus.id": "str",
-    "AgentPermissions.trust": "str",
+    "Library.trust": "str",
 }
 DUNDERS = {
     "__init__": "__init__",

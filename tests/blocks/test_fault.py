@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -47,8 +46,7 @@ async def rollback(block: Block, n: int) -> None:
 
 
 async def create(block: Block, n: int) -> None:
-    library: Any = block._library
-    await library.create(f"new{n}", text="new")
+    await Library(block._permissions.universe, agent="scout").create(f"new{n}", text="new")
 
 
 CALLS: list[Callable[[Block, int], Awaitable[None]]] = [append, undo, rollback, create]

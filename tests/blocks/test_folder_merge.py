@@ -17,8 +17,9 @@ import dgent
 from dgent.blocks import Block, Field, Library, Shape
 from dgent.blocks.document.default import fill
 from dgent.blocks.document.document import Document
+from dgent.blocks.document.splice import find_splices
 from dgent.blocks.folder import format
-from dgent.blocks.folder.edits import FileEdits, find_splices
+from dgent.blocks.folder.edits import FileEdits
 from tests.blocks.agents import library, scout, u
 from tests.soak import times
 

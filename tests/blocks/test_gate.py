@@ -158,7 +158,7 @@ async def test_every_edit_is_refused(
     kind, call = {**EDITS, **MODES}[edit]
     await shared_block(library, kind, permission)
     handle = await library("scribe").get("shared")
-    handle._library = library("scribe", trust=trust)
+    handle._permissions = library("scribe", trust=trust)._permissions
     before = await state(u)
     with pytest.raises(PermissionDenied):
         await call(handle)
@@ -238,10 +238,10 @@ async def test_who_is_not_trusted_writes_no_log(u: dgent.Universe, library: Open
 @pytest.mark.parametrize("name", sorted(READING[Block] - {"at"}))
 async def test_who_is_not_trusted_reads_nothing(library: Open, scout: Library, name: str) -> None:
     handle = await scout.get("persona")
-    handle._library = library(trust="untrusted")
+    lib = library(trust="untrusted")
+    handle._permissions = lib._permissions
     with pytest.raises(PermissionDenied):
         await getattr(handle, name)()
-    lib = handle._library
     for reading in (
         *(lib.get("persona"), lib.list(), lib.deleted(), lib.shared(), lib.refusals(), lib.activity()),
         *(lib.archived("x"), lib.search("x"), lib.notices(), lib.render(), lib.context()),
@@ -432,7 +432,7 @@ async def test_consent_is_asked_again_when_another_must_agree(library: Open) -> 
             await lib.describe("persona", permission="read_only")
         return True
 
-    block._library = library(consent=agree)
+    block._permissions = library(consent=agree)._permissions
     with pytest.raises(PermissionDenied, match="read_only"):
         await block.append("x")
     assert asked == ["the partner must agree to append"]

@@ -157,3 +157,18 @@ async def test_an_edit_at_the_same_moment_is_judged_too(
     with pytest.raises(errors.TemplateError, match="must be a text"):
         await lib.describe("b", template=template(Shape("list", items="text")))
     assert await block.value() == {"items": ["text", 7]}
+
+
+@pytest.mark.parametrize("permission", ("read_write", "partner"))
+async def test_an_edit_for_the_old_template_is_never_stored(
+    lib: Library, rival: Rival, permission: str
+) -> None:
+    agreeing = Library(lib.universe, lib.agent, consent=lambda request: True)
+    block = await agreeing.create("b", document="map", limit=20, permission=permission)
+    number = template(fields(Field("goal", "number")))
+    await (await rival()).describe("b", template=number, limit=5000)
+    with pytest.raises(Conflict, match="another template"):
+        await block.set_field("goal", "a text that is longer than the old limit")
+    assert await block.value() == {}
+    await block.set_field("goal", 3)
+    assert await block.value() == {"goal": 3}

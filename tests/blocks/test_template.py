@@ -10,7 +10,7 @@ import pytest
 
 from dgent.blocks import TEMPLATES, Field, Library, SectionShape, Shape, Template, errors
 from dgent.blocks.document import shape as shapes
-from dgent.blocks.document.custom import of_dataclass, of_schema
+from dgent.blocks.document.template import of_dataclass, of_schema
 from dgent.blocks.document.validate import check_shape
 
 FIRST: dict[str, Any] = {

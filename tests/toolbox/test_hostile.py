@@ -9,7 +9,7 @@ import pytest
 
 import dgent
 from dgent.blocks import Library
-from dgent.blocks.edit import pattern
+from dgent.blocks.edit import text as text_edits
 from dgent.doors.tools.tool import tool_of
 from dgent.tools import Toolbox
 from tests.blocks.agents import library, scout, scribe, u
@@ -154,7 +154,7 @@ async def test_a_deep_value_is_refused(scout: Library) -> None:
 
 
 async def test_a_pattern_that_never_ends_is_refused(scout: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pattern, "TIME_S", 0.3)
+    monkeypatch.setattr(text_edits, "TIME_S", 0.3)
     box = Toolbox(scout)
     await ok(box, "block", "create", label="t", text="a" * 60 + "!")
     given = {"label": "t", "old": "(a+)+$", "new": "", "regex": True}
@@ -173,7 +173,7 @@ async def test_a_pattern_is_used_on_the_text_it_was_tried_on(
         if len(texts) == 1:
             await (await scout.get("persona")).append(" And long ones.")
 
-    monkeypatch.setattr(pattern, "check_pattern", meanwhile)
+    monkeypatch.setattr(text_edits, "check_pattern", meanwhile)
     given = {"label": "persona", "old": "s[a-z]+t", "new": "plain", "regex": True}
     await ok(box, "block_edit", "replace", **given)
     assert texts == ["I like short answers.", "I like short answers. And long ones."]

@@ -15,8 +15,8 @@ from dgent.blocks.document.diff import Diff, Difference
 from dgent.blocks.document.redact import Redaction
 from dgent.blocks.document.shape import Field, SectionShape, Shape
 from dgent.blocks.document.template import TEMPLATES, Template
-from dgent.blocks.edit.section import Section
-from dgent.blocks.folder.report import FileReport, FolderReport
+from dgent.blocks.edit.editable import Section
+from dgent.blocks.folder.round import FileReport, FolderReport
 from dgent.blocks.history.version import Branch, Version
 from dgent.blocks.library import Library
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgent import clock, ids
 from dgent.blocks import errors
 from dgent.blocks.access.actor import BlockPermission, Header
-from dgent.blocks.access.permission import PermissionCheck
+from dgent.blocks.access.permission import AgentPermissions, PermissionCheck
 from dgent.blocks.document.diff import Diff, compare_lines, compare_values
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.entries import EntryFilter, count_change, list_trimmed
@@ -21,8 +21,8 @@ from dgent.blocks.document.render import contents, render_document
 from dgent.blocks.document.shape import Shape, load_shape
 from dgent.blocks.document.splice import count_changes
 from dgent.blocks.document.validate import check_growth, measure
-from dgent.blocks.edit.editable import Change
-from dgent.blocks.edit.section import Edits, Section
+from dgent.blocks.edit.edit import Change, Edit, Part
+from dgent.blocks.edit.editable import Editable, Section
 from dgent.blocks.history import rewrite, version
 from dgent.blocks.history.join import clear_over_limit, is_over_limit
 from dgent.blocks.history.log import VersionLog
@@ -34,9 +34,6 @@ from dgent.model.query import Query
 from dgent.store.backend import Op
 from dgent.universe import write
 from dgent.universe.transaction import Transaction
-
-if TYPE_CHECKING:
-    from dgent.blocks.access.permission import AgentPermissions
 
 
 @dataclass(frozen=True)
@@ -56,16 +53,19 @@ class _OutdatedEdit(VersionConflict):
     """The edit builds on history that is gone, and must be made again."""
 
 
-class Block(Edits):
+class Block(Editable):
     """A block as one agent may use it; each call that changes it is one version."""
 
     def __init__(
-        self, library: AgentPermissions, block_permission: BlockPermission, log: VersionLog | None = None
+        self,
+        permissions: AgentPermissions,
+        block_permission: BlockPermission,
+        log: VersionLog | None = None,
     ) -> None:
-        self._library, self._block_permission = library, block_permission
+        self._permissions, self._block_permission = permissions, block_permission
         self._read: tuple[Header, Shape] | None = None
         self._measurement: tuple[Document, str, Header, str] | None = None
-        self._version_log = VersionLog(library._universe, block_permission.header.id) if log is None else log
+        self._version_log = log or VersionLog(permissions.universe, block_permission.header.id)
 
     @property
     def _header(self) -> Header:
@@ -73,12 +73,11 @@ class Block(Edits):
         return self._block_permission.header
 
     @property
-    def _shape(self) -> Shape:
-        """The shape of its document, as stored in its header."""
-        header = self._header
-        if self._read is None or self._read[0] is not header:
-            self._read = header, load_shape(header.value.document, header.value.shape)
-        return self._read[1]
+    def _block(self) -> Block:
+        return self
+
+    def _part(self) -> Part:
+        return Part(self.shape, self.limit, repr(self.label))
 
     # -- properties ---------------------------------------------------------------------------
 
@@ -115,11 +114,14 @@ class Block(Edits):
     @property
     def shape(self) -> Shape:
         """The shape of its document: the fields, items, entries or sections it may hold."""
-        return self._shape
+        header = self._header
+        if self._read is None or self._read[0] is not header:
+            self._read = header, load_shape(header.value.document, header.value.shape)
+        return self._read[1]
 
     def section(self, name: str) -> Section:
         """Return a section of a composite, which is edited like a block."""
-        return Section(self, self._shape.section(name))
+        return Section(self, self.shape.section(name))
 
     @property
     def limit(self) -> int:
@@ -163,7 +165,7 @@ class Block(Edits):
     async def value(self) -> dict[str, Any]:
         """Return its current content as plain values."""
         document = await self._document()
-        return contents(self._shape, document)
+        return contents(self.shape, document)
 
     async def entries(
         self,
@@ -180,40 +182,41 @@ class Block(Edits):
         With `trimmed` also the entries that the log's rule removed, from its history.
         """
         document = await self._document()
-        self._require_kind("log", "entries")
+        part = self._part()
+        part.require_kind("log", "entries")
         wanted = EntryFilter(contains, agent, since, until)
         found = [each for each in document.newest_entries() if wanted.matches(each)]
         if trimmed and (limit is None or len(found) < limit):
-            found += [each for each in list_trimmed(document, self._body()) if wanted.matches(each)]
+            found += [each for each in list_trimmed(document, part.body) if wanted.matches(each)]
         return found[:limit]
 
     async def _document(self) -> Document:
-        await self._library._check_permission(self, "read", "read")
+        await self._permissions.check(self, "read", "read")
         await self._version_log.refresh()
         return self._version_log.document
 
     async def history(self, limit: int | None = None) -> list[Version]:
         """Return its versions, newest first."""
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         log = self._version_log
         found = await (log.versions() if limit is None else log.newest_versions(limit))
         return found[::-1]
 
     async def at(self, version: int | None = None, *, time: datetime | None = None) -> View:
         """Return the block as it was at a version or at a time."""
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         number = await self._resolve_version(version, time)
         return self._view(number, await self._version_log.at(number))
 
     def _view(self, number: int, document: Document) -> View:
-        return View(self.label, number, self._render(document), contents(self._shape, document))
+        return View(self.label, number, self._render(document), contents(self.shape, document))
 
     async def diff(self, before: int | None = None, after: int | None = None) -> Diff:
         """Return the difference between two versions.
 
         Without `after` it is up to the newest version, without both it is what the newest version changed.
         """
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         await self._version_log.refresh()
         newest = self._version_log.number if after is None else after
         older = await self.at(max(newest - 1, 1) if before is None else before)
@@ -248,16 +251,10 @@ class Block(Edits):
         self, to: int, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
         """Make it what it was at a version, as a new version: nothing is lost."""
-        permission = await self._library._check_permission(self, "overwrite", "rollback")
-        return await self._edit(
-            "rollback",
-            "overwrite",
-            await self._build_revert(await self._version_log.find(_check_version(to))),
-            by,
-            message or f"back to version {to}",
-            expect,
-            permission=permission,
-        )
+        permission = await self._permissions.check(self, "overwrite", "rollback")
+        change = await self._build_revert(await self._version_log.find(_check_version(to)))
+        edit = Edit("rollback", "overwrite", change, by, message or f"back to version {to}", expect)
+        return await self._edit(edit, permission)
 
     async def undo(self, *, by: str | None = None, expect: int | None = None) -> Version:
         """Undo the current version; `redo` brings it back, and a new edit starts a branch."""
@@ -289,28 +286,22 @@ class Block(Edits):
 
     async def branches(self) -> list[Branch]:
         """Return the branches of the version tree, newest first."""
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         return version.list_branches(await self._version_log.versions())
 
     async def _move(
         self, op: str, where: Callable[[], Awaitable[tuple[int, int]]], by: str | None, expect: int | None
     ) -> Version:
         """Go to a node of the version tree; `where` returns the node and the newest version then."""
-        permission = await self._library._check_permission(self, "overwrite", op)
+        permission = await self._permissions.check(self, "overwrite", op)
         node, newest = await where()
         if node < 1:
             raise errors.VersionNotFound(f"there is nothing to {op} in {self.label!r}")
         target = await self._version_log.find(node)
-        return await self._edit(
-            op,
-            "overwrite",
-            await self._build_revert(target),
-            by,
-            f"{op} to version {target.node}",
-            newest if expect is None else expect,
-            node=target.node,
-            permission=permission,
-        )
+        change, message = await self._build_revert(target), f"{op} to version {target.node}"
+        expected = newest if expect is None else expect
+        edit = Edit(op, "overwrite", change, by, message, expected, target.node)
+        return await self._edit(edit, permission)
 
     async def _build_revert(self, target: Version) -> Change:
         """Build the change back to a version, which may no longer be in the document's history."""
@@ -320,11 +311,11 @@ class Block(Edits):
         return self._count_change(lambda document: document.become(old))
 
     def _count_change(self, change: Change) -> Change:
-        return count_change(change, self._body()) if self.document_kind == "log" else change
+        return count_change(change, self._part().body) if self.document_kind == "log" else change
 
     async def checkpoint(self, name: str) -> int:
         """Name the current version, so that it is kept and can be found; returns its number."""
-        permission = await self._library._check_permission(self, "append", "checkpoint")
+        permission = await self._permissions.check(self, "append", "checkpoint")
         await self._version_log.refresh()
         number = self._version_log.number
         record = CheckpointRecord(self.id, ids.check_name(name, "name"), number)
@@ -334,24 +325,24 @@ class Block(Edits):
             await tx.remember(record, id=checkpoint_id(self.id, name))
 
         try:
-            await self._library._universe.transact(work, note=f"checkpoint {name} of {self.label}")
+            await self._permissions.universe.transact(work, note=f"checkpoint {name} of {self.label}")
         except VersionConflict:
             raise errors.NameTaken(f"{self.label!r} already has a checkpoint {name!r}", name=name) from None
         return number
 
     async def checkpoints(self) -> dict[str, int]:
         """Return the named versions: name to version number."""
-        await self._library._check_permission(self, "read", "history")
+        await self._permissions.check(self, "read", "history")
         return await self._checkpoints()
 
     async def _checkpoints(self) -> dict[str, int]:
         query = Query(schema="block.checkpoint", where={"block": self.id}, descending=False, limit=None)
-        found = await self._library._universe.recall(query)
+        found = await self._permissions.universe.recall(query)
         return {each.value.name: each.value.version for each in found}
 
     async def drop_checkpoint(self, name: str) -> int:
         """Remove the name of a version and return its number; only the partner may."""
-        permission = await self._library._check_permission(self, "erase", "drop_checkpoint")
+        permission = await self._permissions.check(self, "erase", "drop_checkpoint")
         id = checkpoint_id(self.id, ids.check_name(name, "name"))
 
         async def work(tx: Transaction) -> int:
@@ -362,7 +353,7 @@ class Block(Edits):
             await tx.delete(id)
             return int(found.value.version)
 
-        return await self._library._universe.transact(work, note=f"drop checkpoint {name} of {self.label}")
+        return await self._permissions.universe.transact(work, note=f"drop checkpoint {name} of {self.label}")
 
     # -- redact and compact ---------------------------------------------------------------------------
 
@@ -375,12 +366,12 @@ class Block(Edits):
         still says who did what when, with the messages of these versions unless `clear_messages`. Only the
         partner may, and it cannot be undone.
         """
-        permission = await self._library._check_permission(self, "erase", "redact")
+        permission = await self._permissions.check(self, "erase", "redact")
         numbers = range(_check_version(first), _check_version(first if last is None else last) + 1)
         if not numbers or first < 1:
             raise InputError(f"there are no versions from {first} to {last}", field="last")
         what = f"versions {first} to {last}" if len(numbers) > 1 else f"version {first}"
-        by = self._library.agent
+        by = self._permissions.agent
         said = message or f"redact {what}"
         return await rewrite.redact(self._version_log, numbers, by, said, permission, clear_messages)
 
@@ -392,11 +383,11 @@ class Block(Edits):
         `keep` newest versions are kept, those younger than `older_than`, and those with a checkpoint. Of all
         others the history still says who did what when.
         """
-        permission = await self._library._check_permission(self, "erase", "compact")
+        permission = await self._permissions.check(self, "erase", "compact")
         versions = await self._version_log.versions()
         before = _find_oldest_kept(versions, keep, older_than)
         return await rewrite.compact(
-            self._version_log, before, await self._list_named(), self._library.agent, permission
+            self._version_log, before, await self._list_named(), self._permissions.agent, permission
         )
 
     async def _list_named(self) -> frozenset[int]:
@@ -405,64 +396,38 @@ class Block(Edits):
 
     # -- making a change ----------------------------------------------------------------------
 
-    async def _edit(
-        self,
-        op: str,
-        operation: str,
-        change: Change,
-        by: str | None,
-        message: str,
-        expect: int | None,
-        node: int | None = None,
-        permission: PermissionCheck | None = None,
-    ) -> Version:
-        """Make a change as the next version: checked, within the limit, whole or not at all."""
-        author = await self._library._check_author(self, op, by)
-        permission = permission or await self._library._check_permission(self, operation, op)
-        done = await self._commit_change(op, permission, change, author, message, expect, node)
+    async def _edit(self, edit: Edit, permission: PermissionCheck | None = None) -> Version:
+        """Make an edit as the next version: checked, within the limit, whole or not at all."""
+        shape = self.shape
+        author = await self._permissions.check_author(self, edit.op, edit.by)
+        permission = permission or await self._permissions.check(self, edit.operation, edit.op)
+        self._check_shape(shape)
+        done = await self._commit_edit(edit, author, permission)
         await apply_retain(self, permission, done.number)
         return done
 
-    async def _commit_change(
-        self,
-        op: str,
-        permission: PermissionCheck,
-        change: Change,
-        author: str,
-        message: str,
-        expect: int | None,
-        node: int | None,
-    ) -> Version:
+    async def _commit_edit(self, edit: Edit, author: str, permission: PermissionCheck) -> Version:
         log = self._version_log
         async with log.lock:
             await log.catch_up()
             try:
-                return await self._attempt_edit(op, permission, change, author, message, expect, node)
+                return await self._attempt_edit(edit, author, permission)
             except (InputError, VersionConflict) as error:
                 # The header in memory may be out of date: read it again before the edit fails.
                 known = self._header.rev
-                await permission.renew()
+                await self._renew(permission)
                 if self._header.rev == known and not isinstance(error, _OutdatedEdit):
                     raise
                 await log.refresh_locked()
-                return await self._attempt_edit(op, permission, change, author, message, expect, node)
+                return await self._attempt_edit(edit, author, permission)
 
-    async def _attempt_edit(
-        self,
-        op: str,
-        permission: PermissionCheck,
-        change: Change,
-        author: str,
-        message: str,
-        expect: int | None,
-        node: int | None,
-    ) -> Version:
+    async def _attempt_edit(self, edit: Edit, author: str, permission: PermissionCheck) -> Version:
         log = self._version_log
         try:
-            self._check_expected(expect)
+            self._check_expected(edit.expect)
             before, size = self._measure(log.document)
-            items = measure(self._shape, log.document)
-            change(log.document)
+            items = measure(self.shape, log.document)
+            edit.change(log.document)
             update = log.document.take_update()
             if not update:
                 return log.tail[-1]
@@ -470,10 +435,10 @@ class Block(Edits):
             while True:
                 after, length = self._measure(log.document)
                 self._check_limit(size, length)
-                check_growth(items, measure(self._shape, log.document))
+                check_growth(items, measure(self.shape, log.document))
                 counted = any(tally) or before is None or after is None
                 added, removed = tally if counted else count_changes(before or "", after or "")
-                record = self._build_record(op, node, length, added, removed, message)
+                record = self._build_record(edit, length, added, removed)
                 try:
                     done = await log.write(record, update, author, self._checks(permission, length))
                 except VersionConflict as conflict:
@@ -489,16 +454,20 @@ class Block(Edits):
                     return done
                 if not await log.rebase(update):
                     raise _OutdatedEdit("the history was compacted meanwhile", id=self.id)
-                self._check_expected(expect)
+                self._check_expected(edit.expect)
         except BaseException:
             log.forget()  # the document in memory differs from what is stored
             raise
 
     async def _renew(self, permission: PermissionCheck) -> None:
         """Renew the permission of an edit; raises Conflict when the shape has changed."""
-        shape = self._shape
+        shape = self.shape
         await permission.renew()
-        if self._shape != shape:  # and the edit was checked against the old one
+        self._check_shape(shape)
+
+    def _check_shape(self, shape: Shape) -> None:
+        """Raise Conflict when the shape is not the one that an edit was built for."""
+        if self.shape is not shape and self.shape != shape:
             raise Conflict(f"{self.label!r} has another template now", hint="try again") from None
 
     def _checks(self, permission: PermissionCheck, length: int) -> list[Op]:
@@ -506,7 +475,7 @@ class Block(Edits):
         if not self.over_limit or length > self.limit:
             return permission.checks()
         header = self._header
-        op, _ = write.store_op(self._library._universe.contracts, clear_over_limit(header), header.rev)
+        op, _ = write.store_op(self._permissions.universe.contracts, clear_over_limit(header), header.rev)
         return [op, *(each for each in permission.checks() if each.id != header.id)]
 
     def _measure(self, document: Document) -> tuple[str | None, int]:
@@ -519,13 +488,12 @@ class Block(Edits):
             self._measurement = known = document, frontiers, header, self._render(document)
         return known[3], len(known[3])
 
-    def _build_record(
-        self, op: str, node: int | None, size: int, added: int, removed: int, message: str
-    ) -> VersionRecord:
+    def _build_record(self, edit: Edit, size: int, added: int, removed: int) -> VersionRecord:
         log = self._version_log
         here = log.tail[-1].node if log.tail else 0
-        at = log.number + 1 if node is None else node
-        return VersionRecord(op, at, here, size, added, removed, log.document.frontiers, message[:1000])
+        node = log.number + 1 if edit.node is None else edit.node
+        state, message = log.document.frontiers, edit.message[:1000]
+        return VersionRecord(edit.op, node, here, size, added, removed, state, message)
 
     def _check_expected(self, expect: int | None) -> None:
         if expect is not None and expect != self._version_log.number:
@@ -545,16 +513,7 @@ class Block(Edits):
             )
 
     def _render(self, document: Document) -> str:
-        return render_document(self._shape, document, self.limit)
-
-    def _get_document(self) -> Document:
-        return self._version_log.document
-
-    def _stamp(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
-        return self._library._stamp(entry, by)
-
-    def _title(self) -> str:
-        return repr(self.label)
+        return render_document(self.shape, document, self.limit)
 
 
 def _check_version(value: object) -> int:

@@ -5,37 +5,45 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from dgent import ids
+from dgent.blocks import errors, headers
 from dgent.blocks.access import audit, sharing
-from dgent.blocks.access.actor import Header
+from dgent.blocks.access.actor import Header, System
 from dgent.blocks.access.agents import Groups, Roster, check_choice
 from dgent.blocks.access.audit import Refusal
-from dgent.blocks.access.permission import CONSENT_S, Request, check_permission
+from dgent.blocks.access.permission import CONSENT_S, AgentPermissions, Request, check_permission
 from dgent.blocks.access.sharing import Share
+from dgent.blocks.block import Block
 from dgent.blocks.context import activity, archive, search
 from dgent.blocks.context.activity import Activity
 from dgent.blocks.context.archive import Entry
 from dgent.blocks.context.budget import Context, Tokens, estimate
 from dgent.blocks.context.bulk import RenderedBlock
-from dgent.blocks.context.context import ContextRequest, build_context, names_of
+from dgent.blocks.context.context import VIEW, ContextRequest, build_context, check_view, names_of
 from dgent.blocks.context.notices import Notice, list_notices
 from dgent.blocks.context.search import Fulltexts, Hit, Text, text_of
-from dgent.blocks.edit import rolling
-from dgent.blocks.edit.editable import check_text
-from dgent.blocks.folder.report import FolderReport
+from dgent.blocks.document.default import new_header
+from dgent.blocks.document.template import ROLLING_LOG, TemplateLike, find_template
+from dgent.blocks.document.value import check_text
+from dgent.blocks.folder.round import FolderReport
 from dgent.blocks.folder.sync import WAIT_S, follow_folder, sync_folder
-from dgent.blocks.headers import BlockHeaders
+from dgent.blocks.history.retain import check_retain, set_retain
 from dgent.blocks.history.version import Version
 from dgent.blocks.kind import BLOCK_KINDS
 from dgent.blocks.record import share_id
+from dgent.errors import InputError
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
+LOG_LABEL = "log"
 
-class Library(BlockHeaders):
+
+class Library:
     """The blocks of one agent in a universe: `Library(u, agent="scout")`.
 
     `trust` is the trust of the caller of this handle. `consent` is called where a block's permission requires
@@ -52,11 +60,184 @@ class Library(BlockHeaders):
         consent: Callable[[Request], Awaitable[bool] | bool] | None = None,
         consent_s: float = CONSENT_S,
     ) -> None:
-        super().__init__(universe, agent, trust, consent, consent_s)
-        self.agents = Roster(self)
-        self.groups = Groups(self)
+        self._permissions = AgentPermissions(universe, agent, trust, consent, consent_s)
+        self.universe = universe
+        self.agent = agent
+        self.trust = self._permissions.trust
+        self.agents = Roster(self._permissions)
+        self.groups = Groups(self._permissions)
+        self._universe = self._permissions.universe
+        self._actor = self._permissions.actor
         self._rendered: dict[str, RenderedBlock] = {}  # texts of versions, which never change
         self._fulltexts = Fulltexts()
+
+    # -- blocks -------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        label: str,
+        *,
+        template: TemplateLike = None,
+        document: str | None = None,
+        description: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+        permission: str | None = None,
+        pinned: bool = False,
+        text: str | None = None,
+        value: Any = None,
+        owner: str | None = None,
+    ) -> Block:
+        """Create a block for this agent, or for all with `owner="_constellation_"`; its label must be free.
+
+        The template gives its shape and the defaults of the other options. `value` is its first content: the
+        text of a text (or `text=`), the fields of a map, the items of a list, the sections of a composite.
+        """
+        await self._permissions.require_trust("manage", label, "create")
+        whose = await headers.check_owner(self._permissions, label, owner)
+        if text is not None and value is not None:
+            raise InputError("text= and value= cannot be combined", hint="give one of them")
+        given = {"kind": kind, "limit": limit, "description": description, "permission": permission}
+        fields = headers.check_fields(**given)
+        ids.check_name(label, "label")
+        header = new_header(
+            find_template(template, document), owner=whose, label=label, pinned=pinned is True, **fields
+        )
+        return await headers.create_block(self._permissions, header, value if text is None else text)
+
+    async def get(self, label: str, *, owner: str | None = None) -> Block:
+        """Return a block by label: this agent's own, one shared with it, or one that belongs to all.
+
+        Its own comes first. If several agents have shared one with this label, `owner` chooses.
+        """
+        await self._permissions.require_trust("read", label)
+        ids.check_name(label, "label")
+        if owner in (None, self.agent):
+            own = await headers.find_header(self._universe, self.agent, label)
+            if own is not None:
+                return Block(self._permissions, self._actor.own_permission(own))
+        others = (
+            [] if owner == self.agent else await self._actor.find_visible(self._universe, {"label": label})
+        )
+        others = [each for each in others if owner in (None, each.header.value.owner)]
+        if not others:
+            raise await headers.missing_error(self._permissions, label, owner)
+        if len(others) > 1:
+            owners = [each.header.value.owner for each in others]
+            raise errors.LabelAmbiguous(
+                f"{len(owners)} agents have shared a block {label!r}: {', '.join(owners)}",
+                hint="give owner=",
+                owners=owners,
+            )
+        return Block(self._permissions, others[0])
+
+    async def by_id(self, id: str) -> Block:
+        """Return a block by id: this agent's own, one shared with it, or one that belongs to all."""
+        await self._permissions.require_trust("read", "", "by_id")
+        block_permission = await self._actor.find_permission_by_id(self._universe, ids.check_id(id))
+        if block_permission is None:
+            raise errors.BlockNotFound(f"{self.agent} has no block with the id {id!r}", id=id)
+        return Block(self._permissions, block_permission)
+
+    async def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
+        """Return this agent's blocks by label; with `shared` also the others it may see, by owner."""
+        await self._permissions.require_trust("read", "")
+        if kind is not None:
+            check_choice(kind, BLOCK_KINDS, "kind")
+        look = self._actor.find_visible if shared else self._actor.find_own
+        found = await look(self._universe, {} if kind is None else {"kind": kind})
+        return [Block(self._permissions, each) for each in found]
+
+    async def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
+        """Change the label of a block."""
+        block = await self.get(label, owner=owner)
+        ids.check_name(to, "label")
+
+        async def work(tx: Transaction, header: Header) -> None:
+            if to != header.value.label:
+                await headers.check_free(tx, header.value.owner, to)
+            await tx.store(header.replace(value=replace(header.value, label=to)))
+
+        note = f"rename {label} to {to}"
+        return await headers.change_header(self._permissions, block, "rename", work, note)
+
+    async def describe(
+        self,
+        label: str,
+        *,
+        owner: str | None = None,
+        description: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+        permission: str | None = None,
+        template: TemplateLike = None,
+    ) -> Block:
+        """Change the description, kind, limit, permission or template of a block.
+
+        A `template` changes the shape for the same kind of document; the content must fit it. A change that
+        allows more than before needs consent, so that an agent cannot give itself permission to write what it
+        may only read.
+        """
+        block = await self.get(label, owner=owner)
+        given = {"description": description, "kind": kind, "limit": limit, "permission": permission}
+        fields = headers.check_fields(**given)
+        wanted = None if template is None else find_template(template)
+        return await headers.describe_block(self._permissions, block, fields, wanted)
+
+    async def pin(self, label: str, pinned: bool = True, *, owner: str | None = None) -> Block:
+        """Keep a working block in the context, or stop keeping it there."""
+        block = await self.get(label, owner=owner)
+
+        async def work(tx: Transaction, header: Header) -> None:
+            await tx.store(header.replace(value=replace(header.value, pinned=pinned is True)))
+
+        note = f"{'pin' if pinned else 'unpin'} {label}"
+        return await headers.change_header(self._permissions, block, "pin", work, note)
+
+    async def retain(self, label: str, keep: int | None, *, owner: str | None = None) -> Block:
+        """Keep this many of the newest versions, and those with a checkpoint, from now on; None for all.
+
+        Older versions are compacted from time to time, as by `Block.compact`. Only the partner may.
+        """
+        block = await self.get(label, owner=owner)
+        wanted = check_retain(keep)
+
+        async def work(tx: Transaction, header: Header) -> None:
+            await tx.store(set_retain(header, wanted))
+
+        note = f"retain {keep or 'all'} versions of {label}"
+        return await headers.change_header(self._permissions, block, "retain", work, note, "erase")
+
+    async def view(
+        self, label: str, start: int = 1, lines: int | None = None, *, owner: str | None = None
+    ) -> Block:
+        """Show only `lines` lines of a long text in the context, from `start`; without `lines` all of it."""
+        block = await self.get(label, owner=owner)
+        extra = check_view(block.document_kind, start, lines)
+
+        async def work(tx: Transaction, header: Header) -> None:
+            rest = {name: each for name, each in header.value.extra.items() if name != VIEW}
+            await tx.store(header.replace(value=replace(header.value, extra=rest | extra)))
+
+        return await headers.change_header(self._permissions, block, "view", work, f"view {label}")
+
+    async def delete(self, label: str, *, owner: str | None = None) -> None:
+        """Delete a block; its label is free at once, and `restore` brings it back with its history."""
+        await headers.remove_block(self._permissions, await self.get(label, owner=owner))
+
+    async def restore(self, label: str, *, to: str | None = None) -> Block:
+        """Restore the block of a label that was deleted last, optionally under another label.
+
+        It has its history and its shares as before. Raises LabelTaken when another block has the label now.
+        """
+        await self._permissions.require_trust("manage", label)
+        wanted = ids.check_name(label if to is None else to, "label")
+        return await headers.restore_block(self._permissions, label, wanted)
+
+    async def deleted(self) -> builtins.list[str]:
+        """Return the labels of this agent's deleted blocks, the last deleted first."""
+        await self._permissions.require_trust("read", "")
+        return [header.value.label for header in await headers.find_deleted(self._universe, self.agent)]
 
     # -- sharing ------------------------------------------------------------------------------
 
@@ -76,7 +257,8 @@ class Library(BlockHeaders):
         async def work(tx: Transaction, header: Header) -> None:
             await sharing.put_share(tx, header, self.agent, with_agent, with_group, allowed)
 
-        await self._manage(block, "share", work, f"share {label} with {with_agent or with_group}")
+        note = f"share {label} with {with_agent or with_group}"
+        await headers.manage(self._permissions, block, "share", work, note)
 
     async def unshare(
         self,
@@ -96,17 +278,18 @@ class Library(BlockHeaders):
             if was[0]:
                 await tx.delete(id)
 
-        await self._manage(block, "unshare", work, f"unshare {label} with {with_agent or with_group}")
+        note = f"unshare {label} with {with_agent or with_group}"
+        await headers.manage(self._permissions, block, "unshare", work, note)
         return was[0]
 
     async def shared(self) -> builtins.list[Share]:
         """Return the shares this agent gave and received, its own blocks first."""
-        await self._check_trust("read", "")
+        await self._permissions.require_trust("read", "")
         return await sharing.list_shares(self._universe, self._actor)
 
     async def refusals(self, limit: int = 100) -> builtins.list[Refusal]:
         """Return the refusals of this agent and those about its blocks, newest first."""
-        await self._check_trust("read", "")
+        await self._permissions.require_trust("read", "")
         return await audit.list_refusals(self._universe, self.agent, limit)
 
     # -- changes by others -----------------------------------------------------------------------------
@@ -116,7 +299,7 @@ class Library(BlockHeaders):
 
         `mark=True` records them as seen, so that they are reported once.
         """
-        await self._check_trust("read", "", "notices")
+        await self._permissions.require_trust("read", "", "notices")
         return await list_notices(self, mark)
 
     async def activity(
@@ -126,7 +309,7 @@ class Library(BlockHeaders):
 
         Includes its archival entries, and the crumbs and trails of the store, which belong to all agents.
         """
-        await self._check_trust("read", "", "activity")
+        await self._permissions.require_trust("read", "", "activity")
         return await activity.list_activity(self, since, limit)
 
     # -- the context ------------------------------------------------------------------------------
@@ -163,31 +346,47 @@ class Library(BlockHeaders):
         tokens: Tokens = estimate,
     ) -> Context:
         """Return the same as `render`, with its token count and which blocks are whole, shortened or cut."""
-        await self._check_trust("read", "", "render")
+        await self._permissions.require_trust("read", "", "render")
         wanted = ContextRequest(
             budget_tokens, names_of(referenced), priorities or {}, changes, since, mark, tokens
         )
         return await build_context(self, wanted)
 
     # -- rolling logs -------------------------------------------------------------------------
+    # The system writes what happened, and the agent reads it. Every entry is kept: the shape bounds what a
+    # prompt shows, and what a rule of the shape removes is still in the history.
 
     async def log_tool(
-        self, tool: str, result: Any = None, *, ok: bool = True, label: str = rolling.LABEL
+        self, tool: str, result: Any = None, *, ok: bool = True, label: str = LOG_LABEL
     ) -> Version:
         """Add a use of a tool and its result to the agent's rolling log."""
         entry = {"tool": ids.check_name(tool, "tool"), "result": result, "ok": None if ok else False}
-        return await rolling.log(self, "tool", entry, label)
+        return await self._log("tool", entry, label)
 
-    async def log_event(self, event: str, details: Any = None, *, label: str = rolling.LABEL) -> Version:
+    async def log_event(self, event: str, details: Any = None, *, label: str = LOG_LABEL) -> Version:
         """Add an event to the agent's rolling log."""
         entry = {"event": ids.check_name(event, "event"), "details": details}
-        return await rolling.log(self, "event", entry, label)
+        return await self._log("event", entry, label)
 
-    async def log_summary(
-        self, summary: str, count: int | None = None, *, label: str = rolling.LABEL
-    ) -> Version:
+    async def log_summary(self, summary: str, count: int | None = None, *, label: str = LOG_LABEL) -> Version:
         """Add a summary, of `count` messages, to the agent's rolling log."""
-        return await rolling.log(self, "summary", {"summary": check_text(summary), "count": count}, label)
+        return await self._log("summary", {"summary": check_text(summary), "count": count}, label)
+
+    async def _log(self, op: str, entry: Mapping[str, Any], label: str) -> Version:
+        """Add an entry to a rolling log, which is created if it does not exist."""
+        await self._permissions.require_trust("append", label, op)
+        header = await headers.find_header(self._universe, self.agent, label)
+        if header is None:
+            with suppress(errors.LabelTaken):  # somebody else may create it at the same moment
+                await self.create(label, template=ROLLING_LOG)
+            header = await headers.find_header(self._universe, self.agent, label)
+        if header is None:
+            raise errors.BlockNotFound(f"{self.agent} has no block {label!r}", label=label)
+        if header.value.document != "log":
+            raise errors.WrongKind(f"{label!r} is a {header.value.document}, not a log")
+        system = System(self.agent, self.trust)
+        block = Block(self._permissions.with_actor(system), system.own_permission(header))
+        return await block._log(op, {key: each for key, each in entry.items() if each is not None}, None, "")
 
     # -- files ------------------------------------------------------------------------------------
 
@@ -205,14 +404,14 @@ class Library(BlockHeaders):
         applied with the permission checks of any edit, as versions by `by`, and merged with what happened to
         the blocks since; then the files are written again. With `dry_run` it only reports what it would do.
         """
-        await self._check_trust("read", "", "sync")
+        await self._permissions.require_trust("read", "", "sync")
         return await sync_folder(self, folder, by, dry_run, wait_s)
 
     async def follow_folder(
         self, folder: str | os.PathLike[str], *, every: float = 1.0, by: str | None = None
     ) -> AsyncIterator[FolderReport]:
         """Sync a folder every `every` seconds while iterated; yields each report that has news."""
-        await self._check_trust("read", "", "sync")
+        await self._permissions.require_trust("read", "", "sync")
         async for report in follow_folder(self, folder, every, by):
             yield report
 
@@ -220,17 +419,17 @@ class Library(BlockHeaders):
 
     async def archive(self, text: str, *, tags: Iterable[str] = ()) -> Entry:
         """Store a text in the archive, where search finds it."""
-        await self._check_trust("append", "", "archive")
+        await self._permissions.require_trust("append", "", "archive")
         return await archive.put(self._universe, self.agent, text, tags)
 
     async def archived(self, id: str) -> Entry:
         """Return an archival entry of this agent."""
-        await self._check_trust("read", "", "archived")
+        await self._permissions.require_trust("read", "", "archived")
         return await archive.get(self._universe, self.agent, id)
 
     async def unarchive(self, id: str, *, forget: bool = False) -> None:
         """Delete an archival entry; with `forget` from the history too, which only the partner may."""
-        await self._check_trust("erase" if forget else "manage", "", "unarchive")
+        await self._permissions.require_trust("erase" if forget else "manage", "", "unarchive")
         await archive.get(self._universe, self.agent, id)
         if forget:
             await self._universe.forget(id)
@@ -251,7 +450,7 @@ class Library(BlockHeaders):
         Any text can be searched for: characters that are not letters or digits separate words. `kind` is
         core, working, archival, log or entry; `tags` are those of entries.
         """
-        await self._check_trust("read", "", "search")
+        await self._permissions.require_trust("read", "", "search")
         if kind is not None:
             check_choice(kind, (*BLOCK_KINDS, "entry"), "kind")
         terms = search.terms_of(query)

@@ -35,11 +35,10 @@ from dgent.blocks import (
     View,
     block,
     errors,
-    headers,
     library,
 )
-from dgent.blocks.access import agents, permission
-from dgent.blocks.edit import editable, section, structured, text
+from dgent.blocks.access import agents
+from dgent.blocks.edit import editable
 from dgent.errors import InputError
 from dgent.sync.twin import Twin, make_twin
 from dgent.sync.universe import Universe
@@ -95,15 +94,8 @@ def _twin(source: type, **instead: Any) -> Any:
 
 
 Editable = _twin(editable.Editable)
-TextEdits = _twin(text.TextEdits)
-FieldEdits = _twin(structured.FieldEdits)
-ItemEdits = _twin(structured.ItemEdits)
-NodeEdits = _twin(structured.NodeEdits)
-Edits = _twin(section.Edits)
-Section = _twin(section.Section)
+Section = _twin(editable.Section)
 Block = _twin(block.Block)
 Roster = _twin(agents.Roster)
 Groups = _twin(agents.Groups)
-AgentPermissions = _twin(permission.AgentPermissions)
-BlockHeaders = _twin(headers.BlockHeaders)
 Library = _twin(library.Library, __init__=_init)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
 
 from dgent.errors import NoUniverse
@@ -27,22 +28,11 @@ def get_universe() -> Any:
     return _current
 
 
-class _Async(current.DataMixin):
-    """The async mixin over one given universe."""
-
-    def __init__(self, universe: Any) -> None:
-        self._universe = universe
-
-    @property
-    def data(self) -> Any:
-        """The universe it was given."""
-        return self._universe
-
-
 def _make_method(name: str, function: Any) -> Any:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         home = self.data._home
-        return wrap(home.begin().run(function, _Async(self.data._source), *args, **kwargs), home)
+        holder = SimpleNamespace(data=self.data._source)  # the async method asks only for its universe
+        return wrap(home.begin().run(function, holder, *args, **kwargs), home)
 
     return copy_signature(method, function, f"DataMixin.{name}")
 

@@ -139,6 +139,15 @@ class Actor:
         return header.owner != self.agent, header.owner, header.label
 
 
+@dataclass(frozen=True)
+class System(Actor):
+    """The writer of an agent's rolling logs: it may append where the agent may only read."""
+
+    def own_permission(self, header: Header) -> BlockPermission:
+        """Return permission to append, and nothing else."""
+        return BlockPermission(header, "append")
+
+
 async def find_group_ids(reader: Reader, names: Iterable[str]) -> dict[str, str]:
     """Map names of groups to the ids of their records; where a name has two possible ids, look."""
     places = {name: group_id(name) for name in names}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgent import ids
 from dgent.blocks import errors
-from dgent.blocks.access import permission
+from dgent.blocks.access.permission import AgentPermissions, Judgement, denied_error
 from dgent.blocks.kind import CONSTELLATION, ROLES, STATUSES
 from dgent.blocks.record import (
     AGENT,
@@ -31,7 +31,6 @@ from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
     from dgent.blocks.access.actor import Reader
-    from dgent.blocks.library import Library
 
 NEAR = 3  # similar names to suggest
 
@@ -68,12 +67,12 @@ class Group:
 class Roster:
     """The agents of the constellation, as `library.agents`; an agent that creates a block is added to it."""
 
-    def __init__(self, library: Library) -> None:
-        self._library, self._universe = library, library._universe
+    def __init__(self, permissions: AgentPermissions) -> None:
+        self._permissions, self._universe = permissions, permissions.universe
 
     async def create(self, name: str, *, description: str = "", status: str = "active") -> Agent:
         """Add an agent to the roster; raises NameTaken when the name is in use."""
-        await self._library._check_trust("manage", name)
+        await self._permissions.require_trust("manage", name)
         record = AgentRecord(
             _check_name(name), _check_description(description), check_choice(status, STATUSES, "status")
         )
@@ -96,9 +95,9 @@ class Roster:
         self, name: str, *, description: str | None = None, status: str | None = None
     ) -> Agent:
         """Change the description or the status of an agent; only the partner may change other agents."""
-        await self._library._check_trust("manage", name)
-        if name != self._library.agent:
-            await _require_partner(self._library, name, "describe")
+        await self._permissions.require_trust("manage", name)
+        if name != self._permissions.agent:
+            await _require_partner(self._permissions, name, "describe")
         fields: dict[str, Any] = (
             {} if description is None else {"description": _check_description(description)}
         )
@@ -115,12 +114,12 @@ class Roster:
 class Groups:
     """The groups of the constellation, as `library.groups`; a share with a group is for its members."""
 
-    def __init__(self, library: Library) -> None:
-        self._library, self._universe = library, library._universe
+    def __init__(self, permissions: AgentPermissions) -> None:
+        self._permissions, self._universe = permissions, permissions.universe
 
     async def create(self, name: str, *, description: str = "") -> Group:
         """Create a group without members; raises NameTaken when the name is in use."""
-        await self._library._check_trust("manage", name)
+        await self._permissions.require_trust("manage", name)
         record = GroupRecord(_check_name(name), _check_description(description))
 
         async def work(tx: Transaction) -> None:
@@ -193,10 +192,10 @@ class Groups:
 
     async def _check_manages(self, group: str, what: str) -> None:
         """Raise PermissionDenied unless the caller is a supervisor of the group or the partner."""
-        await self._library._check_trust("manage", group, what)
-        me = await _read_member(self._universe, ids.check_name(group, "group"), self._library.agent)
+        await self._permissions.require_trust("manage", group, what)
+        me = await _read_member(self._universe, ids.check_name(group, "group"), self._permissions.agent)
         if me is None or me.value.role != "supervisor":
-            await _require_partner(self._library, group, what)
+            await _require_partner(self._permissions, group, what)
 
 
 async def enrol(tx: Transaction, name: str) -> None:
@@ -251,11 +250,11 @@ def check_choice(value: str, known: tuple[str, ...], field: str) -> str:
     return value
 
 
-async def _require_partner(library: Library, name: str, what: str) -> None:
-    if library.trust != "partner":
-        judgement = permission.Judgement("deny", "only the partner may, or a supervisor of the group")
-        raise await library._record_refusal(
-            permission.denied_error(name, what, judgement), judgement, "manage", what, name
+async def _require_partner(permissions: AgentPermissions, name: str, what: str) -> None:
+    if permissions.trust != "partner":
+        judgement = Judgement("deny", "only the partner may, or a supervisor of the group")
+        raise await permissions.record_refusal(
+            denied_error(name, what, judgement), judgement, "manage", what, name
         )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dgent import clock, ids
+from dgent import ids
 from dgent.blocks import errors
 from dgent.blocks.access import audit
 from dgent.blocks.access.actor import Actor, BlockPermission, Header, Reader
@@ -134,8 +135,8 @@ Consent = Callable[[Request], Awaitable[bool] | bool]
 class PermissionCheck:
     """The permission for one operation on a block; its `checks` make the commit fail if it was revoked."""
 
-    def __init__(self, library: AgentPermissions, block: Block, operation: str, what: str) -> None:
-        self._library, self._block, self._operation, self._what = library, block, operation, what
+    def __init__(self, permissions: AgentPermissions, block: Block, operation: str, what: str) -> None:
+        self._permissions, self._block, self._operation, self._what = permissions, block, operation, what
         self._agreed: set[str] = set()  # reasons that got consent: it is asked once for each
 
     @property
@@ -159,9 +160,9 @@ class PermissionCheck:
 
     async def renew(self, reader: Reader | None = None) -> None:
         """Read the permission again; ask for consent where it is needed, and raise when it is denied."""
-        library, block = self._library, self._block
-        source = library._universe if reader is None else reader
-        block_permission = await library._actor.find_permission(source, block.id, block.owner)
+        permissions, block = self._permissions, self._block
+        source = permissions.universe if reader is None else reader
+        block_permission = await permissions.actor.find_permission(source, block.id, block.owner)
         if block_permission is None:
             raise await self._gone_error(source)
         block._block_permission = block_permission
@@ -169,14 +170,14 @@ class PermissionCheck:
         if judgement.verdict == "deny":
             raise await self._record_refusal(denied_error(block.label, self._what, judgement), judgement)
         if judgement.verdict == "consent" and judgement.reason not in self._agreed:
-            if not await library._ask_consent(block.label, self._operation, self._what, judgement.reason):
+            if not await permissions.ask_consent(block.label, self._operation, self._what, judgement.reason):
                 message = f"{self._what} of {block.label!r} is denied: {judgement.reason}, and nobody did"
                 error = errors.ConsentRefused(message, label=block.label, operation=self._operation)
                 raise await self._record_refusal(error, judgement)
             self._agreed.add(judgement.reason)
 
     def _judge(self) -> Judgement:
-        block_permission, trust = self.block_permission, self._library.trust
+        block_permission, trust = self.block_permission, self._permissions.trust
         judgement = judge(self._operation, block_permission.for_operation(self._operation), trust)
         if self._operation != "manage" or judgement.verdict != "allow":
             return judgement
@@ -188,8 +189,8 @@ class PermissionCheck:
         header = await reader.get(block.id)
         if header is None or not header.value.active:
             gone = errors.BlockNotFound(f"the block {block.label!r} was deleted", label=block.label)
-            return missing(self._library._universe, gone)
-        judgement = Judgement("deny", f"it is not shared with {self._library.agent}")
+            return missing(self._permissions.universe, gone)
+        judgement = Judgement("deny", f"it is not shared with {self._permissions.agent}")
         return await self._record_refusal(denied_error(block.label, self._what, judgement), judgement)
 
     async def _record_refusal(
@@ -197,7 +198,7 @@ class PermissionCheck:
     ) -> errors.PermissionDenied:
         block = self._block
         details = (self._operation, self._what, block.label, block.owner, block.id)
-        return await self._library._record_refusal(error, judgement, *details)
+        return await self._permissions.record_refusal(error, judgement, *details)
 
 
 async def ask_consent(consent: Consent | None, request: Request, within_s: float) -> bool:
@@ -233,7 +234,10 @@ def _check_handle(universe: Universe, agent: str, trust: str) -> None:
 
 
 class AgentPermissions:
-    """The base of a library: the agent it acts for, its trust, and every permission check."""
+    """The permissions of the agent that a library acts for, and every check of them.
+
+    `universe` is its handle of this room, `actor` finds its permission on each block.
+    """
 
     def __init__(
         self, universe: Universe, agent: str, trust: str, consent: Consent | None, consent_s: float
@@ -250,48 +254,43 @@ class AgentPermissions:
         _check_handle(universe, agent, trust)
         universe.register(*SCHEMAS)
         universe.rules[ROOM] = RULE
-        self.universe = universe
-        self._universe = universe.for_room(ROOM, partial=True)
-        self._universe.author = agent  # the author of its commits, whoever opened the universe
-        self._actor = Actor(agent, self.trust)
+        self.universe = universe.for_room(ROOM, partial=True)
+        self.universe.author = agent  # the author of its commits, whoever opened the universe
+        self.actor = Actor(agent, self.trust)
         self._consent, self._consent_s = consent, consent_s
 
-    # -- permission checks ------------------------------------------------------------------------
-
-    async def _check_permission(self, block: Block, operation: str, what: str) -> PermissionCheck:
+    async def check(self, block: Block, operation: str, what: str) -> PermissionCheck:
         """Check permission for an operation on a block; asks for consent where it is needed."""
         return await PermissionCheck(self, block, operation, what).ask()
 
-    async def _ask_consent(self, label: str, operation: str, what: str, reason: str) -> bool:
+    async def ask_consent(self, label: str, operation: str, what: str, reason: str) -> bool:
         """Ask the library's consent function; False when there is none or it does not answer in time."""
         request = Request(self.agent, label, operation, what, reason)
         return await ask_consent(self._consent, request, self._consent_s)
 
-    async def _ask_to_widen(self, block: Block, before: str, what: str) -> None:
+    async def ask_to_widen(self, block: Block, before: str, what: str) -> None:
         """Require consent to allow more than the permission before."""
         who = "a human" if before == "human" else "the partner"
         judgement = Judgement("consent", f"{who} must agree to allow {what}")
-        await self._require_consent(judgement, "describe", block._header)
+        await self.require_consent(judgement, "describe", block._header)
 
-    async def _require_consent(self, judgement: Judgement, what: str, header: Header) -> None:
+    async def require_consent(self, judgement: Judgement, what: str, header: Header) -> None:
         """Require consent to a change of a block's header; raises ConsentRefused."""
         block = header.value
-        if await self._ask_consent(block.label, "manage", what, judgement.reason):
+        if await self.ask_consent(block.label, "manage", what, judgement.reason):
             return
         message = f"{what} of {block.label!r} is denied: {judgement.reason}, and nobody did"
         error = errors.ConsentRefused(message, label=block.label, operation="manage")
-        raise await self._record_refusal(
-            error, judgement, "manage", what, block.label, block.owner, header.id
-        )
+        raise await self.record_refusal(error, judgement, "manage", what, block.label, block.owner, header.id)
 
-    async def _check_trust(self, operation: str, label: str, what: str = "") -> None:
+    async def require_trust(self, operation: str, label: str, what: str = "") -> None:
         """Check, by trust alone, an operation that is not about one block."""
         judgement = judge(operation, "admin", self.trust)
         if judgement.verdict != "allow":
             error = denied_error(label, what or operation, judgement)
-            raise await self._record_refusal(error, judgement, operation, what or operation, label)
+            raise await self.record_refusal(error, judgement, operation, what or operation, label)
 
-    async def _record_refusal(
+    async def record_refusal(
         self,
         error: errors.PermissionDenied,
         judgement: Judgement,
@@ -306,18 +305,21 @@ class AgentPermissions:
             *(self.agent, self.trust, owner, str(label)[: audit.MAX_REASON], what, operation),
             *(judgement.verdict, judgement.reason[: audit.MAX_REASON], block),
         )
-        await audit.record_refusal(self._universe, record, error)
+        await audit.record_refusal(self.universe, record, error)
         return error
 
-    async def _check_author(self, block: Block, what: str, by: str | None) -> str:
+    async def check_author(self, block: Block, what: str, by: str | None) -> str:
         """Return the author of a change; only the partner may write in another name."""
         if by is None or by == self.agent:
             return self.agent
         if self.trust != "partner":
             judgement = Judgement("deny", f"a caller of trust {self.trust} writes as {self.agent}")
             details = ("write", what, block.label, block.owner, block.id)
-            raise await self._record_refusal(denied_error(block.label, what, judgement), judgement, *details)
+            raise await self.record_refusal(denied_error(block.label, what, judgement), judgement, *details)
         return ids.check_name(by, "by")
 
-    def _stamp(self, entry: dict[str, Any], by: str | None) -> dict[str, Any]:
-        return {**entry, "at": clock.text(clock.now()), "agent": by or self.agent}
+    def with_actor(self, actor: Actor) -> AgentPermissions:
+        """Return the same permissions, with those on blocks found by another actor."""
+        other = copy.copy(self)
+        other.actor = actor
+        return other

@@ -194,7 +194,7 @@ async def _changes(library: Library, block_permissions: list[BlockPermission]) -
     records = await library._universe.get_many([seen_id(each.header.id, agent) for each in some])
     seen = [found if isinstance(found, Crystal) else None for found in records]
     looks = [
-        Look(Block(library, block_permission), last)
+        Look(Block(library._permissions, block_permission), last)
         for block_permission, last in zip(some, seen, strict=True)
         if _may_be_news(agent, rendered[block_permission.header.id], last)
     ]

@@ -13,7 +13,7 @@ from dgent.blocks.document.document import Document
 from dgent.blocks.document.render import render_document
 from dgent.blocks.document.shape import BODY, Shape, container, dump_shape, field_container, load_shape
 from dgent.blocks.document.template import Template
-from dgent.blocks.edit.editable import check_text
+from dgent.blocks.document.value import check_text
 from dgent.blocks.record import BlockRecord
 
 

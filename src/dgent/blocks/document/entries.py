@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +13,6 @@ from dgent.blocks.document.diff import equality_key
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.render import entry_line, entry_text
 from dgent.blocks.document.shape import Shape
-from dgent.blocks.edit.editable import Change
 from dgent.errors import InputError
 
 SLACK = 4  # a log may grow by 1/SLACK over its rule before the oldest go: not one edit for each entry
@@ -45,7 +45,7 @@ class EntryFilter:
         )
 
 
-def count_change(change: Change, name: str) -> Change:
+def count_change(change: Callable[[Document], None], name: str) -> Callable[[Document], None]:
     """Wrap a change of a whole log so that it counts all changed characters: a prompt shows only a part."""
 
     def work(document: Document) -> None:

@@ -43,3 +43,10 @@ def check_unicode(text: str) -> str:
     except UnicodeEncodeError:
         raise InputError("the text is not valid Unicode") from None
     return text
+
+
+def check_text(value: object) -> str:
+    """Return a text that can be stored, or raise InputError."""
+    if not isinstance(value, str):
+        raise InputError(f"expected text, got a {type(value).__name__}")
+    return check_unicode(value)

@@ -1,0 +1,1 @@
+"""Edits of a block and of its sections."""

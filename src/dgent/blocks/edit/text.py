@@ -2,15 +2,117 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dgent.blocks import errors
 from dgent.blocks.document.document import Document
-from dgent.blocks.edit.editable import Editable, check_text
+from dgent.blocks.document.value import check_text
+from dgent.blocks.edit.edit import Edit, Part
 from dgent.blocks.history.version import Version
-from dgent.errors import InputError
+from dgent.errors import InputError, VersionConflict
+
+if TYPE_CHECKING:
+    from dgent.blocks.block import Block
+    from dgent.blocks.edit.editable import Section
+
+
+def append(part: Part, text: object) -> Edit:
+    """Build the edit that adds to the end of a text."""
+    wanted, name = check_text(text), part.body
+    return Edit("append", "append", lambda document: document.splice(document.length(name), 0, wanted, name))
+
+
+def write(part: Part, text: object) -> Edit:
+    """Build the edit that replaces all of a text; parts that stay the same are not rewritten."""
+    part.require_kind("text", "write")
+    wanted, name = check_text(text), part.body
+    return Edit("write", "overwrite", lambda document: document.write(wanted, name))
+
+
+def replace(part: Part, old: object, new: object, which: str | int, regex: bool) -> Edit:
+    """Build the edit that replaces the matches of a text or a pattern."""
+    part.require_kind("text", "replace")
+    places, name = _places(check_text(old), check_text(new), which, regex, part.limit), part.body
+
+    def change(document: Document) -> None:
+        found = places(document.text(name))
+        for start, length, text in reversed(found):
+            document.splice(start, length, text, name)
+
+    return Edit("replace", "overwrite", change)
+
+
+def edit_range(part: Part, start: int, end: int, text: object) -> Edit:
+    """Build the edit that replaces the lines from `start` to `end`, both counted from 1."""
+    part.require_kind("text", "edit_range")
+    wanted, name = check_text(text), part.body
+
+    def change(document: Document) -> None:
+        lines = document.text(name).splitlines(keepends=True)
+        if not 1 <= start <= end <= max(len(lines), 1):
+            raise errors.NoMatch(f"there are {len(lines)} lines, so none from {start} to {end}")
+        first = sum(map(len, lines[: start - 1]))
+        old = "".join(lines[start - 1 : end])
+        tail = "\n" if wanted and not wanted.endswith("\n") and old.endswith("\n") else ""
+        document.splice(first, len(old), wanted + tail, name)
+
+    return Edit("edit_range", "overwrite", change)
+
+
+def patch(part: Part, patch: object) -> Edit:
+    """Build the edit that applies a unified diff."""
+    part.require_kind("text", "patch")
+    wanted, name = check_text(patch), part.body
+
+    def change(document: Document) -> None:
+        document.write(apply_patch(document.text(name), wanted), name)
+
+    return Edit("patch", "overwrite", change)
+
+
+def _places(
+    old: str, new: str, which: str | int, regex: bool, limit: int
+) -> Callable[[str], list[tuple[int, int, str]]]:
+    """Return a function that finds the replacements in a text, in order: start, length, new text."""
+    if not old:
+        raise InputError("what to replace must not be empty", field="old")
+    try:
+        pattern = re.compile(old if regex else re.escape(old))
+    except re.error as error:
+        raise InputError(f"{old!r} is not a valid pattern: {error}", field="old") from None
+
+    def find(text: str) -> list[tuple[int, int, str]]:
+        found = []
+        room = max(limit, len(text))
+        for match in pattern.finditer(text):
+            try:
+                instead = match.expand(new) if regex else new
+            except (re.error, IndexError) as error:
+                raise InputError(f"{new!r} is not a valid replacement: {error}", field="new") from None
+            found.append((match.start(), match.end() - match.start(), instead))
+            if which == "first":
+                break
+            room -= len(instead) if which == "all" else 0
+            if room < 0:  # checked here, before a few letters expand to gigabytes
+                raise errors.LimitExceeded(f"there would be more than {limit} characters", limit=limit)
+        if not found:
+            raise errors.NoMatch(f"{old!r} is not there")
+        if which in ("first", "all"):
+            return found
+        if type(which) is not int or not 1 <= which <= len(found):
+            raise errors.NoMatch(f"{old!r} was found {len(found)} times, so {which!r} is not a valid match")
+        return [found[which - 1]]
+
+    return find
+
+
+# -- patches ------------------------------------------------------------------------------------
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
@@ -73,121 +175,65 @@ def _find(lines: list[str], hunk: _Hunk, shift: int) -> int:
     raise errors.NoMatch(f"the lines from {first!r:.80} on are {where} in the text")
 
 
-class TextEdits(Editable):
-    """The edits of a text."""
+# -- patterns that somebody else wrote ------------------------------------------------------------
+# They are tried first in a process that can be stopped: a search can take hours on a text of some hundred
+# characters, and Python cannot stop one in this process.
 
-    async def _append_text(self, text: object, by: str | None, message: str, expect: int | None) -> Version:
-        wanted, name = check_text(text), self._body()
-
-        def change(document: Document) -> None:
-            document.splice(document.length(name), 0, wanted, name)
-
-        return await self._edit("append", "append", change, by, message, expect)
-
-    async def write(
-        self, text: str, *, by: str | None = None, message: str = "", expect: int | None = None
-    ) -> Version:
-        """Replace all of a text; parts that stay the same are not rewritten."""
-        self._require_kind("text", "write")
-        wanted, name = check_text(text), self._body()
-        return await self._edit(
-            "write", "overwrite", lambda document: document.write(wanted, name), by, message, expect
-        )
-
-    async def replace(
-        self,
-        old: str,
-        new: str,
-        *,
-        which: str | int = "first",
-        regex: bool = False,
-        by: str | None = None,
-        message: str = "",
-        expect: int | None = None,
-    ) -> Version:
-        """Replace the first match of a text, all (`which="all"`), or the nth; `old` may be a regex."""
-        self._require_kind("text", "replace")
-        places, name = _places(check_text(old), check_text(new), which, regex, self.limit), self._body()
-
-        def change(document: Document) -> None:
-            found = places(document.text(name))
-            for start, length, text in reversed(found):
-                document.splice(start, length, text, name)
-
-        return await self._edit("replace", "overwrite", change, by, message, expect)
-
-    async def edit_range(
-        self,
-        start: int,
-        end: int,
-        text: str,
-        *,
-        by: str | None = None,
-        message: str = "",
-        expect: int | None = None,
-    ) -> Version:
-        """Replace the lines from `start` to `end`, both counted from 1."""
-        self._require_kind("text", "edit_range")
-        wanted, name = check_text(text), self._body()
-
-        def change(document: Document) -> None:
-            lines = document.text(name).splitlines(keepends=True)
-            if not 1 <= start <= end <= max(len(lines), 1):
-                raise errors.NoMatch(f"there are {len(lines)} lines, so none from {start} to {end}")
-            first = sum(map(len, lines[: start - 1]))
-            old = "".join(lines[start - 1 : end])
-            tail = "\n" if wanted and not wanted.endswith("\n") and old.endswith("\n") else ""
-            document.splice(first, len(old), wanted + tail, name)
-
-        return await self._edit("edit_range", "overwrite", change, by, message, expect)
-
-    async def patch(
-        self, patch: str, *, by: str | None = None, message: str = "", expect: int | None = None
-    ) -> Version:
-        """Apply a unified diff; every line of its context must be there."""
-        self._require_kind("text", "patch")
-        wanted, name = check_text(patch), self._body()
-        return await self._edit(
-            "patch",
-            "overwrite",
-            lambda document: document.write(apply_patch(document.text(name), wanted), name),
-            by,
-            message,
-            expect,
-        )
+TIME_S = 2.0
+MAX_PATTERN = 1000
+_TRIAL = "import json,re,sys;p,t=json.load(sys.stdin);sum(1 for _ in re.finditer(p,t))"
 
 
-def _places(
-    old: str, new: str, which: str | int, regex: bool, limit: int
-) -> Callable[[str], list[tuple[int, int, str]]]:
-    """Return a function that finds the replacements in a text, in order: start, length, new text."""
-    if not old:
-        raise InputError("what to replace must not be empty", field="old")
+async def replace_by_pattern(
+    target: Block | Section,
+    pattern: str,
+    new: str,
+    which: str | int,
+    *,
+    message: str = "",
+    expect: int | None = None,
+    tries: int = 5,
+) -> Version:
+    """Replace by a pattern in exactly the text that it was tried on; try again when others edit meanwhile."""
+    tried = expect
+    if pattern and target.document_kind == "text":  # anything else is refused anyway
+        await check_pattern(pattern, await target.text())
+        tried = target._block.version if expect is None else expect
     try:
-        pattern = re.compile(old if regex else re.escape(old))
-    except re.error as error:
-        raise InputError(f"{old!r} is not a valid pattern: {error}", field="old") from None
+        return await target.replace(pattern, new, which=which, regex=True, message=message, expect=tried)
+    except VersionConflict:
+        if expect is not None or tries == 1:
+            raise
+    return await replace_by_pattern(target, pattern, new, which, message=message, tries=tries - 1)
 
-    def find(text: str) -> list[tuple[int, int, str]]:
-        found = []
-        room = max(limit, len(text))
-        for match in pattern.finditer(text):
-            try:
-                instead = match.expand(new) if regex else new
-            except (re.error, IndexError) as error:
-                raise InputError(f"{new!r} is not a valid replacement: {error}", field="new") from None
-            found.append((match.start(), match.end() - match.start(), instead))
-            if which == "first":
-                break
-            room -= len(instead) if which == "all" else 0
-            if room < 0:  # checked here, before a few letters expand to gigabytes
-                raise errors.LimitExceeded(f"there would be more than {limit} characters", limit=limit)
-        if not found:
-            raise errors.NoMatch(f"{old!r} is not there")
-        if which in ("first", "all"):
-            return found
-        if type(which) is not int or not 1 <= which <= len(found):
-            raise errors.NoMatch(f"{old!r} was found {len(found)} times, so {which!r} is not a valid match")
-        return [found[which - 1]]
 
-    return find
+async def check_pattern(pattern: str, text: str) -> None:
+    """Raise when looking for a pattern in a text takes too long."""
+    if len(pattern) > MAX_PATTERN:
+        raise InputError(f"a pattern has at most {MAX_PATTERN} characters", field="old")
+    try:
+        plain = not re.compile(pattern).groups and not set(pattern) & {*"*+{?"}
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"{pattern!r:.80} is not a valid pattern: {error}", field="old") from None
+    if not plain and not await asyncio.to_thread(_ends, json.dumps([pattern, text]).encode()):
+        raise InputError(
+            f"looking for {pattern!r:.80} takes too long", hint="use a simpler pattern", field="old"
+        )
+
+
+def _ends(trial: bytes) -> bool:
+    command = [sys.executable, "-I", "-S", "-c", _TRIAL]
+    try:
+        subprocess.run(
+            command,
+            input=trial,
+            timeout=TIME_S,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InputError("a pattern cannot be tried here", hint="replace a text instead") from error
+    return True

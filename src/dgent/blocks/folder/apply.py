@@ -14,13 +14,14 @@ from dgent.blocks.document.default import first_content
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.render import STAMPS
 from dgent.blocks.document.template import find_template
-from dgent.blocks.edit.editable import Change
+from dgent.blocks.edit.edit import Change, Edit
 from dgent.blocks.folder import edits, format, header
 from dgent.blocks.folder.disk import FolderFile
 from dgent.blocks.folder.edits import FileEdits
 from dgent.blocks.folder.format import label_of
 from dgent.blocks.folder.round import Round
 from dgent.blocks.folder.state import Base, FileEntry, Taking
+from dgent.blocks.headers import remove_block
 from dgent.blocks.history.version import Version
 from dgent.blocks.kind import CONSTELLATION
 from dgent.errors import Conflict, Corrupt, Denied, InputError, NotFound
@@ -42,7 +43,7 @@ async def delete_block(round: Round, id: str, entry: FileEntry) -> None:
         return
     if not round.dry_run:
         try:
-            await round.library._remove(block, at=entry.base.version)
+            await remove_block(round.library._permissions, block, at=entry.base.version)
         except Denied as error:
             round.add_report("refused", entry, error.message, entry.base.version)
             round.reasons[id] = "it was deleted, which is not allowed"
@@ -413,9 +414,9 @@ async def apply_edit(round: Round, edit: FileEdit) -> None:
         _predict(round, block, edit)
         return
     try:
-        version = await block._edit("sync", edit.operation, edit.change, round.by, f"from {entry.file}", None)
+        version = await block._edit(Edit("sync", edit.operation, edit.change, round.by, f"from {entry.file}"))
         if block.document_kind == "log":
-            await edits.trim(block, round.by)
+            await block._trim(round.by)
     except Denied as error:
         await _deny(round, edit.id, entry, edit.file, error)
     except InputError as error:

@@ -7,145 +7,25 @@ others merge, as for any concurrent edits.
 from __future__ import annotations
 
 import difflib
-import re
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from dgent.blocks import errors
 from dgent.blocks.block import Block
 from dgent.blocks.document import validate
-from dgent.blocks.document.diff import equality_key
-from dgent.blocks.document.document import ENTRIES, Document
-from dgent.blocks.document.entries import count_expired
-from dgent.blocks.document.render import STAMPS, entry_line
+from dgent.blocks.document.diff import equality_key, match_items, plan_moves
+from dgent.blocks.document.document import Document
 from dgent.blocks.document.shape import BODY, Field, Shape, container, field_container
-from dgent.blocks.document.splice import count_common
-from dgent.blocks.edit.editable import check_text
+from dgent.blocks.document.splice import find_splices
+from dgent.blocks.document.value import check_text
+from dgent.blocks.edit import structured
 from dgent.blocks.folder.format import is_same
 from dgent.blocks.folder.state import LogLine
-from dgent.blocks.folder.value import FileField, FileItem, FileNode, FileValue
 from dgent.errors import InputError
 
-MOST = 10_000  # pairs of changed items to compare
-T = TypeVar("T", bound=Hashable)
-TEXT = 100  # the weight of an equal text, against 1 of another equal value
-
-
-def match_items(before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
-    """Return, for each item after, the index of the item before that it is; None for a new one.
-
-    Equal items are matched first, in order and then anywhere; then those between the same neighbours that are
-    most alike, and then those anywhere that have a text in common.
-    """
-    left, right = list(map(equality_key, before)), list(map(equality_key, after))
-    found: list[int | None] = [None] * len(after)
-    free = set(range(len(before)))
-    changed = []
-    for tag, a, a_end, b, b_end in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        if tag == "equal":
-            for step in range(a_end - a):
-                found[b + step] = a + step
-                free.discard(a + step)
-        elif tag == "replace":
-            changed.append((range(a, a_end), range(b, b_end)))
-    where = defaultdict(list)
-    for place in sorted(free, reverse=True):
-        where[left[place]].append(place)
-    for place, key in enumerate(right):
-        if found[place] is None and where[key]:
-            found[place] = where[key].pop()
-    for old, new in changed:
-        _pair(_free(old, found), _open(new, found), before, after, found, 1)
-    _pair(_free(range(len(before)), found), _open(range(len(after)), found), before, after, found, TEXT)
-    return found
-
-
-def _free(places: Iterable[int], found: list[int | None]) -> list[int]:
-    used = {each for each in found if each is not None}
-    return [each for each in places if each not in used]
-
-
-def _open(places: Iterable[int], found: list[int | None]) -> list[int]:
-    return [each for each in places if found[each] is None]
-
-
-def _pair(
-    old: list[int],
-    new: list[int],
-    before: Sequence[Any],
-    after: Sequence[Any],
-    found: list[int | None],
-    least: int,
-) -> None:
-    """Match changed items: those with most in common first, and items without fields in their order."""
-    pairs: list[tuple[int, int, int]] = []
-    if len(old) * len(new) <= MOST:
-        pairs = [(-_likeness(before[a], after[b]), b, a) for a in old for b in new]
-    for likeness, b, a in sorted(pairs):
-        if -likeness >= least and a in old and b in new:
-            found[b] = a
-            old.remove(a)
-            new.remove(b)
-    if least > 1:
-        return
-    for a, b in zip(old, new, strict=False):
-        if not isinstance(before[a], dict) and not isinstance(after[b], dict):
-            found[b] = a
-
-
-def _likeness(a: Any, b: Any) -> int:
-    """Score how much two items have in common: equal fields, of which texts count most."""
-    if not isinstance(a, dict) or not isinstance(b, dict):
-        return 0
-    same = [key for key in a.keys() & b.keys() if equality_key(a[key]) == equality_key(b[key])]
-    return sum(TEXT if isinstance(a[key], str) and a[key] else 1 for key in same)
-
-
-class Move(NamedTuple):
-    """A move of an item to a place; `start` is None when it is new."""
-
-    item: Hashable
-    start: int | None
-    to: int
-
-
-def plan_moves(now: Sequence[Hashable], wanted: Sequence[Hashable]) -> Iterator[Move]:
-    """Yield the moves that bring items into an order; all of `now` must be among the wanted ones."""
-    order = list(now)
-    place = {item: number for number, item in enumerate(order)}
-    stay = find_rising([item for item in wanted if item in place], place)
-    before: Hashable = None
-    for number, item in enumerate(wanted):
-        if item not in stay:
-            start = order.index(item) if item in place else None
-            if start is not None:
-                del order[start]
-            to = 0 if number == 0 else order.index(before) + 1
-            order.insert(to, item)
-            if start != to:
-                yield Move(item, start, to)
-        before = item
-
-
-def find_rising(items: Sequence[T], place: Mapping[T, int]) -> set[T]:
-    """Return the most items that can stay in place: the longest run whose places rise."""
-    ends: list[int] = []  # the lowest place at the end of a run of each length
-    last: list[T] = []
-    previous: dict[T, T | None] = {}
-    for item in items:
-        at = bisect_left(ends, place[item])
-        previous[item] = last[at - 1] if at else None
-        ends[at : at + 1] = [place[item]]
-        last[at : at + 1] = [item]
-    stay: set[T] = set()
-    step = last[-1] if last else None
-    while step is not None:
-        stay.add(step)
-        step = previous[step]
-    return stay
+# -- entries of a log -------------------------------------------------------------------------
 
 
 def find_added(before: Sequence[Any], wanted: Sequence[Any], taken: Sequence[LogLine]) -> list[Any]:
@@ -172,17 +52,8 @@ def find_added(before: Sequence[Any], wanted: Sequence[Any], taken: Sequence[Log
 
 def build_entries(block: Block, given: Sequence[Any]) -> list[LogLine]:
     """Build the entries of a log from new ones: checked, and stamped with the time and the agent."""
-    found = []
-    for entry in given:
-        fields = dict(entry) if isinstance(entry, Mapping) else {block._first_field(): entry}
-        if not fields.keys().isdisjoint(STAMPS):
-            raise errors.TemplateError("a new entry is stamped with at and agent, so it cannot have them")
-        kept = block._stamp(validate.check_record(block.shape, fields), None)
-        size = len(entry_line(kept, block.shape.clip))
-        if size > block.limit:
-            raise errors.LimitExceeded(f"an entry has {size} characters; the limit is {block.limit}")
-        found.append(LogLine(entry, kept))
-    return found
+    part, agent = block._part(), block._permissions.agent
+    return [LogLine(each, structured.build_entry(part, each, agent)) for each in given]
 
 
 def select_present(document: Document, taken: Sequence[LogLine]) -> list[LogLine]:
@@ -197,88 +68,131 @@ def append(document: Document, new: Sequence[LogLine]) -> None:
         document.append_entry(each.kept)
 
 
-async def trim(block: Block, by: str | None) -> None:
-    """Remove the entries that are expired by the rule of the log."""
-    if count_expired(block.shape, block._get_document(), ENTRIES):
-        await block._trim(ENTRIES, by)
+# -- single values ----------------------------------------------------------------------------
+# If somebody else has set another value since, the file's value wins. Texts, lists and counters merge; a
+# single value cannot, so it is written again after the merge. The other one is reported, and still in the
+# block's history.
+
+GONE = object()
 
 
-MOST_LINES = 1_000_000  # pairs to compare; larger differences are replaced as a whole
-MOST_WORDS = 20_000
-_WORDS = re.compile(r"\w+|\s|[^\w\s]")
-_LINES = re.compile(r"[^\n]*\n|[^\n]+\Z")
+@dataclass(frozen=True)
+class FileValue(ABC):
+    """A value that a file sets at one place; None removes it. `where` names the place for people."""
+
+    where: str
+    before: Any
+    wanted: Any
+
+    @abstractmethod
+    def now(self, document: Document) -> Any:
+        """Return the current value; GONE when the place does not exist any more."""
+
+    @abstractmethod
+    def write(self, document: Document) -> None:
+        """Set the wanted value."""
+
+    def find_conflict(self, document: Document) -> str | None:
+        """Describe what somebody else has set at the same place since; None if there is no conflict."""
+        now = self.now(document)
+        if now is GONE:
+            return f"{self.where} was deleted in the database, and changed to {self.wanted!r:.60} in the file"
+        if is_same(now, self.before) or is_same(now, self.wanted):
+            return None
+        return _describe_conflict(self.where, now, self.wanted)
+
+    def settle(self, document: Document) -> bool:
+        """Make the file's value win; False when its place is gone."""
+        now = self.now(document)
+        if now is GONE:
+            return False
+        if not is_same(now, self.wanted):
+            self.write(document)
+        return True
 
 
-class TextSplice(NamedTuple):
-    """A replacement of part of a text; places count characters of the old text."""
+@dataclass(frozen=True)
+class FileField(FileValue):
+    """A field of a map."""
 
-    start: int
-    length: int
-    text: str
+    key: str
+    container: str
 
+    def now(self, document: Document) -> Any:
+        """Return the current value of the field."""
+        return document.fields(self.container).get(self.key)
 
-def find_splices(before: str, after: str) -> list[TextSplice]:
-    """Return the splices that turn one text into another, from start to end."""
-    left, right = _LINES.findall(before), _LINES.findall(after)
-    found: list[TextSplice] = []
-    keys = [_normalize_end(each) for each in left], [_normalize_end(each) for each in right]
-    for start, old, new in _find_differences(left, right, *keys, MOST_LINES):
-        found += _inside(start, "".join(old), "".join(new))
-    return found
-
-
-def _inside(start: int, old: str, new: str) -> Iterator[TextSplice]:
-    """Yield the splices between some lines, by words."""
-    if not old or not new:
-        yield TextSplice(start, len(old), new)
-        return
-    left, right = _WORDS.findall(old), _WORDS.findall(new)
-    for place, was, now in _find_differences(left, right, left, right, MOST_WORDS):
-        yield TextSplice(start + place, len("".join(was)), "".join(now))
-
-
-def _find_differences(
-    left: Sequence[str], right: Sequence[str], left_keys: Sequence[str], right_keys: Sequence[str], most: int
-) -> Iterator[tuple[int, Sequence[str], Sequence[str]]]:
-    """Yield where two sequences differ: the character in the first, its parts, and their replacement."""
-    places = [0, *accumulate(map(len, left))]
-    for a, a_end, b, b_end in _gaps(left_keys, right_keys):
-        old, new = left_keys[a:a_end], right_keys[b:b_end]
-        if len(old) * len(new) > most:
-            codes = [("replace", 0, len(old), 0, len(new))]
+    def write(self, document: Document) -> None:
+        """Set or remove the field."""
+        if self.wanted is None:
+            document.delete_field(self.key, self.container)
         else:
-            # Blanks are everywhere, so equal blanks do not show that parts match.
-            codes = list(difflib.SequenceMatcher(str.isspace, old, new, autojunk=False).get_opcodes())
-        for tag, first, last, other, other_last in codes:
-            if tag != "equal":
-                yield places[a + first], left[a + first : a + last], right[b + other : b + other_last]
+            document.set_field(self.key, self.wanted, self.container)
 
 
-def _gaps(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the ranges between the parts that occur once on each side in the same order."""
-    start = count_common(left, right)
-    end = count_common(left[start:][::-1], right[start:][::-1])
-    last, other_last = len(left) - end, len(right) - end
-    once = _index_unique(right[start:other_last])
-    pairs = {
-        start + a: start + once[key] for key, a in _index_unique(left[start:last]).items() if key in once
-    }
-    a = b = start
-    for place in sorted(find_rising(sorted(pairs), pairs)):
-        yield a, place, b, pairs[place]
-        a, b = place + 1, pairs[place] + 1
-    yield a, last, b, other_last
+@dataclass(frozen=True)
+class FileItem(FileValue):
+    """Fields of an item of a list, which may have moved; a deleted item is inserted again."""
+
+    item: str
+    whole: dict[str, Any]
+    place: int
+    container: str
+
+    def now(self, document: Document) -> Any:
+        """Return the current values of the fields."""
+        found = document.item_fields(self.item)
+        return GONE if found is None else {key: found.get(key) for key in self.wanted}
+
+    def find_conflict(self, document: Document) -> str | None:
+        """Describe what somebody else has set in the same fields since; None if there is no conflict."""
+        now = self.now(document)
+        if now is GONE:
+            return f"{self.where} was deleted in the database; it is there again, as the file has it"
+        conflicts = [
+            _describe_conflict(f"{key} of {self.where}", each, self.wanted[key])
+            for key, each in now.items()
+            if not is_same(each, self.before[key]) and not is_same(each, self.wanted[key])
+        ]
+        return "; ".join(conflicts) or None
+
+    def settle(self, document: Document) -> bool:
+        """Make the file's values win; a deleted item is inserted again."""
+        if self.now(document) is GONE:
+            place = min(self.place, document.count_items(self.container))
+            document.insert_map(place, self.whole, self.container)
+            return True
+        return super().settle(document)
+
+    def write(self, document: Document) -> None:
+        """Set the fields."""
+        document.set_fields_of(self.item, self.wanted)
 
 
-def _index_unique(parts: Sequence[str]) -> dict[str, int]:
-    """Return the index of each part that occurs once and is not blank."""
-    counted = Counter(parts)
-    return {each: place for place, each in enumerate(parts) if counted[each] == 1 and not each.isspace()}
+@dataclass(frozen=True)
+class FileNode(FileValue):
+    """A field of a node of a tree."""
+
+    key: str
+    node: str
+    container: str
+
+    def now(self, document: Document) -> Any:
+        """Return the current value of the field."""
+        if not document.has_node(self.node, self.container):
+            return GONE
+        return document.node_data(self.node, self.container).get(self.key)
+
+    def write(self, document: Document) -> None:
+        """Set or remove the field."""
+        document.set_node(self.node, {self.key: self.wanted}, self.container)
 
 
-def _normalize_end(line: str) -> str:
-    return line[:-2] + "\n" if line.endswith("\r\n") else line
+def _describe_conflict(where: str, now: Any, wanted: Any) -> str:
+    return f"{where} became {now!r:.60} in the database; the file's {wanted!r:.60} counts"
 
+
+# -- all edits of a file ----------------------------------------------------------------------
 
 _WEIGHT = ("append", "overwrite", "delete")
 
@@ -457,6 +371,8 @@ def _check_list(value: Any) -> list[Any]:
         raise InputError(f"expected a list, got {value!r:.80}", hint="put it into [ ]")
     return value
 
+
+# -- trees ------------------------------------------------------------------------------------
 
 _PARTS = {"id", "data", "children"}
 Placed = dict[str, tuple[str | None, dict[str, Any]]]

@@ -1,0 +1,1 @@
+"""The versions of a block: stored, packed, rewritten and merged."""

@@ -37,7 +37,7 @@ async def set_field(context: Context, ask: SetField) -> Edited:
     """Set a field of a map."""
     block, part = await find_part(context, ask)
     value = ask.value
-    if part.document_kind == "map" and part._shape.field(ask.field).type not in ("text", "any", "timestamp"):
+    if part.document_kind == "map" and part.shape.field(ask.field).type not in ("text", "any", "timestamp"):
         value = read_json(value)
     await part.set_field(ask.field, value, **ask.options())
     return await edited_of(block)

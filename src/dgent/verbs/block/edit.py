@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from dgent.blocks import Block, Section
-from dgent.blocks.edit import pattern
+from dgent.blocks.edit.text import replace_by_pattern
 from dgent.errors import InputError
 from dgent.verbs import parse
 from dgent.verbs.block.answer import Edited, version_of
@@ -86,7 +86,7 @@ async def append(context: Context, ask: Append) -> Edited:
 
 def read_item(part: Block | Section, value: Any) -> Any:
     """Return a value as an item or an entry: one that has fields may come as JSON text."""
-    return read_json(value) if part._shape.fields else value
+    return read_json(value) if part.shape.fields else value
 
 
 class Write(EditInput, kw_only=True):
@@ -123,7 +123,7 @@ async def replace(context: Context, ask: Replace) -> Edited:
     block, part = await find_part(context, ask)
     which: str | int = "all" if ask.all else "first" if ask.nth is None else ask.nth
     if ask.regex:
-        await pattern.replace(part, ask.old, ask.new, which, **ask.options())
+        await replace_by_pattern(part, ask.old, ask.new, which, **ask.options())
     else:
         await part.replace(ask.old, ask.new, which=which, **ask.options())
     return await edited_of(block)

@@ -1,0 +1,59 @@
+"""An edit of a block, and the part of its document that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dgent.blocks import errors
+from dgent.blocks.document.document import Document
+from dgent.blocks.document.shape import BODY, Shape, container
+
+Change = Callable[[Document], None]
+
+
+class Edit(NamedTuple):
+    """A change of a document, and what the version that it becomes says about it.
+
+    `op` is its name in the history; `operation` names the permission it needs: append, overwrite or
+    delete. With `expect` it is refused on any other version. `node` is the version that it goes back to.
+    """
+
+    op: str
+    operation: str
+    change: Change
+    by: str | None = None
+    message: str = ""
+    expect: int | None = None
+    node: int | None = None
+
+    def sign(self, by: str | None, message: str, expect: int | None = None) -> Edit:
+        """Return the edit with its author, its message and the version that it expects."""
+        return Edit(self.op, self.operation, self.change, by, message, expect)
+
+
+class Part(NamedTuple):
+    """The part of a document that an edit changes: all of it, or a section. `title` is for messages."""
+
+    shape: Shape
+    limit: int
+    title: str
+    section: str = ""
+
+    @property
+    def body(self) -> str:
+        """The name of its main container."""
+        return container(self.section, BODY[self.shape.document])
+
+    def require_kind(self, kind: str, operation: str) -> None:
+        """Raise WrongKind unless its document is of a kind."""
+        if self.shape.document != kind:
+            raise self.wrong_kind(operation)
+
+    def wrong_kind(self, operation: str) -> errors.WrongKind:
+        """Build the error for an operation that its kind of document does not have."""
+        kind = self.shape.document
+        return errors.WrongKind(
+            f"{self.title} is a {kind}, which does not have {operation}",
+            hint="edit one of its sections" if kind == "composite" else "",
+        )
