@@ -111,21 +111,21 @@ async def test_what_others_have(scout: Library, scribe: Library) -> None:
 
 async def test_a_block_by_its_id_is_only_for_who_may_see_it(scout: Library, scribe: Library) -> None:
     persona = await scout.get("persona")
-    assert (await scout.by_id(persona.id)).label == "persona"
+    assert (await scout.get_by_id(persona.id)).label == "persona"
     with pytest.raises(errors.BlockNotFound) as unseen:
-        await scribe.by_id(persona.id)
+        await scribe.get_by_id(persona.id)
     with pytest.raises(errors.BlockNotFound) as missing:
-        await scribe.by_id("nothing")
+        await scribe.get_by_id("nothing")
     assert str(unseen.value).replace(persona.id, "nothing") == str(missing.value), "no telling them apart"
     entry = await scout.archive("not a block")
     for id in (entry.id, f"{persona.id}/u/1", "block.agent/scout"):
         with pytest.raises(errors.BlockNotFound):
-            await scout.by_id(id)
+            await scout.get_by_id(id)
     await scout.share("persona", with_agent="scribe", permission="read_only")
-    assert (await scribe.by_id(persona.id)).permission == "read_only"
+    assert (await scribe.get_by_id(persona.id)).permission == "read_only"
     await scout.delete("persona")
     with pytest.raises(errors.BlockNotFound):
-        await scout.by_id(persona.id)
+        await scout.get_by_id(persona.id)
 
 
 # -- the tool block_edit ------------------------------------------------------------------------------

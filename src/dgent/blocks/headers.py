@@ -117,9 +117,9 @@ class BlockHeaders(AgentPermissions):
             )
         return Block(self, others[0])
 
-    async def by_id(self, id: str) -> Block:
+    async def get_by_id(self, id: str) -> Block:
         """Return a block by id: this agent's own, one shared with it, or one that belongs to all."""
-        await self._check_trust("read", "", "by_id")
+        await self._check_trust("read", "", "get_by_id")
         block_permission = await self._actor.find_permission_by_id(self._universe, ids.check_id(id))
         if block_permission is None:
             raise errors.BlockNotFound(f"{self.agent} has no block with the id {id!r}", id=id)
@@ -278,7 +278,7 @@ class BlockHeaders(AgentPermissions):
             raise errors.BlockNotFound(f"the block {wanted!r} was deleted again", label=wanted)
         return Block(self, block_permission)
 
-    async def deleted(self) -> builtins.list[str]:
+    async def list_deleted(self) -> builtins.list[str]:
         """Return the labels of this agent's deleted blocks, the last deleted first."""
         await self._check_trust("read", "")
         return [header.value.label for header in await self._find_deleted(self._universe)]

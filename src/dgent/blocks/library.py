@@ -99,7 +99,7 @@ class Library(BlockHeaders):
         await self._manage(block, "unshare", work, f"unshare {label} with {with_agent or with_group}")
         return was[0]
 
-    async def shared(self) -> builtins.list[Share]:
+    async def list_shares(self) -> builtins.list[Share]:
         """Return the shares this agent gave and received, its own blocks first."""
         await self._check_trust("read", "")
         return await sharing.list_shares(self._universe, self._actor)
@@ -223,9 +223,9 @@ class Library(BlockHeaders):
         await self._check_trust("append", "", "archive")
         return await archive.put(self._universe, self.agent, text, tags)
 
-    async def archived(self, id: str) -> Entry:
+    async def get_archived(self, id: str) -> Entry:
         """Return an archival entry of this agent."""
-        await self._check_trust("read", "", "archived")
+        await self._check_trust("read", "", "get_archived")
         return await archive.get(self._universe, self.agent, id)
 
     async def unarchive(self, id: str, *, forget: bool = False) -> None:

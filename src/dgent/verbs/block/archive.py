@@ -38,7 +38,7 @@ class OneEntry(Ask):
 @verb("archive.read", effect="read", errors=(InputError, NotFound))
 async def read(context: Context, ask: OneEntry) -> ArchiveEntry:
     """Show an archival entry."""
-    return _entry(await (await library_of(context)).archived(ask.id))
+    return _entry(await (await library_of(context)).get_archived(ask.id))
 
 
 class SearchArchive(Ask):
