@@ -28,7 +28,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "x", "text": "long", "limit": 3}, ["x", "long", "--limit", "3"], "limit_exceeded"),
     ],
     "block.list": [Case({}, []), Case({"shared": True, "kind": "odd"}, ["-s", "-k", "odd"], "input")],
-    "block.show": [
+    "block.get": [
         Case({"label": "notes"}, ["notes"]),
         Case({"label": "card", "section": "who"}, ["card", "--section", "who"]),
         *NOBODY,

@@ -92,7 +92,7 @@ MODULES: dict[str, str] = {
     "beads.export": "dgent.verbs.cupboard.foreign",
     "block.create": "dgent.verbs.block.block",
     "block.list": "dgent.verbs.block.block",
-    "block.show": "dgent.verbs.block.block",
+    "block.get": "dgent.verbs.block.block",
     "block.info": "dgent.verbs.block.block",
     "block.describe": "dgent.verbs.block.block",
     "block.rename": "dgent.verbs.block.block",

@@ -43,7 +43,7 @@ GROUPS: dict[str, ToolGroup] = {
         {
             "create": VerbUse("block.create"),
             "list": VerbUse("block.list", {"shared": True}),
-            "load": VerbUse("block.show"),
+            "get": VerbUse("block.get"),
             **_same("block", "info describe rename pin unpin archive view share unshare delete restore"),
             # They are reported once, so none may be lost to a short answer.
             "notices": VerbUse("block.notices", {"mark": True}, ("mark",), rows=200),
@@ -77,7 +77,7 @@ GROUPS: dict[str, ToolGroup] = {
     "search": ToolGroup(
         "blocks",
         "Find words in all blocks you may see and in your archive; the best result comes first.\n"
-        "A result has the id and the label: block load reads a block, archive read an entry.",
+        "A result has the id and the label: block get reads a block, archive read an entry.",
         {"": VerbUse("block.search")},
     ),
     "work": ToolGroup(

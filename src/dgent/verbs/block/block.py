@@ -94,14 +94,14 @@ async def list_(context: Context, ask: ListBlocks) -> Blocks:
     return Blocks([card_of(each) for each in found], library.agent, await library.list_deleted())
 
 
-class Show(OneBlock):
-    """Input of `block.show`."""
+class GetBlock(OneBlock):
+    """Input of `block.get`."""
 
     section: Annotated[str | None, option("only this section of a composite")] = None
 
 
-@verb("block.show", effect="read", errors=(InputError, NotFound))
-async def show(context: Context, ask: Show) -> BlockText:
+@verb("block.get", effect="read", errors=(InputError, NotFound))
+async def get(context: Context, ask: GetBlock) -> BlockText:
     """Show what a block says."""
     block = await block_of(await library_of(context), ask)
     part = block if ask.section is None else block.section(ask.section)
