@@ -44,7 +44,7 @@ MODULES: dict[str, str] = {
     "crumb.board": "dgent.verbs.cupboard.work",
     "trail.start": "dgent.verbs.cupboard.trail",
     "trail.list": "dgent.verbs.cupboard.trail",
-    "trail.show": "dgent.verbs.cupboard.trail",
+    "trail.get": "dgent.verbs.cupboard.trail",
     "trail.set": "dgent.verbs.cupboard.trail",
     "trail.complete": "dgent.verbs.cupboard.trail",
     "trail.abandon": "dgent.verbs.cupboard.trail",
