@@ -128,16 +128,16 @@ def test_other_documents(dgent_: Terminal) -> None:
 
 def test_the_archive_by_id(dgent_: Terminal) -> None:
     id = dgent_("archive", "insert", "The kettle is on.", "-t", "tea", "--json").data["id"]
-    told = dgent_("archive", "read", id).out
+    told = dgent_("archive", "get", id).out
     assert "#tea" in told and "The kettle is on." in told
     assert dgent_("archive", "search", "kettle", "-t", "tea", "--json").data["items"][0]["id"] == id
-    assert dgent_("archive", "read", id, "--agent", "eve").code == 4
+    assert dgent_("archive", "get", id, "--agent", "eve").code == 4
     assert dgent_("archive", "delete", id).code == 0, "history has it still, so nobody is asked"
     again = dgent_("archive", "insert", "gone for good", "--json").data["id"]
     asked = dgent_("archive", "delete", again, "--forget")
     assert asked.code == 2 and "--yes" in asked.err
     assert dgent_("archive", "delete", again, "--forget", "--yes").code == 0
-    assert dgent_("archive", "read", again).code == 4
+    assert dgent_("archive", "get", again).code == 4
 
 
 def test_what_is_erased_is_asked_for_and_told(notes: Terminal) -> None:
@@ -283,6 +283,6 @@ def test_completion_offers_labels_and_names(notes: Terminal, monkeypatch: pytest
             return notes().out
 
     assert "plain,notes" in offered("block", "get", "no")
-    assert "plain,bea" in offered("agent", "show", "be")
+    assert "plain,bea" in offered("agent", "get", "be")
     assert "bad" not in offered("block", "get", "ba"), "a shell prints what it is given"
     assert "notes" not in offered("--agent", "eve", "block", "get", "no")

@@ -222,12 +222,12 @@ async def test_sections(scout: Library) -> None:
 async def test_the_archive(scout: Library, scribe: Library) -> None:
     box = Toolbox(scout)
     made = await ok(box, "archive", "insert", text="The tea house opens at nine.", tag=["tea"])
-    assert (await ok(box, "archive", "read", id=made["id"]))["text"] == "The tea house opens at nine."
+    assert (await ok(box, "archive", "get", id=made["id"]))["text"] == "The tea house opens at nine."
     found = (await ok(box, "archive", "search", query="nine", tag=["tea"]))["items"]
     assert [each["id"] for each in found] == [made["id"]]
     assert (await ok(box, "search", query="tea house", limit=5))["items"][0]["kind"] == "entry"
     assert (await ok(box, "search", query="tea", kind="core"))["items"] == []
-    await no(Toolbox(scribe), "archive", "entry_not_found", "read", id=made["id"])
+    await no(Toolbox(scribe), "archive", "entry_not_found", "get", id=made["id"])
     assert "limit" in await no(box, "search", "input", query="tea", limit=51)
     await ok(box, "archive", "delete", id=made["id"])
     await no(box, "archive", "entry_not_found", "delete", id=made["id"])

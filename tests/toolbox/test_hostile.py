@@ -214,7 +214,7 @@ async def test_long_answers_are_cut_and_say_how_to_go_on(scout: Library) -> None
     cut = await box.call("block", {"operation": "diff", "label": "long"})
     assert len(json.dumps(cut)) < 50_000 and "offset" in cut["message"]
     entry = await scout.archive("word " * 10_000)
-    assert len((await ok(box, "archive", "read", id=entry.id))["text"]) == 20_000
+    assert len((await ok(box, "archive", "get", id=entry.id))["text"]) == 20_000
     assert len(json.dumps(await ok(box, "search", query="word line"))) < 5_000
 
 

@@ -70,14 +70,14 @@ GROUPS: dict[str, ToolGroup] = {
         "blocks",
         "Your archive: texts put away for later, out of the context and found by their words.",
         {
-            **_same("archive", "insert read search"),
+            **_same("archive", "insert get search"),
             "delete": VerbUse("archive.delete", hide=("forget",)),
         },
     ),
     "search": ToolGroup(
         "blocks",
         "Find words in all blocks you may see and in your archive; the best result comes first.\n"
-        "A result has the id and the label: block get reads a block, archive read an entry.",
+        "A result has the id and the label: block get reads a block, archive get an entry.",
         {"": VerbUse("block.search")},
     ),
     "work": ToolGroup(
