@@ -102,7 +102,7 @@ CASES: dict[str, list[Case]] = {
     "fork.list": [Case({}, [])],
     "fork.status": [Case({"name": "default"}, ["default"], "not_found")],
     "fork.delete": [Case({"name": "default"}, ["default", "--yes"], "not_found")],
-    "config.show": [Case({}, [])],
+    "config.list": [Case({}, [])],
     "config.get": [Case({"name": "author"}, ["author"]), Case({"name": "nope"}, ["nope"], "input")],
     "config.set": [
         Case({"name": "author", "value": "ann"}, ["author", "ann"]),

@@ -61,7 +61,7 @@ async def test_arguments_are_checked() -> None:
         with pytest.raises(dgent.InputError, match="it needs `id`"):
             await invoke(u, "self.data.get")
         with pytest.raises(dgent.Unsupported):
-            await invoke(u, "self.config.show")
+            await invoke(u, "self.config.list")
 
 
 @pytest.mark.parametrize("trust", ALLOWED)
@@ -146,7 +146,7 @@ async def test_files_and_modules_are_for_partners(
             "self.data.export": {"to": str(tmp_path / "stolen")},
             "self.data.import": {"path": "/etc/hostname", "dry_run": True},
             "self.store.backup": {"to": str(tmp_path / "copy")},
-            "self.config.show": {},
+            "self.config.list": {},
         }.items():
             with pytest.raises(dgent.Denied):
                 await invoke(u, path, caller=caller, **args)

@@ -166,7 +166,7 @@ MODULES: dict[str, str] = {
     "fork.list": "dgent.verbs.store.fork",
     "fork.status": "dgent.verbs.store.fork",
     "fork.delete": "dgent.verbs.store.fork",
-    "config.show": "dgent.verbs.store.config",
+    "config.list": "dgent.verbs.store.config",
     "config.get": "dgent.verbs.store.config",
     "config.set": "dgent.verbs.store.config",
     "config.unset": "dgent.verbs.store.config",

@@ -92,7 +92,7 @@ def _builtin(name: str) -> click.Command:
 def _build_noun(name: str) -> click.Command:
     from dgent.doors.cli.options import door_options
 
-    # `dgent config` alone shows the settings; the other nouns alone show their help.
+    # `dgent config` alone lists the settings; the other nouns alone show their help.
     bare = name == "config"
     group = Tree(
         noun=name,
@@ -105,11 +105,11 @@ def _build_noun(name: str) -> click.Command:
     if bare:
 
         @click.pass_context
-        def show(ctx: click.Context) -> None:
+        def list_settings(ctx: click.Context) -> None:
             if ctx.invoked_subcommand is None:
-                ctx.invoke(_build("config.show", "show"))
+                ctx.invoke(_build("config.list", "list"))
 
-        group.callback = show
+        group.callback = list_settings
     return group
 
 

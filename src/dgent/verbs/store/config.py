@@ -62,9 +62,9 @@ class UnsetSetting(Ask):
     project: Project = False
 
 
-@verb("config.show", effect="read", errors=(ConfigError,), local=True)
-async def show(context: Context, ask: NoInput) -> Configured:
-    """Show each setting and where it comes from."""
+@verb("config.list", effect="read", errors=(ConfigError,), local=True)
+async def list_(context: Context, ask: NoInput) -> Configured:
+    """List each setting and where it comes from."""
     return _list_settings(context.settings)
 
 
