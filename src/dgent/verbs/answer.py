@@ -109,6 +109,10 @@ class Entry(msgspec.Struct, frozen=True):
     provisional: bool = False
 
 
+class WholeCommit(Entry, frozen=True):
+    """One commit, drawn with its records whole."""
+
+
 class Log(msgspec.Struct, frozen=True):
     """Commits; `first_seq` is the oldest that is still kept, and `work` the work in progress."""
 

@@ -20,13 +20,13 @@ from dgent.verbs.answer import (
     Editions,
     Entry,
     Log,
-    Record,
+    WholeCommit,
     edition_of,
     entry_of,
     record_of,
 )
 from dgent.verbs.context import Context
-from dgent.verbs.data.record import DryRun, FindRecords, find_record, query_of, show_record
+from dgent.verbs.data.record import DryRun, FindRecords, find_record, query_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 COMMITS = "`dgent log` lists them"
@@ -167,30 +167,20 @@ def _is_wanted(change: Any, ask: Back) -> bool:
     )
 
 
-class Target(Ask):
-    """Input of `data.show`."""
+class GetCommit(Ask):
+    """Input of `data.get-commit`."""
 
-    target: Annotated[str, argument("the number of a commit, or a record's id", complete="id")]
-
-
-class Shown(msgspec.Struct, frozen=True):
-    """A commit or a record, whichever was asked for."""
-
-    commit: Entry | None = None
-    record: Record | None = None
+    seq: Annotated[int, argument("the number of the commit")]
 
 
-@verb("data.show", effect="read", errors=(NotFound, HistoryGone))
-async def show(context: Context, ask: Target) -> Shown:
-    """Show one commit with what it changed, or a record."""
+@verb("data.get-commit", effect="read", errors=(NotFound, HistoryGone))
+async def get_commit(context: Context, ask: GetCommit) -> WholeCommit:
+    """Show one commit with what it changed."""
     u = await context.universe()
-    if not (ask.target.isascii() and ask.target.isdigit()):
-        return Shown(record=await show_record(u, await find_record(u, ask.target)))
-    seq = parse.number(ask.target, "target")
-    changes = await u.changes(seq - 1, until=seq) if 1 <= seq <= await u.seq() else []
+    changes = await u.changes(ask.seq - 1, until=ask.seq) if 1 <= ask.seq <= await u.seq() else []
     if not changes:
-        raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
-    return Shown(commit=entry_of(changes[0]))
+        raise NotFound(f"there is no commit {ask.seq}", hint=COMMITS, seq=ask.seq)
+    return WholeCommit(**msgspec.structs.asdict(entry_of(changes[0])))
 
 
 class ChangesSince(Ask):

@@ -99,10 +99,10 @@ class GetRecord(Ask):
 async def get(context: Context, ask: GetRecord) -> Record:
     """Show a record."""
     u = await context.universe()
-    return await show_record(u, await find_record(u, ask.id, parse.point(ask.as_of)))
+    return await _with_committer(u, await find_record(u, ask.id, parse.point(ask.as_of)))
 
 
-async def show_record(u: Universe, datum: Datum) -> Record:
+async def _with_committer(u: Universe, datum: Datum) -> Record:
     """Return a record with its committer, where the log still has it."""
     if datum.seq is None or u.degraded is not None:
         return record_of(datum)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dgent.doors.cli.draw.crumb import draw_work
 from dgent.doors.cli.draw.record import draw_record, summarize
@@ -45,12 +45,10 @@ def _draw_item(item: answer.Touched, paint: Paint) -> str:
     return f"{line}  {paint(text)}" if text else line
 
 
-def draw_target(found: Any, paint: Paint) -> Lines:
-    """Draw a commit with its records, or a record."""
-    if found.commit is None:
-        return draw_record(found.record, paint)
-    lines = draw_entry(found.commit, paint)
-    for item in found.commit.items:
+def draw_commit(found: answer.WholeCommit, paint: Paint) -> Lines:
+    """Draw a commit with its records whole."""
+    lines = draw_entry(found, paint)
+    for item in found.items:
         held = item.record or item.before
         if held is not None:
             lines += ["", *draw_record(held, paint)]
