@@ -203,7 +203,7 @@ def test_control_characters_are_spelled_out_wherever_they_are(dgent_: Terminal) 
     outputs = [
         dgent_(*words)
         for words in (
-            *(["block", verb] for verb in ("list", "activity", "render", "shared")),
+            *(["block", verb] for verb in ("list", "activity", "render", "shares")),
             *(
                 ["block", verb, label]
                 for verb in ("get", "info", "history", "diff", "branches", "checkpoints")

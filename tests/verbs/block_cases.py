@@ -63,7 +63,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "card", "with_group": "team"}, ["card", "-g", "team"]),
         Case({"label": "notes", "with_group": "team"}, ["notes", "-g", "team"], "not_found"),
     ],
-    "block.shared": [Case({}, [])],
+    "block.shares": [Case({}, [])],
     "block.delete": [Case({"label": "notes"}, ["notes"]), *NOBODY],
     "block.restore": [Case({"label": "gone", "to": "back"}, ["gone", "--to", "back"]), *NOBODY],
     "block.append": [

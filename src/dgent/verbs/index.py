@@ -102,7 +102,7 @@ MODULES: dict[str, str] = {
     "block.view": "dgent.verbs.block.block",
     "block.share": "dgent.verbs.block.block",
     "block.unshare": "dgent.verbs.block.block",
-    "block.shared": "dgent.verbs.block.block",
+    "block.shares": "dgent.verbs.block.block",
     "block.delete": "dgent.verbs.block.block",
     "block.restore": "dgent.verbs.block.block",
     "block.append": "dgent.verbs.block.edit",

@@ -289,8 +289,8 @@ async def unshare(context: Context, ask: UnshareBlock) -> BlockShares:
     return BlockShares([_share(each) for each in await library.list_shares() if each.block == block.id])
 
 
-@verb("block.shared", effect="read")
-async def shared(context: Context, ask: NoInput) -> BlockShares:
+@verb("block.shares", effect="read")
+async def shares(context: Context, ask: NoInput) -> BlockShares:
     """List what an agent gave to others, and what others gave to it."""
     return BlockShares([_share(each) for each in await (await library_of(context)).list_shares()])
 
