@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from dgent.config.file import mask
+from dgent.config.secret import mask
 from dgent.errors import InputError, Unsupported
 from dgent.store.backend import Backend
 
