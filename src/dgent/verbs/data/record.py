@@ -16,9 +16,9 @@ from dgent.universe.universe import Universe
 from dgent.universe.upgrade import Upgraded
 from dgent.universe.write import keyed_id
 from dgent.verbs import parse
-from dgent.verbs.answer import Counted, Done, Record, Records, record_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
+from dgent.verbs.data.answer import Counted, Done, Record, Records, record_of
 from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]

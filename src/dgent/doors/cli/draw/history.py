@@ -10,14 +10,14 @@ from dgent.doors.cli.draw.record import draw_record, summarize
 from dgent.doors.cli.style import Paint, ago, cut, fit, table, width
 
 if TYPE_CHECKING:
-    from dgent.verbs import answer
+    from dgent.verbs.data import answer, history
 
 Lines = list[str]
 
 _OPS = {"put": ("+", "green"), "delete": ("-", "red"), "forget": ("x", "red")}
 
 
-def draw_entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
+def draw_entry(found: history.Entry, paint: Paint, whole: bool = True) -> Lines:
     """Draw one commit; unless `whole`, only its first items."""
     number = "pending" if found.seq is None and found.items else f"commit {found.seq}"
     name = paint(number if found.seq or found.items else "the store", fg="yellow", bold=True)
@@ -34,7 +34,7 @@ def draw_entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
     return lines
 
 
-def _draw_item(item: answer.Touched, paint: Paint) -> str:
+def _draw_item(item: history.Touched, paint: Paint) -> str:
     """Draw one record that a commit changed, on one line."""
     sign, color = _OPS[item.op]
     record = item.record or item.before
@@ -45,7 +45,7 @@ def _draw_item(item: answer.Touched, paint: Paint) -> str:
     return f"{line}  {paint(text)}" if text else line
 
 
-def draw_commit(found: answer.WholeCommit, paint: Paint) -> Lines:
+def draw_commit(found: history.WholeCommit, paint: Paint) -> Lines:
     """Draw a commit with its records whole."""
     lines = draw_entry(found, paint)
     for item in found.items:
@@ -55,7 +55,7 @@ def draw_commit(found: answer.WholeCommit, paint: Paint) -> Lines:
     return lines
 
 
-def draw_log(found: answer.Log, paint: Paint) -> Lines:
+def draw_log(found: history.Log, paint: Paint) -> Lines:
     """Draw commits, as a version-control log shows them."""
     if not found.items:
         return [paint.dim("no commits")]
@@ -68,7 +68,7 @@ def draw_log(found: answer.Log, paint: Paint) -> Lines:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def draw_versions(found: answer.Editions, paint: Paint) -> Lines:
+def draw_versions(found: history.Editions, paint: Paint) -> Lines:
     """Draw the versions of a record, a line each."""
     rows = [
         [
@@ -83,7 +83,7 @@ def draw_versions(found: answer.Editions, paint: Paint) -> Lines:
     return table(paint, ("rev", "commit", "when", "by", "data"), rows)
 
 
-def draw_diff(found: answer.Diff, paint: Paint) -> Lines:
+def draw_diff(found: history.Diff, paint: Paint) -> Lines:
     """Draw the differences of two versions."""
     revs = paint.dim(f"rev {found.old_rev} -> rev {found.new_rev}")
     head = f"{paint(found.id, fg='yellow', bold=True)}  {revs}"
