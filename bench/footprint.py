@@ -22,8 +22,8 @@ _PROGRAMS = {
     "import": "import dgent",
     "names": "import dgent; [getattr(dgent, name) for name in dgent.__all__]",
     "engine": "import dgent, dgent.universe.universe, dgent.store.sqlite.backend",
-    "help": "from dgent.doors.cli.main import main; main(['--help'])",
-    "get": "from dgent.doors.cli.main import main; main(['get', 'a'])",
+    "help": "import sys; sys.argv[1:] = ['--help']; from dgent.doors.cli.main import main; main()",
+    "get": "import sys; sys.argv[1:] = ['get', 'a']; from dgent.doors.cli.main import main; main()",
 }
 _STORE = "from dgent.doors.cli.main import main; main(['remember', 'hello', '--id', 'a'])"
 

@@ -78,7 +78,7 @@ MEMORY: tuple[tuple[int, tuple[str, ...]], ...] = (
 LOOKED_AT = 178
 
 SCREENS = {"status": ("status",), "log": ("log",), "diff": ("diff", "release"), "doctor": ("doctor",)}
-WORK_SCREENS = {"board": ("board",), "trail": ("trail", "show", "try redis")}
+WORK_SCREENS = {"board": ("board",), "trail": ("trail", "get", "try redis")}
 MEMORY_SCREENS = {
     "block-history": ("block", "history", "persona"),
     "block-diff": ("block", "diff", "persona", "2", "6"),

@@ -7,10 +7,10 @@ same for all programs of one boot of one machine; it says nothing to other machi
 from __future__ import annotations
 
 import functools
+import os
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from dgent.errors import InputError
 
@@ -37,11 +37,19 @@ def now() -> datetime:
 def boot() -> str:
     """Return a name for this boot of this machine; one for this process where the system has none."""
     try:
-        named = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            named = file.read().strip()
         # Containers share the boot, but may count its time from another start.
-        return f"{named} {Path('/proc/self/ns/time').readlink()}"
+        return f"{named} {os.readlink('/proc/self/ns/time')}"
     except OSError:
         return f"process {uuid.uuid4()}"
+
+
+def jitter(least_s: float, most_s: float) -> float:
+    """Return a random pause in seconds, so that programs that wait for each other try at different times."""
+    import random  # only who has to wait needs it
+
+    return random.uniform(least_s, most_s)
 
 
 def since_boot_us() -> int:

@@ -10,12 +10,15 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dgent import clock
 from dgent.errors import Corrupt, InputError
+
+if TYPE_CHECKING:
+    import hashlib
 
 MAX_DEPTH = 64
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -166,3 +169,10 @@ def same(left: bytes, right: bytes) -> bool:
     if len(left) != len(right):
         return False
     return canonical(decode(left)) == canonical(decode(right))
+
+
+def blake2b(data: bytes, *, size: int = 64, key: bytes = b"") -> hashlib.blake2b:
+    """Return the BLAKE2b hash of data, to be read or added to; `size` is that of its digest in bytes."""
+    import hashlib  # loads OpenSSL, and many programs hash nothing
+
+    return hashlib.blake2b(data, digest_size=size, key=key)

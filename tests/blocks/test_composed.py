@@ -71,7 +71,7 @@ async def test_groups_whose_names_look_like_members(quick: Library) -> None:
     await quick.share("plan", with_group="a/b")
     await quick.groups.leave("a", "b/c")
     await quick.groups.delete("a")
-    assert [each.group for each in await quick.shared()] == ["a/b"]
+    assert [each.group for each in await quick.list_shares()] == ["a/b"]
     theirs = Library(quick._universe._twin(_room=None), agent="c")
     assert await (await theirs.get("plan", owner="scout")).text() == "for one group"
     await quick.groups.leave("a/b", "c")
@@ -93,7 +93,7 @@ async def test_groups_from_before_are_found(quick: Library) -> None:
     outside = room._twin(_room=None)
     theirs = Library(outside, agent="c")
     assert (await quick.groups.get("a/b")).id == old
-    assert [each.group for each in await theirs.shared()] == ["a/b"]
+    assert [each.group for each in await theirs.list_shares()] == ["a/b"]
     await (await theirs.get("plan", owner="scout")).append(" and new")
     with pytest.raises(errors.NameTaken):
         await quick.groups.create("a/b")

@@ -64,8 +64,8 @@ async def picture(lib: Library) -> dict[str, Any]:
             await block.branches(),
         )
     found["search"] = [hit.snippet for hit in await lib.search("sea beat1")]
-    found["shared"] = await lib.shared()
-    found["deleted"] = await lib.deleted()
+    found["shared"] = await lib.list_shares()
+    found["deleted"] = await lib.list_deleted()
     found["scribe"] = [each.label for each in await Library(lib._universe, agent="scribe").list(shared=True)]
     found["render"] = await lib.render()
     return found

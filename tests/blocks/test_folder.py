@@ -413,7 +413,7 @@ async def test_deleting_goes_both_ways_unless_the_other_side_changed(scout: Libr
     assert sorted(each.label for each in report.conflicts) == ["b", "d"]
     assert names(folder) == ["b.md", "b.toml", "d.md", "d.toml", "persona.md", "persona.toml"]
     assert (folder / "b.md").read_text() == "text of b!\n"
-    assert await scout.deleted() == ["a", "d", "c"]
+    assert await scout.list_deleted() == ["a", "d", "c"]
     assert [each.label for each in (await scout.sync(folder)).conflicts] == ["d"]
     block = await scout.restore("d")
     await scout.sync(folder)
@@ -558,7 +558,7 @@ async def test_a_folder_agrees_with_every_engine(lib: Library, folder: Path) -> 
     assert [each["observation"] for each in await log.entries()] == ["rain"]
     (folder / "new.json").unlink()
     await lib.sync(folder)
-    assert await lib.deleted() == ["new"] and not await lib.sync(folder)
+    assert await lib.list_deleted() == ["new"] and not await lib.sync(folder)
 
 
 async def test_only_the_partner_writes_in_another_name(library: Open, folder: Path) -> None:

@@ -91,7 +91,7 @@ async def check(lib: Library, folder: Path) -> None:
     assert [each["message"] for each in await (await lib.get("events")).entries()] == ["begin"]
     items = (await (await lib.get("tasks")).value())["items"]
     assert [each["title"] for each in items] == ["a", "b"]
-    assert await lib.deleted() == ["gone"] and not list(folder.glob("*.mine"))
+    assert await lib.list_deleted() == ["gone"] and not list(folder.glob("*.mine"))
     assert len(await lib.list()) == 8
 
 

@@ -107,7 +107,7 @@ class Program:
     async def everything(self) -> str:
         """What there is of words: in blocks and their histories, also deleted ones, and in files."""
         found = "".join(each.read_text() for each in self.folder.rglob("*") if each.is_file())
-        for number, label in enumerate(await self.lib.deleted()):
+        for number, label in enumerate(await self.lib.list_deleted()):
             await self.lib.restore(label, to=f"back {number}")
         for block in await self.lib.list():
             for version in await block.history():

@@ -24,7 +24,8 @@ Call = Callable[[Any], Awaitable[Any]]
 READING: dict[type, set[str]] = {
     Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
-        *("get", "by_id", "list", "deleted", "shared", "refusals", "activity", "archived", "search"),
+        *("get", "get_by_id", "get_archived", "list", "list_deleted", "list_shares"),
+        *("refusals", "activity", "search"),
         # What a folder brings goes through the blocks, one by one; without news it only reads.
         "sync",
         *("notices", "render", "context"),  # they keep what was seen, which is nobody else's matter
@@ -243,8 +244,9 @@ async def test_who_is_not_trusted_reads_nothing(library: Open, scout: Library, n
     with pytest.raises(PermissionDenied):
         await getattr(handle, name)()
     for reading in (
-        *(lib.get("persona"), lib.list(), lib.deleted(), lib.shared(), lib.refusals(), lib.activity()),
-        *(lib.archived("x"), lib.search("x"), lib.notices(), lib.render(), lib.context()),
+        *(lib.get("persona"), lib.list(), lib.list_deleted(), lib.list_shares()),
+        *(lib.refusals(), lib.activity()),
+        *(lib.get_archived("x"), lib.search("x"), lib.notices(), lib.render(), lib.context()),
     ):
         with pytest.raises(PermissionDenied):
             await reading

@@ -174,7 +174,7 @@ async def test_a_checkpoint_or_share_that_cannot_be_read_is_not_one(quick: Libra
         await damage(quick, found.id, data={"block": block.id, "to": found.data.get("to"), "version": "x"})
     assert await block.checkpoints() == {}
     assert await Library(quick._universe, agent="scribe").list(shared=True) == []
-    assert await quick.shared() == []
+    assert await quick.list_shares() == []
 
 
 def test_it_is_an_error_of_dgent() -> None:

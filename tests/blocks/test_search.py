@@ -24,7 +24,7 @@ async def test_entries_are_kept_read_found_and_deleted(
     library: Open, scout: Library, scribe: Library
 ) -> None:
     entry = await scout.archive("The meeting is on Friday.", tags=["dates"])
-    assert await scout.archived(entry.id) == entry
+    assert await scout.get_archived(entry.id) == entry
     assert (entry.agent, entry.tags) == ("scout", {"dates"})
     [hit] = await scout.search("friday")
     assert (hit.kind, hit.id, hit.owner, hit.score) == ("entry", entry.id, "scout", 1.0)
@@ -33,13 +33,13 @@ async def test_entries_are_kept_read_found_and_deleted(
     assert await labels(scout, "friday", tags=["dates"]) == [entry.id]
     assert await labels(scout, "friday", tags=["others"]) == []
     assert await scribe.search("friday") == []
-    for stranger in (scribe.archived(entry.id), scribe.unarchive(entry.id)):
+    for stranger in (scribe.get_archived(entry.id), scribe.unarchive(entry.id)):
         with pytest.raises(EntryNotFound):
             await stranger
     await scout.unarchive(entry.id)
     assert await scout.search("friday") == []
     with pytest.raises(EntryNotFound):
-        await scout.archived(entry.id)
+        await scout.get_archived(entry.id)
     assert len(await scout._universe.history(entry.id)) == 2
     other = await scout.archive("Forget about Saturday.")
     with pytest.raises(PermissionDenied):

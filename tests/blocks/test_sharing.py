@@ -67,20 +67,20 @@ async def test_an_unknown_name_is_an_error_that_offers_near_ones(scout: Library,
         await scout.share("persona")
     with pytest.raises(InputError):
         await scout.share("persona", with_agent="scout")
-    assert await scout.shared() == []
+    assert await scout.list_shares() == []
 
 
 async def test_shares_are_listed_both_ways(scout: Library, scribe: Library) -> None:
     await scout.share("persona", with_agent="scribe", permission="append")
     await scout.share("persona", with_agent="scribe", permission="read-write")
-    [given] = await scout.shared()
-    [received] = await scribe.shared()
+    [given] = await scout.list_shares()
+    [received] = await scribe.list_shares()
     assert given == received
     assert (given.owner, given.label, given.agent, given.group) == ("scout", "persona", "scribe", None)
     assert (given.permission, given.by) == ("read_write", "scout")
     assert await scout.unshare("persona", with_agent="scribe")
     assert not await scout.unshare("persona", with_agent="scribe")
-    assert await scout.shared() == await scribe.shared() == []
+    assert await scout.list_shares() == await scribe.list_shares() == []
     with pytest.raises(BlockNotFound):
         await scribe.get("persona")
 
@@ -92,7 +92,7 @@ async def test_an_admin_share_lets_another_manage_an_admin_block(library: Open, 
     assert (await scribe.rename("plan", "plans")).owner == "scout"
     await scribe.agents.create("third")
     await scribe.share("plans", with_agent="third", permission="append")
-    assert [(each.agent, each.by) for each in await scout.shared()] == [
+    assert [(each.agent, each.by) for each in await scout.list_shares()] == [
         ("scribe", "scout"),
         ("third", "scribe"),
     ]
@@ -140,7 +140,7 @@ async def test_what_is_shared_with_a_group_is_for_its_members_of_the_moment(
     await theirs.append("!")
     await scout.share("persona", with_agent="scribe", permission="read_only")
     await theirs.append("!")  # the better of two shares counts
-    assert {each.group or each.agent for each in await scribe.shared()} == {"team", "scribe"}
+    assert {each.group or each.agent for each in await scribe.list_shares()} == {"team", "scribe"}
     await scout.groups.leave("team", "scribe")
     with pytest.raises(PermissionDenied):
         await theirs.append("!")
@@ -156,7 +156,7 @@ async def test_a_group_that_is_deleted_gives_nothing_when_it_is_made_again(
     await scout.groups.delete("team")
     await scout.groups.create("team")
     await scout.groups.join("team", "scribe")
-    assert await scribe.shared() == []
+    assert await scribe.list_shares() == []
     with pytest.raises(BlockNotFound):
         await scribe.get("persona")
 
@@ -173,7 +173,7 @@ async def test_nobody_joins_a_group_by_itself(library: Open, scout: Library, scr
     ):
         with pytest.raises(PermissionDenied, match="only the partner"):
             await attempt
-    assert len(await scribe.refusals()) == 4 and await scribe.shared() == []
+    assert len(await scribe.refusals()) == 4 and await scribe.list_shares() == []
     await scout.groups.join("team", "scribe", role="supervisor")
     assert len((await friend.groups.join("team", "scout")).members) == 2
     assert (await friend.agents.describe("scribe", description="Writes.")).description == "Writes."
@@ -233,10 +233,10 @@ async def test_an_archived_agent_is_given_nothing_new(scout: Library, scribe: Li
 async def test_a_deleted_label_is_free_and_restore_needs_it(scout: Library, scribe: Library) -> None:
     await scout.share("persona", with_agent="scribe")
     await scout.delete("persona")
-    assert await scout.deleted() == ["persona"]
+    assert await scout.list_deleted() == ["persona"]
     with pytest.raises(BlockNotFound):
         await scribe.get("persona", owner="scout")
-    assert await scribe.shared() == []
+    assert await scribe.list_shares() == []
     await scout.create("persona", text="second")
     with pytest.raises(LabelTaken):
         await scout.restore("persona")

@@ -75,13 +75,13 @@ def test_a_block_is_named_in_three_ways(notes: Terminal) -> None:
     notes("agent", "create", "bea")
     notes("block", "share", "notes", "-w", "bea")
     for words in ([id], ["ann/notes"], ["notes"], ["notes", "--owner", "ann"]):
-        assert notes("block", "show", *words, "--agent", "bea").out == "one\nzwei\n\n"
+        assert notes("block", "get", *words, "--agent", "bea").out == "one\nzwei\n\n"
     assert notes("block", "append", id, "x", "--agent", "bea").code == 0
     assert notes("block", "write", id, "x", "--agent", "bea", "--json").error["code"] == "permission_denied"
     told = notes("block", "notices", "--mark").out
     assert "ann/notes  bea  version 4 -> 5" in told and "\n+x\n" in told
     assert "nobody else" in notes("block", "notices").out
-    missing = notes("block", "show", "nots")
+    missing = notes("block", "get", "nots")
     assert missing.code == 4 and "did you mean 'notes'?" in missing.err
 
 
@@ -90,11 +90,11 @@ def test_long_texts_come_from_files_and_standard_input(notes: Terminal, tmp_path
     file.write_text("from a file\n")
     assert notes("block", "write", "notes", "--file", str(file)).code == 0
     assert notes("block", "append", "notes", "-", stdin="from a pipe\n").code == 0
-    assert notes("block", "show", "notes", "--json").data["text"] == "from a file\nfrom a pipe"
+    assert notes("block", "get", "notes", "--json").data["text"] == "from a file\nfrom a pipe"
     patch = "@@ -1 +1 @@\n-from a file\n+patched\n"
     assert notes("block", "patch", "notes", "-", stdin=patch).code == 0
     assert notes("block", "edit", "notes", "2", "2", "-f", str(file)).code == 0
-    assert notes("block", "show", "notes", "--json").data["text"] == "patched\nfrom a file\n"
+    assert notes("block", "get", "notes", "--json").data["text"] == "patched\nfrom a file\n"
     file.write_bytes(b"\xff")
     for words, told in (
         (["-f", str(file)], "not UTF-8"),
@@ -111,33 +111,33 @@ def test_other_documents(dgent_: Terminal) -> None:
     dgent_("block", "create", "todo", "-t", "task_list")
     dgent_("block", "append", "todo", '{"title": "write"}')
     assert dgent_("block", "set-item", "todo", "1", '{"done": true}').code == 0
-    assert dgent_("block", "show", "todo").out == "1. [x] write; priority: 3\n"
+    assert dgent_("block", "get", "todo").out == "1. [x] write; priority: 3\n"
     dgent_("block", "create", "seen", "-t", "observation_log")
     assert dgent_("block", "append", "seen", "it rains").code == 0
-    assert "it rains" in dgent_("block", "show", "seen").out
+    assert "it rains" in dgent_("block", "get", "seen").out
     dgent_("block", "create", "tree", "--document", "tree")
     node = dgent_("block", "add-node", "tree", '{"name": "top"}', "--json").data["node"]
     assert dgent_("block", "set-node", "tree", node, '{"name": "root"}').code == 0
-    assert dgent_("block", "show", "tree").out == "- root\n"
+    assert dgent_("block", "get", "tree").out == "- root\n"
     dgent_("block", "create", "count", "--document", "counter")
     dgent_("block", "increment", "count", "--amount", "3")
-    assert dgent_("block", "show", "count", "--json").data["value"] == {"count": 3}
+    assert dgent_("block", "get", "count", "--json").data["value"] == {"count": 3}
     assert "did you mean set-item?" in dgent_("block", "set-itm", "todo").err
     assert "--field" in dgent_("block", "delete-item", "todo", "1", "--field", "x").err
 
 
 def test_the_archive_by_id(dgent_: Terminal) -> None:
     id = dgent_("archive", "insert", "The kettle is on.", "-t", "tea", "--json").data["id"]
-    told = dgent_("archive", "read", id).out
+    told = dgent_("archive", "get", id).out
     assert "#tea" in told and "The kettle is on." in told
     assert dgent_("archive", "search", "kettle", "-t", "tea", "--json").data["items"][0]["id"] == id
-    assert dgent_("archive", "read", id, "--agent", "eve").code == 4
+    assert dgent_("archive", "get", id, "--agent", "eve").code == 4
     assert dgent_("archive", "delete", id).code == 0, "history has it still, so nobody is asked"
     again = dgent_("archive", "insert", "gone for good", "--json").data["id"]
     asked = dgent_("archive", "delete", again, "--forget")
     assert asked.code == 2 and "--yes" in asked.err
     assert dgent_("archive", "delete", again, "--forget", "--yes").code == 0
-    assert dgent_("archive", "read", again).code == 4
+    assert dgent_("archive", "get", again).code == 4
 
 
 def test_what_is_erased_is_asked_for_and_told(notes: Terminal) -> None:
@@ -172,7 +172,7 @@ def test_without_a_terminal_somebody_must_have_agreed(rules: Terminal) -> None:
     assert rules("block", "append", "rules", "x", "--yes").code == 0
     refused = rules("block", "describe", "rules", "-p", "admin")
     assert refused.code == 6 and "allow admin instead of partner" in refused.err
-    assert rules("block", "show", "rules").out == "Be kind.x\n"
+    assert rules("block", "get", "rules").out == "Be kind.x\n"
     told = rules("block", "refusals").out.splitlines()
     assert len(told) == 4 and "describe" in told[1] and "the partner must agree to append" in told[3]
 
@@ -182,7 +182,7 @@ def test_a_person_is_asked_to_agree(rules: Terminal, answer: bytes, code: int) -
     ended, seen = on_a_terminal(["block", "append", "rules", "x"], answer)
     assert "ann wants to append 'rules': the partner must agree to append. Do you agree?" in seen
     assert ended == code
-    assert rules("block", "show", "rules").out == ("Be kind.x\n" if code == 0 else "Be kind.\n")
+    assert rules("block", "get", "rules").out == ("Be kind.x\n" if code == 0 else "Be kind.\n")
 
 
 # -- what somebody hostile wrote ------------------------------------------------------------------
@@ -203,10 +203,10 @@ def test_control_characters_are_spelled_out_wherever_they_are(dgent_: Terminal) 
     outputs = [
         dgent_(*words)
         for words in (
-            *(["block", verb] for verb in ("list", "activity", "render", "shared")),
+            *(["block", verb] for verb in ("list", "activity", "render", "shares")),
             *(
                 ["block", verb, label]
-                for verb in ("show", "info", "history", "diff", "branches", "checkpoints")
+                for verb in ("get", "info", "history", "diff", "branches", "checkpoints")
             ),
             ["block", "notices", "--agent", HOSTILE],
             ["block", "list", "-s", "--agent", HOSTILE],
@@ -214,7 +214,7 @@ def test_control_characters_are_spelled_out_wherever_they_are(dgent_: Terminal) 
             ["archive", "search", "abc"],
             ["agent", "list"],
             ["group", "list"],
-            ["block", "show", f"{HOSTILE}?"],
+            ["block", "get", f"{HOSTILE}?"],
             ["block", "delete", label],
             ["block", "list"],
         )
@@ -228,9 +228,9 @@ def test_a_terminal_is_not_flooded(dgent_: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "long"
     file.write_text("word " * 100_000)
     dgent_("block", "create", "long", "-f", str(file), "--limit", "1000000")
-    code, seen = on_a_terminal(["block", "show", "long"], size=(50, 200))
+    code, seen = on_a_terminal(["block", "get", "long"], size=(50, 200))
     assert code == 0 and len(seen) < 260_000 and "300,000 more characters" in seen
-    assert len(dgent_("block", "show", "long").out) == 500_001, "a file gets all of it"
+    assert len(dgent_("block", "get", "long").out) == 500_001, "a file gets all of it"
     assert len(dgent_("block", "history", "long").out) < 500
     dgent_("block", "write", "long", "short")
     assert len(on_a_terminal(["block", "diff", "long"], size=(50, 200))[1]) < 260_000
@@ -241,7 +241,7 @@ def test_a_pattern_that_never_ends_is_refused(dgent_: Terminal) -> None:
     told = dgent_("block", "replace", "t", "(a+)+$", "b", "--regex")
     assert told.code == 2 and "takes too long" in told.err
     assert dgent_("block", "replace", "t", "a+", "b", "-r").code == 0
-    assert dgent_("block", "show", "t").out == "b!\n"
+    assert dgent_("block", "get", "t").out == "b!\n"
 
 
 def test_hostile_versions_and_numbers(notes: Terminal) -> None:
@@ -259,7 +259,7 @@ def test_hostile_versions_and_numbers(notes: Terminal) -> None:
         ["render", "-b", "-1"],
         ["search", "x", "-n", "-1"],
         ["activity", "--since", "soon"],
-        ["show", "\0"],
+        ["get", "\0"],
     ):
         told = notes("block", *words)
         assert told.code in (2, 4), (words[:2], told)
@@ -282,7 +282,7 @@ def test_completion_offers_labels_and_names(notes: Terminal, monkeypatch: pytest
                 patch.setenv(name, value)
             return notes().out
 
-    assert "plain,notes" in offered("block", "show", "no")
-    assert "plain,bea" in offered("agent", "show", "be")
-    assert "bad" not in offered("block", "show", "ba"), "a shell prints what it is given"
-    assert "notes" not in offered("--agent", "eve", "block", "show", "no")
+    assert "plain,notes" in offered("block", "get", "no")
+    assert "plain,bea" in offered("agent", "get", "be")
+    assert "bad" not in offered("block", "get", "ba"), "a shell prints what it is given"
+    assert "notes" not in offered("--agent", "eve", "block", "get", "no")

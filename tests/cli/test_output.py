@@ -110,7 +110,7 @@ def test_the_pager_setting_means_what_it_says(dgent_: Terminal) -> None:
 def test_stored_text_cannot_drive_the_terminal(dgent_: Terminal) -> None:
     evil = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe \x9b31m"
     dgent_("remember", msgspec.json.encode({"text": evil}).decode(), "--id", "a", "-t", "t\x1b[31m")
-    for words in (["get", "a"], ["recall"], ["log"], ["history", "a"], ["show", "1"]):
+    for words in (["get", "a"], ["recall"], ["log"], ["history", "a"], ["get-commit", "1"]):
         told = dgent_(*words, "--color", "never")
         assert told.code == 0
         assert not set(told.out) & set("\x1b\x07\x9b\u202e"), words

@@ -12,6 +12,7 @@ import pytest
 
 from dgent.config import file
 from dgent.config import settings as config
+from dgent.config.secret import mask
 from dgent.errors import ConfigError, InputError
 from tests.config.house import House
 
@@ -522,8 +523,8 @@ def test_a_constellation_from_a_variable(house: House) -> None:
     ],
 )
 def test_mask(text: str, masked: str) -> None:
-    assert file.mask(text) == masked
-    assert file.mask(masked) == masked
+    assert mask(text) == masked
+    assert mask(masked) == masked
 
 
 # -- a store that may be away ---------------------------------------------------------------

@@ -170,7 +170,7 @@ async def test_shares_and_the_roster(tmp_path: Path) -> None:
         assert [each.theirs["permission"] for each in done.conflicts if each.theirs] == ["admin"]
         assert (await Library(pair.source, "scribe").get("persona")).permission == "read_only"
         assert (await Library(pair.source, "newcomer").get("tasks")).permission == "append"
-        assert len(await pair.here.shared()) == 2
+        assert len(await pair.here.list_shares()) == 2
 
 
 # -- blocks -------------------------------------------------------------------------------------
@@ -590,7 +590,7 @@ async def test_a_permission_that_was_taken_back_stays_so(tmp_path: Path) -> None
             "block.share": 2,
             "block.member": 1,
         }
-        assert [(each.label, each.group) for each in await pair.here.shared()] == [("tasks", "staff")]
+        assert [(each.label, each.group) for each in await pair.here.list_shares()] == [("tasks", "staff")]
 
 
 async def test_a_label_that_the_fork_gave_to_another_block(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ async def test_what_cannot_be_known_is_refused(cable: Cable, tmp_path: Path) -> 
         cable.mend()
         await back(u)
         assert "the store is offline" not in await lib.render()
-        assert (await lib.archived(entry.id)).text == "put away meanwhile"
+        assert (await lib.get_archived(entry.id)).text == "put away meanwhile"
         await check(u, notes, "[base]")
 
 

@@ -49,7 +49,7 @@ def test_every_command_says_that_the_store_is_away(town: Town) -> None:
     assert [each["id"] for each in told["data"]["items"]] == ["b"]
     refused = dgent("log", "--json")
     assert refused.code == 10 and refused.error["code"] == "unavailable"
-    for words in (["data", "get", "a"], ["show", "a"]):
+    for words in (["data", "get", "a"], ["get-commit", "1"]):
         refused = dgent(*words, "--json")
         assert refused.code == 10 and refused.error["code"] == "unavailable", "not: there is no such record"
     assert dgent("data", "get", "b", "--json").data["data"] == {"text": "meanwhile"}

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 import dgent
-from dgent.config.file import mask
+from dgent.config.secret import mask
 from dgent.errors import Unsupported
 from dgent.store.upkeep import Finding, upkeep_of
 from tests.postgres.lease import server_url, url_for

@@ -40,7 +40,7 @@ async def test_a_life_of_a_block(scout: Library) -> None:
     assert made["document"] == "text" and made["limit"] == 100 and made["owner"] == "scout"
     assert [each["label"] for each in (await ok(box, "block", "list"))["items"]] == ["notes", "persona"]
     await ok(box, "block_edit", "append", label="notes", text="two\n")
-    loaded = await ok(box, "block", "load", label=made["id"])
+    loaded = await ok(box, "block", "get", label=made["id"])
     assert loaded["text"] == "one\ntwo\n" and loaded["version"] == 2
     assert (await ok(box, "block", "pin", label="notes"))["pinned"] is True
     assert (await ok(box, "block", "unpin", label=made["id"]))["pinned"] is False
@@ -105,27 +105,27 @@ async def test_what_others_have(scout: Library, scribe: Library) -> None:
     assert told["by"] == ["scribe"] and "+I like short answers. Yes." in told["diff"]
     assert (await ok(box, "block", "notices"))["items"] == [], "told once"
     await ok(box, "block", "unshare", label="persona", with_agent="scribe")
-    for operation in ("load", "info", "history"):
+    for operation in ("get", "info", "history"):
         await no(other, "block", "block_not_found", operation, label=id)
 
 
 async def test_a_block_by_its_id_is_only_for_who_may_see_it(scout: Library, scribe: Library) -> None:
     persona = await scout.get("persona")
-    assert (await scout.by_id(persona.id)).label == "persona"
+    assert (await scout.get_by_id(persona.id)).label == "persona"
     with pytest.raises(errors.BlockNotFound) as unseen:
-        await scribe.by_id(persona.id)
+        await scribe.get_by_id(persona.id)
     with pytest.raises(errors.BlockNotFound) as missing:
-        await scribe.by_id("nothing")
+        await scribe.get_by_id("nothing")
     assert str(unseen.value).replace(persona.id, "nothing") == str(missing.value), "no telling them apart"
     entry = await scout.archive("not a block")
     for id in (entry.id, f"{persona.id}/u/1", "block.agent/scout"):
         with pytest.raises(errors.BlockNotFound):
-            await scout.by_id(id)
+            await scout.get_by_id(id)
     await scout.share("persona", with_agent="scribe", permission="read_only")
-    assert (await scribe.by_id(persona.id)).permission == "read_only"
+    assert (await scribe.get_by_id(persona.id)).permission == "read_only"
     await scout.delete("persona")
     with pytest.raises(errors.BlockNotFound):
-        await scout.by_id(persona.id)
+        await scout.get_by_id(persona.id)
 
 
 # -- the tool block_edit ------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ async def test_texts(scout: Library) -> None:
 
     async def edit(operation: str, **given: Any) -> str:
         await ok(box, "block_edit", operation, label="t", **given)
-        return str((await ok(box, "block", "load", label="t"))["text"])
+        return str((await ok(box, "block", "get", label="t"))["text"])
 
     await ok(box, "block", "create", label="t", text="a a a a\nb\n")
     assert await edit("replace", old="a", new="x") == "x a a a\nb\n"
@@ -161,7 +161,7 @@ async def test_everything_else(scout: Library) -> None:
 
     async def edit(label: str, operation: str, **given: Any) -> Any:
         await ok(box, "block_edit", operation, label=label, **given)
-        return (await ok(box, "block", "load", label=label))["value"]
+        return (await ok(box, "block", "get", label=label))["value"]
 
     await ok(box, "block", "create", label="p", template="partner_profile", value={"name": "Ann"})
     assert (await edit("p", "set_field", field="current_focus", value="dgent"))["current_focus"] == "dgent"
@@ -205,7 +205,7 @@ async def test_sections(scout: Library) -> None:
     await scout.create("card", template=schema, value={"rules": {"max": 3}})
     box = Toolbox(scout)
     await ok(box, "block_edit", "set_field", label="card", section="who", field="name", value="Ann")
-    assert (await ok(box, "block", "load", label="card", section="who"))["text"] == "name: Ann"
+    assert (await ok(box, "block", "get", label="card", section="who"))["text"] == "name: Ann"
     sections = (await ok(box, "block", "info", label="card"))["sections"]
     assert [(each["name"], each.get("read_only", False)) for each in sections] == [
         ("who", False),
@@ -213,7 +213,7 @@ async def test_sections(scout: Library) -> None:
     ]
     given = {"label": "card", "section": "rules", "field": "max", "value": 4}
     assert "read" in await no(box, "block_edit", "template", "set_field", **given)
-    assert "who" in await no(box, "block", "template", "load", label="card", section="nope")
+    assert "who" in await no(box, "block", "template", "get", label="card", section="nope")
 
 
 # -- the archive, and search ----------------------------------------------------------------------------
@@ -222,12 +222,12 @@ async def test_sections(scout: Library) -> None:
 async def test_the_archive(scout: Library, scribe: Library) -> None:
     box = Toolbox(scout)
     made = await ok(box, "archive", "insert", text="The tea house opens at nine.", tag=["tea"])
-    assert (await ok(box, "archive", "read", id=made["id"]))["text"] == "The tea house opens at nine."
+    assert (await ok(box, "archive", "get", id=made["id"]))["text"] == "The tea house opens at nine."
     found = (await ok(box, "archive", "search", query="nine", tag=["tea"]))["items"]
     assert [each["id"] for each in found] == [made["id"]]
     assert (await ok(box, "search", query="tea house", limit=5))["items"][0]["kind"] == "entry"
     assert (await ok(box, "search", query="tea", kind="core"))["items"] == []
-    await no(Toolbox(scribe), "archive", "entry_not_found", "read", id=made["id"])
+    await no(Toolbox(scribe), "archive", "entry_not_found", "get", id=made["id"])
     assert "limit" in await no(box, "search", "input", query="tea", limit=51)
     await ok(box, "archive", "delete", id=made["id"])
     await no(box, "archive", "entry_not_found", "delete", id=made["id"])
@@ -244,7 +244,7 @@ async def test_no_way_around_the_gate(scout: Library, library: Open) -> None:
     ):
         box = Toolbox(library("scout", trust=trust))
         for may, tool, given in (
-            (reads, "block", {"operation": "load"}),
+            (reads, "block", {"operation": "get"}),
             (reads, "block", {"operation": "history"}),
             (appends, "block_edit", {"operation": "append", "text": " x"}),
             (writes, "block_edit", {"operation": "replace", "old": "I", "new": "I"}),

@@ -25,19 +25,19 @@ async def test_mistakes_say_what_to_change(scout: Library) -> None:
     box = Toolbox(scout)
     assert "did you mean create?" in await no(box, "block", "input", "creat", label="x")
     assert "did you mean block_edit" in await no(box, "block_edt", "input", "append")
-    assert "no argument 'lable'" in await no(box, "block", "input", "load", lable="persona")
-    assert "label" in await no(box, "block", "input", "load", lable="persona")
-    assert "load needs label" in await no(box, "block", "input", "load")
+    assert "no argument 'lable'" in await no(box, "block", "input", "get", lable="persona")
+    assert "label" in await no(box, "block", "input", "get", lable="persona")
+    assert "get needs label" in await no(box, "block", "input", "get")
     assert "pin takes no text" in await no(box, "block", "input", "pin", label="persona", text="x")
     assert "replace needs new" in await no(box, "block_edit", "input", "replace", label="persona", old="x")
     assert "a whole number" in await no(box, "block", "input", "view", label="persona", start="2")
-    assert "a text, not True" in await no(box, "block", "input", "load", label=True)
+    assert "a text, not True" in await no(box, "block", "input", "get", label=True)
     assert "true or false" in await no(box, "block", "input", "list", shared="yes")
     assert "a list of texts" in await no(box, "archive", "input", "insert", text="x", tag=[1])
     assert "use one of core, working" in await no(box, "block", "input", "list", kind="odd")
     assert "operation is needed" in await no(box, "block", "input", label="persona")
     assert "it needs query" in await no(box, "search", "input")
-    assert "did you mean 'persona'?" in await no(box, "block", "block_not_found", "load", label="persna")
+    assert "did you mean 'persona'?" in await no(box, "block", "block_not_found", "get", label="persna")
     assert "leave out expect" in await no(
         box, "block_edit", "input", "append", label=await _log(box), text="x", expect=1
     )
@@ -52,15 +52,15 @@ async def _log(box: Toolbox) -> str:
 async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
     box = Toolbox(scout)
     known = tool_of("block").parameters
-    nothing = dict.fromkeys(known, None) | {"operation": "load", "label": "persona"}
+    nothing = dict.fromkeys(known, None) | {"operation": "get", "label": "persona"}
     assert (await ok(box, "block", **nothing))["version"] == 1
     empty = {"owner": "", "kind": "", "with_agent": "", "value": {}, "text": "", "section": ""}
-    assert (await ok(box, "block", "load", label="persona", **empty))["version"] == 1
+    assert (await ok(box, "block", "get", label="persona", **empty))["version"] == 1
     assert (await ok(box, "block", "at", label="persona", version=1.0))["version"] == 1
     await ok(box, "block", "create", label="todo", template="task_list", text="", value=[{"title": "a"}])
     await ok(box, "block_edit", "append", label="todo", text="", value={"title": "b"})
     await ok(box, "block_edit", "append", label="persona", text=" Always.", value={})
-    assert len((await ok(box, "block", "load", label="todo"))["value"]["items"]) == 2
+    assert len((await ok(box, "block", "get", label="todo"))["value"]["items"]) == 2
     assert "give one" in await no(
         box, "block_edit", "input", "append", label="todo", text="x", value={"a": 1}
     )
@@ -71,33 +71,33 @@ async def test_what_is_left_out_may_be_null_or_empty(scout: Library) -> None:
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        ('{"operation": "load", "label": "persona"}', None),
-        (b'{"operation": "load", "label": "persona"}', None),
+        ('{"operation": "get", "label": "persona"}', None),
+        (b'{"operation": "get", "label": "persona"}', None),
         ("[]", "input"),
         ("null", "input"),
-        ('"load"', "input"),
+        ('"get"', "input"),
         ("{", "input"),
         ("", "input"),
         (None, "input"),
         (b"\xff\xfe", "input"),
         ("\ud800", "input"),
         ("[" * 100_000, "input"),
-        ('{"operation": "load", "label": ' + "[" * 5000 + "]" * 5000 + "}", "input"),
+        ('{"operation": "get", "label": ' + "[" * 5000 + "]" * 5000 + "}", "input"),
         (" " * 1_000_001, "input"),
         (7, "input"),
-        ([("operation", "load")], "input"),
+        ([("operation", "get")], "input"),
         ({1: 2}, "input"),
-        ({"operation": ["load"]}, "input"),
-        ({"operation": "load", "label": 10**5000}, "input"),
+        ({"operation": ["get"]}, "input"),
+        ({"operation": "get", "label": 10**5000}, "input"),
         ({"operation": "at", "label": "persona", "version": 10**5000}, "input"),
         ({"operation": "at", "label": "persona", "version": float("nan")}, "input"),
-        ({"operation": "load", "label": "a" * 1_000_000}, "input"),
-        ({"operation": "load", "label": "a\0b"}, "input"),
-        ({"operation": "load", "label": "\ud800"}, "input"),
-        ({"operation": "load", "label": "../../etc/passwd"}, "block_not_found"),
-        ({"operation": "load", "label": "'; drop table datum; --"}, "block_not_found"),
-        ({"operation": "load", "label": "persona\u202e\x1b[2J"}, "block_not_found"),
-        ({"operation": "load", "label": "x" * 10_000}, "input"),
+        ({"operation": "get", "label": "a" * 1_000_000}, "input"),
+        ({"operation": "get", "label": "a\0b"}, "input"),
+        ({"operation": "get", "label": "\ud800"}, "input"),
+        ({"operation": "get", "label": "../../etc/passwd"}, "block_not_found"),
+        ({"operation": "get", "label": "'; drop table datum; --"}, "block_not_found"),
+        ({"operation": "get", "label": "persona\u202e\x1b[2J"}, "block_not_found"),
+        ({"operation": "get", "label": "x" * 10_000}, "input"),
         ({"operation": "create", "label": "", "text": "x"}, "input"),
         ({"operation": "create", "label": "x", "text": "\ud800"}, "input"),
         ({"operation": "create", "label": "x", "text": "x" * 10_000}, "limit_exceeded"),
@@ -150,7 +150,7 @@ async def test_a_deep_value_is_refused(scout: Library) -> None:
     box = Toolbox(scout)
     await ok(box, "block", "create", label="list", document="list")
     await no(box, "block_edit", "input", "insert_item", label="list", value=deep)
-    assert (await ok(box, "block", "load", label="list"))["value"] == {"items": []}
+    assert (await ok(box, "block", "get", label="list"))["value"] == {"items": []}
 
 
 async def test_a_pattern_that_never_ends_is_refused(scout: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,14 +197,14 @@ async def test_long_answers_are_cut_and_say_how_to_go_on(scout: Library) -> None
     box = Toolbox(scout)
     text = "".join(f"line {n}\n" for n in range(5000))
     block = await scout.create("long", text=text, limit=100_000)
-    first = await box.call("block", {"operation": "load", "label": "long"})
+    first = await box.call("block", {"operation": "get", "label": "long"})
     assert len(first["data"]["text"]) == 20_000 and "go on with offset=20000" in first["message"]
     read, offset = first["data"]["text"], 20_000
     while offset < len(text):
-        read += (await ok(box, "block", "load", label="long", offset=offset))["text"]
+        read += (await ok(box, "block", "get", label="long", offset=offset))["text"]
         offset += 20_000
     assert read == text
-    assert (await ok(box, "block", "load", label="long", offset=10**9))["text"] == ""
+    assert (await ok(box, "block", "get", label="long", offset=10**9))["text"] == ""
     for n in range(25):
         await block.append(f"{n}\n")
     told = await box.call("block", {"operation": "history", "label": "long"})
@@ -214,7 +214,7 @@ async def test_long_answers_are_cut_and_say_how_to_go_on(scout: Library) -> None
     cut = await box.call("block", {"operation": "diff", "label": "long"})
     assert len(json.dumps(cut)) < 50_000 and "offset" in cut["message"]
     entry = await scout.archive("word " * 10_000)
-    assert len((await ok(box, "archive", "read", id=entry.id))["text"]) == 20_000
+    assert len((await ok(box, "archive", "get", id=entry.id))["text"]) == 20_000
     assert len(json.dumps(await ok(box, "search", query="word line"))) < 5_000
 
 

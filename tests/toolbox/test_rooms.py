@@ -64,8 +64,8 @@ async def test_a_day_of_work(box: Toolbox, u: dgent.Universe) -> None:
 async def test_a_trail_is_explored_and_given_up(box: Toolbox) -> None:
     trail = await ok(box, "work", "explore", name="without a tap", goal="no leak")
     await ok(box, "work", "add", name="buy a bucket", trail=trail["id"])
-    assert len((await ok(box, "work", "trail", id=trail["id"]))["crumbs"]) == 1
-    assert [each["name"] for each in (await ok(box, "work", "trails", state=["active"]))["items"]]
+    assert len((await ok(box, "work", "get_trail", id=trail["id"]))["crumbs"]) == 1
+    assert [each["name"] for each in (await ok(box, "work", "list_trails", state=["active"]))["items"]]
     ended = await ok(box, "work", "abandon", id="without a tap", reason="wet", lesson="mend the tap")
     assert ended["trail"]["state"] == "abandoned" and len(ended["crumbs"]) == 1
     assert (await ok(box, "work", "list"))["items"] == []

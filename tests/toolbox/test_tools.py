@@ -198,7 +198,7 @@ async def test_a_tool_is_a_function_too() -> None:
         done = await functions["block"]("create", "persona", text="Always.")
         assert done["ok"] and done["data"]["label"] == "persona"
         assert (await functions["search"]("always"))["data"]["items"][0]["label"] == "persona"
-        assert not (await functions["block"]("load", label="nobody"))["ok"]
+        assert not (await functions["block"]("get", label="nobody"))["ok"]
         with pytest.raises(TypeError):
             await functions["block"]()
 

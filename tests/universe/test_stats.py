@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dgent
-from dgent.config.file import mask
+from dgent.config.secret import mask
 from tests.universe.conftest import Another
 from tests.universe.marks import MARK_V1, MarkV1, mark
 

@@ -28,7 +28,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "x", "text": "long", "limit": 3}, ["x", "long", "--limit", "3"], "limit_exceeded"),
     ],
     "block.list": [Case({}, []), Case({"shared": True, "kind": "odd"}, ["-s", "-k", "odd"], "input")],
-    "block.show": [
+    "block.get": [
         Case({"label": "notes"}, ["notes"]),
         Case({"label": "card", "section": "who"}, ["card", "--section", "who"]),
         *NOBODY,
@@ -63,7 +63,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "card", "with_group": "team"}, ["card", "-g", "team"]),
         Case({"label": "notes", "with_group": "team"}, ["notes", "-g", "team"], "not_found"),
     ],
-    "block.shared": [Case({}, [])],
+    "block.shares": [Case({}, [])],
     "block.delete": [Case({"label": "notes"}, ["notes"]), *NOBODY],
     "block.restore": [Case({"label": "gone", "to": "back"}, ["gone", "--to", "back"]), *NOBODY],
     "block.append": [
@@ -204,7 +204,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"text": "some tea", "tag": ("tea",)}, ["some", "tea", "-t", "tea"]),
         Case({"text": " "}, [" "], "input"),
     ],
-    "archive.read": [
+    "archive.get": [
         Case({"id": "nothing"}, ["nothing"], "entry_not_found"),
     ],
     "archive.search": [Case({"query": "kettle"}, ["kettle"])],
@@ -214,7 +214,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"name": "scribe"}, ["scribe"], "name_taken"),
     ],
     "agent.list": [Case({}, []), Case({"status": "odd"}, ["-s", "odd"], "input")],
-    "agent.show": [
+    "agent.get": [
         Case({"name": "scribe"}, ["scribe"]),
         Case({"name": "scrib"}, ["scrib"], "agent_not_found"),
     ],
@@ -227,7 +227,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"name": "team"}, ["team"], "name_taken"),
     ],
     "group.list": [Case({}, [])],
-    "group.show": [Case({"name": "team"}, ["team"])],
+    "group.get": [Case({"name": "team"}, ["team"])],
     "group.join": [
         Case(
             {"name": "team", "member": "scribe", "role": "observer", "can": ("look",)},

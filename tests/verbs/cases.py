@@ -65,10 +65,10 @@ CASES: dict[str, list[Case]] = {
     "data.history": [Case({"id": "a"}, ["a"]), Case({"id": "nobody"}, ["nobody"], "not_found")],
     "data.diff": [Case({"id": "a"}, ["a"]), Case({"id": "a", "old": 9}, ["a", "9"], "not_found")],
     "data.log": [Case({"limit": 2}, ["-n", "2"]), Case({"id": "a"}, ["--id", "a"])],
-    "data.show": [
-        Case({"target": "1"}, ["1"]),
-        Case({"target": "a"}, ["a"]),
-        Case({"target": "99"}, ["99"], "not_found"),
+    "data.get-commit": [
+        Case({"seq": 1}, ["1"]),
+        Case({"seq": "a"}, ["a"], "input"),
+        Case({"seq": 99}, ["99"], "not_found"),
     ],
     "data.changes": [Case({"since": 1}, ["1"])],
     "data.undo": [
@@ -102,7 +102,7 @@ CASES: dict[str, list[Case]] = {
     "fork.list": [Case({}, [])],
     "fork.status": [Case({"name": "default"}, ["default"], "not_found")],
     "fork.delete": [Case({"name": "default"}, ["default", "--yes"], "not_found")],
-    "config.show": [Case({}, [])],
+    "config.list": [Case({}, [])],
     "config.get": [Case({"name": "author"}, ["author"]), Case({"name": "nope"}, ["nope"], "input")],
     "config.set": [
         Case({"name": "author", "value": "ann"}, ["author", "ann"]),

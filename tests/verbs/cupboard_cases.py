@@ -82,7 +82,7 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
         )
     ],
     "trail.list": [Case({}, []), Case({"state": ("odd",)}, ["-s", "odd"], "invalid_state")],
-    "trail.show": [Case({"id": "trail-a"}, ["trail-a"]), *NOBODY],
+    "trail.get": [Case({"id": "trail-a"}, ["trail-a"]), *NOBODY],
     "trail.set": [
         Case({"id": "trail-a", "goal": "more"}, ["trail-a", "--goal", "more"]),
         Case({"id": "trail-a", "state": "draft"}, ["trail-a", "-s", "draft"], "invalid_state"),

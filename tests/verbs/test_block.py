@@ -26,25 +26,25 @@ async def call(u: dgent.Universe, id: str, caller: Caller, consent: Any = None, 
 async def test_only_who_speaks_for_the_partner_acts_as_whoever_the_store_was_opened_for() -> None:
     async with dgent.open("memory:", author="ann") as u:
         await Library(u, agent="ann").create("notes", text="mine")
-        shown = await invoke(u, "self.block.show", label="notes")
+        shown = await invoke(u, "self.block.get", label="notes")
         assert (shown.owner, shown.text) == ("ann", "mine")
         for caller in (Caller("socket", None, "friend"), Caller("socket", "eve", "friend")):
             with pytest.raises(errors.BlockNotFound):
-                await call(u, "block.show", caller, label="notes")
+                await call(u, "block.get", caller, label="notes")
             with pytest.raises(errors.BlockNotFound):
                 await call(u, "block.append", caller, label="ann/notes", text="x")
             made = await call(u, "block.create", caller, label="notes")
             assert made.owner == (caller.agent or "socket")
         id = (await call(u, "block.info", Caller("here", "ann", "partner"), label="notes")).card.id
         with pytest.raises(errors.BlockNotFound):
-            await call(u, "block.show", Caller("socket", "eve", "friend"), label=id)
+            await call(u, "block.get", Caller("socket", "eve", "friend"), label=id)
 
 
 async def test_the_caller_is_no_more_than_its_trust() -> None:
     async with dgent.open("memory:", author="ann") as u:
         await Library(u, agent="ann").create("notes", text="mine")
         for trust, verb, given in (
-            ("untrusted", "block.show", {}),
+            ("untrusted", "block.get", {}),
             ("untrusted", "block.search", {"query": "mine"}),
             ("conversant", "block.write", {"text": "x"}),
             ("conversant", "block.describe", {"limit": 9}),

@@ -61,7 +61,7 @@ async def test_arguments_are_checked() -> None:
         with pytest.raises(dgent.InputError, match="it needs `id`"):
             await invoke(u, "self.data.get")
         with pytest.raises(dgent.Unsupported):
-            await invoke(u, "self.config.show")
+            await invoke(u, "self.config.list")
 
 
 @pytest.mark.parametrize("trust", ALLOWED)
@@ -146,7 +146,7 @@ async def test_files_and_modules_are_for_partners(
             "self.data.export": {"to": str(tmp_path / "stolen")},
             "self.data.import": {"path": "/etc/hostname", "dry_run": True},
             "self.store.backup": {"to": str(tmp_path / "copy")},
-            "self.config.show": {},
+            "self.config.list": {},
         }.items():
             with pytest.raises(dgent.Denied):
                 await invoke(u, path, caller=caller, **args)
@@ -171,7 +171,6 @@ async def test_who_committed_is_shown_beside_whom_a_record_names() -> None:
         assert (got.author, got.committed_by) == ("cat", "ann")
         first = await invoke(u, "self.data.get", id="a", as_of="1")
         assert (first.author, first.committed_by) == ("bob", "ann")
-        assert (await invoke(u, "self.data.show", target="a")).record == got
         editions = (await invoke(u, "self.data.history", id="a")).items
         assert [(each.author, each.record.author) for each in editions] == [("ann", "cat"), ("ann", "bob")]
         entry = (await invoke(u, "self.data.log")).items[0]

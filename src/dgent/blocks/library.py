@@ -131,9 +131,9 @@ class Library:
             )
         return Block(self._permissions, others[0])
 
-    async def by_id(self, id: str) -> Block:
+    async def get_by_id(self, id: str) -> Block:
         """Return a block by id: this agent's own, one shared with it, or one that belongs to all."""
-        await self._permissions.require_trust("read", "", "by_id")
+        await self._permissions.require_trust("read", "", "get_by_id")
         block_permission = await self._actor.find_permission_by_id(self._universe, ids.check_id(id))
         if block_permission is None:
             raise errors.BlockNotFound(f"{self.agent} has no block with the id {id!r}", id=id)
@@ -234,7 +234,7 @@ class Library:
         wanted = ids.check_name(label if to is None else to, "label")
         return await headers.restore_block(self._permissions, label, wanted)
 
-    async def deleted(self) -> builtins.list[str]:
+    async def list_deleted(self) -> builtins.list[str]:
         """Return the labels of this agent's deleted blocks, the last deleted first."""
         await self._permissions.require_trust("read", "")
         return [header.value.label for header in await headers.find_deleted(self._universe, self.agent)]
@@ -282,7 +282,7 @@ class Library:
         await headers.manage(self._permissions, block, "unshare", work, note)
         return was[0]
 
-    async def shared(self) -> builtins.list[Share]:
+    async def list_shares(self) -> builtins.list[Share]:
         """Return the shares this agent gave and received, its own blocks first."""
         await self._permissions.require_trust("read", "")
         return await sharing.list_shares(self._universe, self._actor)
@@ -422,9 +422,9 @@ class Library:
         await self._permissions.require_trust("append", "", "archive")
         return await archive.put(self._universe, self.agent, text, tags)
 
-    async def archived(self, id: str) -> Entry:
+    async def get_archived(self, id: str) -> Entry:
         """Return an archival entry of this agent."""
-        await self._permissions.require_trust("read", "", "archived")
+        await self._permissions.require_trust("read", "", "get_archived")
         return await archive.get(self._universe, self.agent, id)
 
     async def unarchive(self, id: str, *, forget: bool = False) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from dgent.config.file import mask
+from dgent.config.secret import mask
 from dgent.errors import ConfigError, InputError
 from dgent.system import files
 

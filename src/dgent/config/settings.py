@@ -19,7 +19,6 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from dgent.config import file
-from dgent.config.file import mask
 from dgent.config.places import (
     DATABASE,
     Places,
@@ -32,6 +31,7 @@ from dgent.config.places import (
     name_fault,
     outbox_file,
 )
+from dgent.config.secret import mask
 from dgent.errors import ConfigError, InputError
 from dgent.system import files
 

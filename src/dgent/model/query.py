@@ -6,7 +6,6 @@ part as a tree of conditions for a planner to pick indexes from.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
@@ -125,7 +124,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             times = [None if at is None else clock.to_us(at) for at in (self.since, self.until)]
             tags = [sorted(self.tags), sorted(self.any_tags)]
             whole = [1, names, times, tags, form(self.filter), self.order_path, self.descending]
-            found = hashlib.blake2b(codec.canonical(whole), digest_size=16).digest()
+            found = codec.blake2b(codec.canonical(whole), size=16).digest()
             self.__dict__["_digest"] = found
         return found
 

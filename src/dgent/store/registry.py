@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
-from dgent.config.file import mask
+from dgent.config.secret import mask
 from dgent.errors import InputError, Unsupported
 from dgent.store.backend import Backend
 
@@ -85,6 +84,8 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
 
 def _settings(query: str) -> dict[str, Any]:
     """Return the settings in the query part of a folder's URL."""
+    from urllib.parse import parse_qsl  # only a URL with settings needs it
+
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _SETTINGS:

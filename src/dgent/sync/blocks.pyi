@@ -498,7 +498,7 @@ class BlockHeaders(AgentPermissions):
         Its own comes first. If several agents have shared one with this label, `owner` chooses.
         """
 
-    def by_id(self, id: str) -> Block:
+    def get_by_id(self, id: str) -> Block:
         """Return a block by id: this agent's own, one shared with it, or one that belongs to all."""
 
     def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
@@ -548,7 +548,7 @@ class BlockHeaders(AgentPermissions):
         It has its history and its shares as before. Raises LabelTaken when another block has the label now.
         """
 
-    def deleted(self) -> builtins.list[str]:
+    def list_deleted(self) -> builtins.list[str]:
         """Return the labels of this agent's deleted blocks, the last deleted first."""
 
 class Library(BlockHeaders):
@@ -593,7 +593,7 @@ class Library(BlockHeaders):
     ) -> bool:
         """Stop sharing a block with an agent or a group; False when it was not shared with them."""
 
-    def shared(self) -> builtins.list[Share]:
+    def list_shares(self) -> builtins.list[Share]:
         """Return the shares this agent gave and received, its own blocks first."""
 
     def refusals(self, limit: int = 100) -> builtins.list[Refusal]:
@@ -676,7 +676,7 @@ class Library(BlockHeaders):
     def archive(self, text: str, *, tags: Iterable[str] = ()) -> Entry:
         """Store a text in the archive, where search finds it."""
 
-    def archived(self, id: str) -> Entry:
+    def get_archived(self, id: str) -> Entry:
         """Return an archival entry of this agent."""
 
     def unarchive(self, id: str, *, forget: bool = False) -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from dgent.config.file import mask
+from dgent.config.secret import mask
 from dgent.errors import InputError, NoBackendAvailable, SchemaConflict, Unavailable
 from dgent.model.schema import Schema
 from dgent.store.backend import Backend

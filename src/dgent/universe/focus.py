@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import random
 import time
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dgent import ids
+from dgent import clock, ids
 from dgent.errors import InputError, NotFound, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.lens import Lens
@@ -58,7 +57,7 @@ class Focus(Generic[A]):
                 except VersionConflict:
                     if time.monotonic() - began > WAIT_S:
                         raise
-                    await asyncio.sleep(random.uniform(0, 0.001 * 2 ** min(attempt, 6)))
+                    await asyncio.sleep(clock.jitter(0, 0.001 * 2 ** min(attempt, 6)))
         raise AssertionError("an attempt raises or returns")
 
     async def _load(self, partial: bool = False) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dgent import ids
+from dgent import codec, ids
 from dgent.errors import InputError, NotFound, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -79,7 +78,7 @@ def association_id(a: Any, b: Any, kind: str) -> str:
     """Return the id of the link of a kind from one record to another; the same for every writer."""
     ends = ids.check_id(write.id_of(a), "a"), ids.check_id(write.id_of(b), "b")
     text = "\0".join((*ends, ids.check_name(kind, "kind")))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return codec.blake2b(text.encode(), size=16).hexdigest()
 
 
 async def associate(universe: Universe, a: Any, b: Any, kind: str, weight: float) -> Crystal[Association]:

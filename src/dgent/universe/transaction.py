@@ -7,7 +7,6 @@ commit touched any of that before it is done, it fails and changes nothing.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
@@ -310,7 +309,7 @@ async def transact(
         except TransactionConflict:
             if attempt == attempts - 1:
                 raise
-            await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, LONGEST_PAUSE_S)))
+            await asyncio.sleep(clock.jitter(0, min(0.002 * 2**attempt, LONGEST_PAUSE_S)))
     raise InputError("attempts must be at least 1", field="attempts")
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from dgent import clock, ids
+from dgent import clock, codec, ids
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, make_tags
@@ -56,7 +55,7 @@ def new_datum(
 
 def keyed_id(schema: str, key: str) -> str:
     """Return the id of a record remembered under an idempotency key: the same for a retry."""
-    return hashlib.blake2b(f"{schema}\0{key}".encode(), digest_size=16).hexdigest()
+    return codec.blake2b(f"{schema}\0{key}".encode(), size=16).hexdigest()
 
 
 def id_of(thing: Any) -> str | None:

@@ -60,7 +60,7 @@ def test_odd_names_cannot_drive_a_terminal(shelf: Shelf) -> None:
         ["ready"],
         ["ready", "--explain"],
         ["board"],
-        ["trail", "show", odd],
+        ["trail", "get", odd],
         ["trail", "list"],
         ["trail", "compare", odd, odd],
         ["stash", "list"],

@@ -162,7 +162,7 @@ def test_short_ids_and_names(shelf: Shelf) -> None:
     assert "more than one" in shelf("crumb", "get", "same").err
     assert shelf.fails("crumb", "get", "") == (2, "invalid_id")
     trail = shelf.ask("explore", "try", "redis")["id"]
-    assert shelf.ask("trail", "show", "try redis")["id"] == trail
+    assert shelf.ask("trail", "get", "try redis")["id"] == trail
     assert shelf.fails("crumb", "get", trail) == (4, "entity_not_found")
 
 
@@ -227,7 +227,7 @@ def test_a_trail_from_start_to_end_and_back(shelf: Shelf, end: str) -> None:
     shelf.ask("explore", "try", "redis", "--goal", "a faster cache")
     first = add(shelf, "install", "--trail", "try redis", "-s", "ready")
     add(shelf, "measure", "--trail", "try redis", "--parent", "install")
-    shown = shelf("trail", "show", "try redis").out.splitlines()
+    shown = shelf("trail", "get", "try redis").out.splitlines()
     assert [line.split()[:3] for line in shown[-2:]] == [
         ["`-", "ready", "install"],
         ["`-", "draft", "measure"],
@@ -240,12 +240,12 @@ def test_a_trail_from_start_to_end_and_back(shelf: Shelf, end: str) -> None:
     if end == "complete":
         assert left == ["measure", "install"]
         assert shelf.ask("crumb", "get", "install")["origin"]["name"] == "try redis"
-        assert "install" in shelf("trail", "show", "try redis").out
+        assert "install" in shelf("trail", "get", "try redis").out
     else:
         assert left == []
         assert shelf.ask("lessons", "redis")["items"][0]["lesson"] == "redis does not help here"
         assert "does not help" in shelf("lessons").out
-        assert "2 crumbs of it removed" in shelf("trail", "show", "try redis").out
+        assert "2 crumbs of it removed" in shelf("trail", "get", "try redis").out
     assert shelf.fails("crumb", "add", "x", "--trail", "try redis") == (2, "invalid_state")
     assert shelf("undo", str(ended["seq"])).code == 0
     assert len(shelf.ask("crumb", "list", "--trail", "try redis")["items"]) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dgent.config.file import mask
+from dgent.config.secret import mask
 from dgent.errors import DgentError, InputError
 
 BROKEN_PIPE = 141  # the shell's code of a program that ended because its output was closed

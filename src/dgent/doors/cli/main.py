@@ -49,7 +49,8 @@ class Tree(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the command; raises UsageError that names the nearest for a mistyped one."""
         name = args[0]
-        if self.get_command(ctx, name) is None:
+        found = self.get_command(ctx, name)
+        if found is None:
             from dgent.verbs.registry import nearest
 
             hint = nearest(name, self.list_commands(ctx))
@@ -59,7 +60,7 @@ class Tree(click.Group):
                 words = [name] if name in verbs else verbs
                 hint = next((f"did you mean {verbs[word]}?" for word in words if nearest(name, [word])), "")
             raise click.UsageError(f"there is no command {name!r}" + (f"; {hint}" if hint else ""), ctx)
-        return super().resolve_command(ctx, args)
+        return name, found, args[1:]  # built once, which the group itself would not do
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands in groups; the root loads none for it."""
@@ -92,7 +93,7 @@ def _builtin(name: str) -> click.Command:
 def _build_noun(name: str) -> click.Command:
     from dgent.doors.cli.options import door_options
 
-    # `dgent config` alone shows the settings; the other nouns alone show their help.
+    # `dgent config` alone lists the settings; the other nouns alone show their help.
     bare = name == "config"
     group = Tree(
         noun=name,
@@ -105,11 +106,11 @@ def _build_noun(name: str) -> click.Command:
     if bare:
 
         @click.pass_context
-        def show(ctx: click.Context) -> None:
+        def list_settings(ctx: click.Context) -> None:
             if ctx.invoked_subcommand is None:
-                ctx.invoke(_build("config.show", "show"))
+                ctx.invoke(_build("config.list", "list"))
 
-        group.callback = show
+        group.callback = list_settings
     return group
 
 
@@ -161,4 +162,7 @@ def main(args: list[str] | None = None) -> None:
     gc.set_threshold(GARBAGE)
     _prepare_streams()
     with private_files():
-        sys.exit(exit_code(lambda: root().main(args, prog_name="dgent", standalone_mode=False)))
+        code = exit_code(lambda: root().main(args, prog_name="dgent", standalone_mode=False))
+    if args is None:
+        gc.freeze()  # the program ends here: looking for garbage in all that it loaded would take a while
+    sys.exit(code)

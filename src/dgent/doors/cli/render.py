@@ -89,7 +89,7 @@ _DRAWINGS: dict[str, str] = {
     "Status": "store.draw_status",
     "Schemas": "store.draw_schemas",
     "Configured": "store.draw_settings",
-    "Shown": "history.draw_target",
+    "WholeCommit": "history.draw_commit",
     "Changed": "store.draw_setting_change",
     "Copied": "store.draw_copy",
     "Kept": "store.draw_outbox",

@@ -17,8 +17,8 @@ import click
 import msgspec
 
 from dgent.config import settings as config
-from dgent.config.file import mask
 from dgent.config.places import make_private
+from dgent.config.secret import mask
 from dgent.doors.cli import render
 from dgent.doors.cli.options import DoorOptions, options_of
 from dgent.doors.cli.style import clean

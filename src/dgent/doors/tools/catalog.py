@@ -43,7 +43,7 @@ GROUPS: dict[str, ToolGroup] = {
         {
             "create": VerbUse("block.create"),
             "list": VerbUse("block.list", {"shared": True}),
-            "load": VerbUse("block.show"),
+            "get": VerbUse("block.get"),
             **_same("block", "info describe rename pin unpin archive view share unshare delete restore"),
             # They are reported once, so none may be lost to a short answer.
             "notices": VerbUse("block.notices", {"mark": True}, ("mark",), rows=200),
@@ -70,14 +70,14 @@ GROUPS: dict[str, ToolGroup] = {
         "blocks",
         "Your archive: texts put away for later, out of the context and found by their words.",
         {
-            **_same("archive", "insert read search"),
+            **_same("archive", "insert get search"),
             "delete": VerbUse("archive.delete", hide=("forget",)),
         },
     ),
     "search": ToolGroup(
         "blocks",
         "Find words in all blocks you may see and in your archive; the best result comes first.\n"
-        "A result has the id and the label: block load reads a block, archive read an entry.",
+        "A result has the id and the label: block get reads a block, archive get an entry.",
         {"": VerbUse("block.search")},
     ),
     "work": ToolGroup(
@@ -93,8 +93,8 @@ GROUPS: dict[str, ToolGroup] = {
             **_same("crumb", "delete blocked explain"),
             "comment": VerbUse("metadata.comment"),
             "explore": VerbUse("trail.start"),
-            "trails": VerbUse("trail.list"),
-            "trail": VerbUse("trail.show"),
+            "list_trails": VerbUse("trail.list"),
+            "get_trail": VerbUse("trail.get"),
             **_same("trail", "complete abandon lessons"),
         },
     ),
@@ -103,7 +103,7 @@ GROUPS: dict[str, ToolGroup] = {
         "Records that are kept with every version: remember something, find it, look back, undo.",
         {
             "put": VerbUse("data.put", hide=("author", "schema_version")),
-            **_same("data", "get query count list delete schemas history diff log show undo"),
+            **_same("data", "get query count list delete schemas history diff log get-commit undo"),
             **_same("data", "associate associated chain"),
         },
     ),

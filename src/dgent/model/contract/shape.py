@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import isfinite
@@ -24,8 +23,8 @@ T = TypeVar("T")
 class CompiledContract(Generic[T]):
     """A compiled contract: turns data into values and back, and knows where its links are.
 
-    `label` is the contract's name, `fields` maps its fields to their types as text, `defaults` maps
-    those that have one to its factory, and `digest` is 16 hex letters that differ when the fields do.
+    `label` is the contract's name, `fields` maps its fields to their types as text, and `defaults` maps
+    those that have one to its factory.
     """
 
     def __init__(self, contract: type[T]) -> None:
@@ -35,7 +34,6 @@ class CompiledContract(Generic[T]):
         self.label = root.made.__name__
         self.fields = {name: field.node.text((root,)) for name, field in root.fields.items()}
         self.defaults = {name: f.default for name, f in root.fields.items() if f.default is not None}
-        self.digest = hashlib.sha256(root.text(()).encode()).hexdigest()[:16]
         self.ref_paths: tuple[str, ...] = tuple(dict.fromkeys(root.ref_paths((), ())))
         self._root = root
         self._linked = any(isinstance(node, LinkNode) for node in below)
@@ -48,6 +46,13 @@ class CompiledContract(Generic[T]):
         self.quick: Callable[[bytes | None], T] | None = None
         if self._native and not self._clocked:
             self.quick = msgspec.json.Decoder(contract, dec_hook=ref.decode_hook).decode  # type: ignore[assignment]
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hex letters that differ when the fields do."""
+        import hashlib  # loads OpenSSL, and only a schema that is declared needs it
+
+        return hashlib.sha256(self._root.text(()).encode()).hexdigest()[:16]
 
     def decode(self, data: dict[str, Any]) -> T:
         """Return the value of the data; DecodeFailed lists every wrong field in `details["fields"]`."""

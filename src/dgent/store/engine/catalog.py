@@ -17,12 +17,12 @@ texts stand for decimals, durations or times has an index of that kind, in the o
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
+from dgent import codec
 from dgent.errors import Corrupt, Denied
 from dgent.model import order, reserved
 from dgent.model import path as paths
@@ -119,7 +119,7 @@ class Catalog:
 
     def hash(self, id: str) -> bytes:
         """Return the hash that is kept of a forgotten id."""
-        return hashlib.blake2b(id.encode(), key=self.salt, digest_size=20).digest()
+        return codec.blake2b(id.encode(), key=self.salt, size=20).digest()
 
     def seq_at(self, at: int, newest: int, time_by: Callable[[int], int | None]) -> int:
         """Return the newest seq committed at or before a time.

@@ -6,7 +6,6 @@ many commits can share one transaction without savepoints.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -109,7 +108,7 @@ def _check_together(ops: Sequence[Op]) -> None:
 
 def key_bytes(key: str) -> bytes:
     """Return an idempotency key as stored: a hash, so it holds no content."""
-    return hashlib.blake2b(key.encode(), digest_size=20).digest()
+    return codec.blake2b(key.encode(), size=20).digest()
 
 
 def _digest(ops: Sequence[Op], drafts: Sequence[EncodedDatum | None]) -> bytes:
@@ -117,7 +116,7 @@ def _digest(ops: Sequence[Op], drafts: Sequence[EncodedDatum | None]) -> bytes:
 
     It is the hash of one JSON list, which is never built as a whole: a commit may be large.
     """
-    digest = hashlib.blake2b(b"[", digest_size=16)
+    digest = codec.blake2b(b"[", size=16)
     for number, (op, made) in enumerate(zip(ops, drafts, strict=True)):
         if number:
             digest.update(b",")
@@ -131,7 +130,7 @@ def _digest_op(op: Op, made: EncodedDatum | None) -> list[object]:
     if made is None:
         return [type(op).__name__, op.id, op.expect]
     body = codec.canonical(made.plain).decode()
-    content = hashlib.blake2b(made.content or b"").hexdigest()
+    content = codec.blake2b(made.content or b"").hexdigest()
     extra = None if made.x is None else codec.canonical(codec.decode(made.x)).decode()
     envelope = [made.id, made.schema, made.sv, made.author, made.source, made.parent, made.tags]
     return ["Put", op.expect, *envelope, extra, body, content]

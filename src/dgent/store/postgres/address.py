@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from dgent.config.file import mask
+from dgent.config.secret import mask
 from dgent.errors import InputError
 from dgent.store.postgres.format import checked_name
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import apsw
 
+from dgent import clock
 from dgent.errors import (
     Busy,
     Closed,
@@ -99,7 +99,7 @@ class Patience:
             self._began = now if self.since is None else self.since
         if now - self._began > WAIT_S:
             return False
-        time.sleep(random.uniform(0.0002, 0.002))
+        time.sleep(clock.jitter(0.0002, 0.002))
         return True
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from functools import cache
 from typing import Any
-from urllib.parse import quote
 
 import apsw
 
@@ -78,6 +77,13 @@ It leaves the texts of tables and indexes as they are above: opening the store c
 """
 
 
+def uri(path: str) -> str:
+    """Return the URI under which SQLite opens a file."""
+    for sign, escaped in (("%", "%25"), ("?", "%3f"), ("#", "%23")):
+        path = path.replace(sign, escaped)
+    return f"file:{path}"
+
+
 def refuse_foreign(path: str) -> None:
     """Refuse a file that is plainly not a store, before SQLite would checkpoint it or change its mode."""
     # The log first: a process that makes a store writes to the file before there is a log.
@@ -91,7 +97,7 @@ def refuse_foreign(path: str) -> None:
     try:
         # `immutable` reads the file alone: no log, no locks, nothing beside it is made or removed.
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        peek = apsw.Connection(f"file:{quote(path)}?mode=ro&immutable=1", flags=flags)
+        peek = apsw.Connection(f"{uri(path)}?mode=ro&immutable=1", flags=flags)
         try:
             # In this order: who makes a store sets both at once, maybe between these two lines.
             ((version,),) = peek.execute("PRAGMA schema_version").fetchall()

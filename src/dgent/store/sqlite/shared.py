@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from weakref import WeakSet
 
 import apsw
 
+from dgent import clock
 from dgent.errors import Closed, DgentError, NoBackendAvailable
 from dgent.model.datum import Datum
 from dgent.store.engine import read
@@ -183,7 +183,7 @@ def _prepare(connection: apsw.Connection, path: str) -> bytes:
         except apsw.BusyError:
             if time.monotonic() > until:
                 raise
-            time.sleep(random.uniform(0.001, 0.01))
+            time.sleep(clock.jitter(0.001, 0.01))
 
 
 def _try_prepare(connection: apsw.Connection, path: str) -> bytes:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 from weakref import WeakSet
 
 import apsw
@@ -220,7 +219,7 @@ def read_copy(path: str, limit: int, stopped: Stopped) -> tuple[Contents, tuple[
 def _still(path: str) -> closing[apsw.Connection]:
     # `immutable` reads the file alone: no log, no locks, nothing beside it is made or removed.
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    return closing(apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags))
+    return closing(apsw.Connection(f"{storage.uri(path)}?immutable=1", flags=flags))
 
 
 def contents(connection: apsw.Connection) -> Contents:

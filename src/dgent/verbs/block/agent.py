@@ -49,8 +49,8 @@ async def list_(context: Context, ask: ListAgents) -> Agents:
     return Agents([_agent(each) for each in found])
 
 
-@verb("agent.show", effect="read", errors=(InputError, NotFound))
-async def show(context: Context, ask: OneAgent) -> Agent:
+@verb("agent.get", effect="read", errors=(InputError, NotFound))
+async def get(context: Context, ask: OneAgent) -> Agent:
     """Show an agent."""
     return _agent(await (await library_of(context)).agents.get(ask.name))
 
@@ -99,8 +99,8 @@ class OneGroup(Ask):
     name: GroupName
 
 
-@verb("group.show", effect="read", errors=(InputError, NotFound))
-async def show_group(context: Context, ask: OneGroup) -> Group:
+@verb("group.get", effect="read", errors=(InputError, NotFound))
+async def get_group(context: Context, ask: OneGroup) -> Group:
     """Show a group and its members."""
     return _group(await (await library_of(context)).groups.get(ask.name))
 

@@ -35,10 +35,10 @@ class OneEntry(Ask):
     id: Annotated[str, argument("the entry's id")]
 
 
-@verb("archive.read", effect="read", errors=(InputError, NotFound))
-async def read(context: Context, ask: OneEntry) -> ArchiveEntry:
+@verb("archive.get", effect="read", errors=(InputError, NotFound))
+async def get(context: Context, ask: OneEntry) -> ArchiveEntry:
     """Show an archival entry."""
-    return _entry(await (await library_of(context)).archived(ask.id))
+    return _entry(await (await library_of(context)).get_archived(ask.id))
 
 
 class SearchArchive(Ask):

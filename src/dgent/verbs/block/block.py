@@ -91,17 +91,17 @@ async def list_(context: Context, ask: ListBlocks) -> Blocks:
     """List an agent's blocks."""
     library = await library_of(context)
     found = await library.list(kind=ask.kind, shared=ask.shared)
-    return Blocks([card_of(each) for each in found], library.agent, await library.deleted())
+    return Blocks([card_of(each) for each in found], library.agent, await library.list_deleted())
 
 
-class Show(OneBlock):
-    """Input of `block.show`."""
+class GetBlock(OneBlock):
+    """Input of `block.get`."""
 
     section: Annotated[str | None, option("only this section of a composite")] = None
 
 
-@verb("block.show", effect="read", errors=(InputError, NotFound))
-async def show(context: Context, ask: Show) -> BlockText:
+@verb("block.get", effect="read", errors=(InputError, NotFound))
+async def get(context: Context, ask: GetBlock) -> BlockText:
     """Show what a block says."""
     block = await block_of(await library_of(context), ask)
     part = block if ask.section is None else block.section(ask.section)
@@ -125,7 +125,7 @@ async def info(context: Context, ask: OneBlock) -> BlockInfo:
             for each in block.shape.sections
         ],
         await block.checkpoints(),
-        [_share(each) for each in await library.shared() if each.block == block.id],
+        [_share(each) for each in await library.list_shares() if each.block == block.id],
     )
 
 
@@ -273,7 +273,7 @@ async def share(context: Context, ask: ShareBlock) -> BlockShares:
         permission=ask.permission,
         owner=block.owner,
     )
-    return BlockShares([_share(each) for each in await library.shared() if each.block == block.id])
+    return BlockShares([_share(each) for each in await library.list_shares() if each.block == block.id])
 
 
 @verb("block.unshare", effect="write", errors=ERRORS)
@@ -286,13 +286,13 @@ async def unshare(context: Context, ask: UnshareBlock) -> BlockShares:
     )
     if not had:
         raise NotFound(f"{block.label!r} is not shared with {ask.with_agent or ask.with_group}")
-    return BlockShares([_share(each) for each in await library.shared() if each.block == block.id])
+    return BlockShares([_share(each) for each in await library.list_shares() if each.block == block.id])
 
 
-@verb("block.shared", effect="read")
-async def shared(context: Context, ask: NoInput) -> BlockShares:
+@verb("block.shares", effect="read")
+async def shares(context: Context, ask: NoInput) -> BlockShares:
     """List what an agent gave to others, and what others gave to it."""
-    return BlockShares([_share(each) for each in await (await library_of(context)).shared()])
+    return BlockShares([_share(each) for each in await (await library_of(context)).list_shares()])
 
 
 def _share(found: Any) -> BlockShare:

@@ -53,7 +53,7 @@ async def block_of(library: Library, ask: OneBlock) -> Block:
     if ask.owner is None:
         owner, sign, label = ask.label.partition("/")
         try:
-            return await (library.get(label, owner=owner) if sign and label else library.by_id(ask.label))
+            return await (library.get(label, owner=owner) if sign and label else library.get_by_id(ask.label))
         except errors.BlockNotFound:
             pass
     error.hint = error.hint.replace(

@@ -82,8 +82,8 @@ class OneTrail(Ask):
     id: Annotated[str, argument(input.TrailId, complete="trail")]
 
 
-@verb("trail.show", effect="read", errors=(NotFound,))
-async def show(context: Context, ask: OneTrail) -> WholeTrail:
+@verb("trail.get", effect="read", errors=(NotFound,))
+async def get(context: Context, ask: OneTrail) -> WholeTrail:
     """Show a trail with its crumbs as a tree."""
     cupboard = await input.cupboard_of(context)
     trail: TrailEntity = await input.find_entity(cupboard, "trails", ask.id)

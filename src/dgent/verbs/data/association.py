@@ -10,8 +10,8 @@ import msgspec
 from dgent.errors import InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.universe import relation
-from dgent.verbs.answer import Records, record_of
 from dgent.verbs.context import Context
+from dgent.verbs.data.answer import Records, record_of
 from dgent.verbs.data.record import find_record
 from dgent.verbs.registry import Ask, argument, option, verb
 

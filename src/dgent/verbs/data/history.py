@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
-from typing import Annotated, Any
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
-from dgent.store.backend import Keep, Version
+from dgent.model.datum import Datum
+from dgent.store.backend import Change, Item, Keep, Version
 from dgent.universe.history import revertible
 from dgent.universe.universe import Universe
 from dgent.verbs import parse, room
-from dgent.verbs.answer import (
-    Diff,
-    Difference,
-    Done,
-    Editions,
-    Entry,
-    Log,
-    Record,
-    edition_of,
-    entry_of,
-    record_of,
-)
 from dgent.verbs.context import Context
-from dgent.verbs.data.record import DryRun, FindRecords, find_record, query_of, show_record
+from dgent.verbs.cupboard.answer import Work
+from dgent.verbs.data.answer import Done, Record, record_of
+from dgent.verbs.data.record import DryRun, FindRecords, find_record, query_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 COMMITS = "`dgent log` lists them"
 WINDOW = 200  # commits read at once while going back through the log
+
+
+class Edition(msgspec.Struct, frozen=True):
+    """One version of a record in its history; `record` is None for a deletion."""
+
+    id: str
+    rev: int
+    seq: int
+    at: datetime
+    op: Literal["put", "delete"]
+    author: str | None
+    note: str | None
+    record: Record | None
+
+
+class Editions(msgspec.Struct, frozen=True):
+    """The kept versions of a record, newest first."""
+
+    items: list[Edition]
 
 
 class RecordHistory(Ask):
@@ -47,11 +57,45 @@ async def history(context: Context, ask: RecordHistory) -> Editions:
     return Editions([edition_of(version) for version in await _versions(u, ask.id, ask.limit)])
 
 
+def edition_of(version: Version) -> Edition:
+    """Return a version as doors show it."""
+    datum = version.datum
+    record = None if datum is None else record_of(datum, version.author)
+    return Edition(
+        version.id,
+        version.rev,
+        version.seq,
+        version.at,
+        version.op,
+        version.author,
+        version.note,
+        record,
+    )
+
+
 async def _versions(u: Universe, id: str, limit: int | None = None) -> list[Version]:
     versions = await u.history(id, limit=limit)
     if not versions:
         versions = await u.history((await find_record(u, id)).id, limit=limit)
     return versions
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One path at which two versions differ; an absent value is left out of the JSON."""
+
+    path: str
+    old: Any = msgspec.UNSET
+    new: Any = msgspec.UNSET
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """The differences of two versions of a record: path by path, and as text lines."""
+
+    id: str
+    old_rev: int
+    new_rev: int
+    differences: list[Difference]
+    unified: list[str]
 
 
 class Between(Ask):
@@ -122,6 +166,38 @@ def _pretty(value: dict[str, Any]) -> list[str]:
     return msgspec.json.format(raw, indent=2).decode().splitlines()
 
 
+class Touched(msgspec.Struct, frozen=True):
+    """One record that a commit changed; `before` is what a deletion removed."""
+
+    op: Literal["put", "delete", "forget"]
+    id: str | None
+    rev: int
+    schema: str | None
+    record: Record | None
+    before: Record | None = None
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One commit in the log; without a number when it is `provisional`, because the store is unavailable."""
+
+    seq: int | None
+    at: datetime
+    author: str
+    kind: str
+    note: str | None
+    of_seq: int | None
+    items: list[Touched]
+    provisional: bool = False
+
+
+class Log(msgspec.Struct, frozen=True):
+    """Commits; `first_seq` is the oldest that is still kept, and `work` the work in progress."""
+
+    items: list[Entry]
+    first_seq: int = 0
+    work: Work | None = None
+
+
 class Back(Ask):
     """Input of `data.log`."""
 
@@ -159,6 +235,32 @@ async def log(context: Context, ask: Back) -> Log:
     return Log(entries[: ask.limit], kept, await room.work(u) if glance else None)
 
 
+def entry_of(change: Change) -> Entry:
+    """Return a commit as doors show it."""
+    items = [_item_of(item, change.author) for item in change.items]
+    return Entry(
+        change.seq,
+        change.at,
+        change.author,
+        change.kind,
+        change.note,
+        change.of_seq,
+        items,
+        change.provisional,
+    )
+
+
+def _item_of(item: Item, author: str) -> Touched:
+    record = None if item.datum is None else record_of(_datum(item.datum), author)
+    before = None if item.last is None else record_of(_datum(item.last))
+    return Touched(item.op, item.id, item.rev, item.schema, record, before)
+
+
+def _datum(thing: Any) -> Datum:
+    found: Datum = thing if isinstance(thing, Datum) else thing.datum
+    return found
+
+
 def _is_wanted(change: Any, ask: Back) -> bool:
     return (
         ask.author in (None, change.author)
@@ -167,30 +269,24 @@ def _is_wanted(change: Any, ask: Back) -> bool:
     )
 
 
-class Target(Ask):
-    """Input of `data.show`."""
-
-    target: Annotated[str, argument("the number of a commit, or a record's id", complete="id")]
+class WholeCommit(Entry, frozen=True):
+    """One commit, drawn with its records whole."""
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """A commit or a record, whichever was asked for."""
+class GetCommit(Ask):
+    """Input of `data.get-commit`."""
 
-    commit: Entry | None = None
-    record: Record | None = None
+    seq: Annotated[int, argument("the number of the commit")]
 
 
-@verb("data.show", effect="read", errors=(NotFound, HistoryGone))
-async def show(context: Context, ask: Target) -> Shown:
-    """Show one commit with what it changed, or a record."""
+@verb("data.get-commit", effect="read", errors=(NotFound, HistoryGone))
+async def get_commit(context: Context, ask: GetCommit) -> WholeCommit:
+    """Show one commit with what it changed."""
     u = await context.universe()
-    if not (ask.target.isascii() and ask.target.isdigit()):
-        return Shown(record=await show_record(u, await find_record(u, ask.target)))
-    seq = parse.number(ask.target, "target")
-    changes = await u.changes(seq - 1, until=seq) if 1 <= seq <= await u.seq() else []
+    changes = await u.changes(ask.seq - 1, until=ask.seq) if 1 <= ask.seq <= await u.seq() else []
     if not changes:
-        raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
-    return Shown(commit=entry_of(changes[0]))
+        raise NotFound(f"there is no commit {ask.seq}", hint=COMMITS, seq=ask.seq)
+    return WholeCommit(**msgspec.structs.asdict(entry_of(changes[0])))
 
 
 class ChangesSince(Ask):

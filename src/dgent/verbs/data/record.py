@@ -16,9 +16,9 @@ from dgent.universe.universe import Universe
 from dgent.universe.upgrade import Upgraded
 from dgent.universe.write import keyed_id
 from dgent.verbs import parse
-from dgent.verbs.answer import Counted, Done, Record, Records, record_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
+from dgent.verbs.data.answer import Counted, Done, Record, Records, record_of
 from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
@@ -99,10 +99,10 @@ class GetRecord(Ask):
 async def get(context: Context, ask: GetRecord) -> Record:
     """Show a record."""
     u = await context.universe()
-    return await show_record(u, await find_record(u, ask.id, parse.point(ask.as_of)))
+    return await _with_committer(u, await find_record(u, ask.id, parse.point(ask.as_of)))
 
 
-async def show_record(u: Universe, datum: Datum) -> Record:
+async def _with_committer(u: Universe, datum: Datum) -> Record:
     """Return a record with its committer, where the log still has it."""
     if datum.seq is None or u.degraded is not None:
         return record_of(datum)

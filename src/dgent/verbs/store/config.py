@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dgent.config import file as settingfile
 from dgent.config import settings as config
+from dgent.config.secret import mask
 from dgent.errors import ConfigError, InputError
 from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, NoInput, argument, nearest, option, verb
@@ -62,9 +62,9 @@ class UnsetSetting(Ask):
     project: Project = False
 
 
-@verb("config.show", effect="read", errors=(ConfigError,), local=True)
-async def show(context: Context, ask: NoInput) -> Configured:
-    """Show each setting and where it comes from."""
+@verb("config.list", effect="read", errors=(ConfigError,), local=True)
+async def list_(context: Context, ask: NoInput) -> Configured:
+    """List each setting and where it comes from."""
     return _list_settings(context.settings)
 
 
@@ -82,7 +82,7 @@ async def set_(context: Context, ask: SetSetting) -> Changed:
     """Set one setting in your file, or the project's."""
     file, project = _file(context, ask.project)
     config.write_setting(file, _check_name(ask.name), ask.value, project=project)
-    return Changed(ask.name, settingfile.mask(ask.value), str(file))
+    return Changed(ask.name, mask(ask.value), str(file))
 
 
 @verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)
@@ -110,7 +110,7 @@ def _file(context: Context, project: bool) -> tuple[Path, Path | None]:
 
 
 def _mask(value: Any) -> Any:
-    return settingfile.mask(value) if isinstance(value, str) else value
+    return mask(value) if isinstance(value, str) else value
 
 
 def _list_settings(settings: config.Settings) -> Configured:

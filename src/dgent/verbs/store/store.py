@@ -19,11 +19,10 @@ from dgent.store.upkeep import Finding, check_commit_times, upkeep_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import room
-from dgent.verbs.answer import Entry, Log
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
-from dgent.verbs.data.history import Back, log
+from dgent.verbs.data.history import Back, Entry, Log, log
 from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 

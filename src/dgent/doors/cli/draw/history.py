@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dgent.doors.cli.draw.crumb import draw_work
 from dgent.doors.cli.draw.record import draw_record, summarize
 from dgent.doors.cli.style import Paint, ago, cut, fit, table, width
 
 if TYPE_CHECKING:
-    from dgent.verbs import answer
+    from dgent.verbs.data import answer, history
 
 Lines = list[str]
 
 _OPS = {"put": ("+", "green"), "delete": ("-", "red"), "forget": ("x", "red")}
 
 
-def draw_entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
+def draw_entry(found: history.Entry, paint: Paint, whole: bool = True) -> Lines:
     """Draw one commit; unless `whole`, only its first items."""
     number = "pending" if found.seq is None and found.items else f"commit {found.seq}"
     name = paint(number if found.seq or found.items else "the store", fg="yellow", bold=True)
@@ -34,7 +34,7 @@ def draw_entry(found: answer.Entry, paint: Paint, whole: bool = True) -> Lines:
     return lines
 
 
-def _draw_item(item: answer.Touched, paint: Paint) -> str:
+def _draw_item(item: history.Touched, paint: Paint) -> str:
     """Draw one record that a commit changed, on one line."""
     sign, color = _OPS[item.op]
     record = item.record or item.before
@@ -45,19 +45,17 @@ def _draw_item(item: answer.Touched, paint: Paint) -> str:
     return f"{line}  {paint(text)}" if text else line
 
 
-def draw_target(found: Any, paint: Paint) -> Lines:
-    """Draw a commit with its records, or a record."""
-    if found.commit is None:
-        return draw_record(found.record, paint)
-    lines = draw_entry(found.commit, paint)
-    for item in found.commit.items:
+def draw_commit(found: history.WholeCommit, paint: Paint) -> Lines:
+    """Draw a commit with its records whole."""
+    lines = draw_entry(found, paint)
+    for item in found.items:
         held = item.record or item.before
         if held is not None:
             lines += ["", *draw_record(held, paint)]
     return lines
 
 
-def draw_log(found: answer.Log, paint: Paint) -> Lines:
+def draw_log(found: history.Log, paint: Paint) -> Lines:
     """Draw commits, as a version-control log shows them."""
     if not found.items:
         return [paint.dim("no commits")]
@@ -70,7 +68,7 @@ def draw_log(found: answer.Log, paint: Paint) -> Lines:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def draw_versions(found: answer.Editions, paint: Paint) -> Lines:
+def draw_versions(found: history.Editions, paint: Paint) -> Lines:
     """Draw the versions of a record, a line each."""
     rows = [
         [
@@ -85,7 +83,7 @@ def draw_versions(found: answer.Editions, paint: Paint) -> Lines:
     return table(paint, ("rev", "commit", "when", "by", "data"), rows)
 
 
-def draw_diff(found: answer.Diff, paint: Paint) -> Lines:
+def draw_diff(found: history.Diff, paint: Paint) -> Lines:
     """Draw the differences of two versions."""
     revs = paint.dim(f"rev {found.old_rev} -> rev {found.new_rev}")
     head = f"{paint(found.id, fg='yellow', bold=True)}  {revs}"

@@ -10,7 +10,7 @@ from dgent.doors.cli.style import Paint, ago, cut, size, table
 from dgent.doors.cli.wire import as_text
 
 if TYPE_CHECKING:
-    from dgent.verbs import answer
+    from dgent.verbs.data import answer
 
 Lines = list[str]
 

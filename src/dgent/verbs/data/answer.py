@@ -1,0 +1,84 @@
+"""Answers of the verbs of records: plain structs whose JSON is the same at every door."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dgent.model.datum import Datum
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record as it is stored; `problem` says why it cannot be read, if it cannot.
+
+    `author` is whom the record names. `committed_by` is who stored this version, where that was looked up
+    and is still known: a record may name another.
+    """
+
+    id: str
+    schema: str | None
+    version: int | None
+    rev: int | None
+    seq: int | None
+    created_at: datetime
+    author: str | None
+    source: str | None
+    parent: str | None
+    tags: list[str]
+    data: dict[str, Any]
+    content: bytes | None = None
+    problem: str | None = None
+    committed_by: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Records(msgspec.Struct, frozen=True):
+    """Records in order; `cursor` continues after the last.
+
+    `partial`: the store is unavailable, so there may be more.
+    """
+
+    items: list[Record]
+    cursor: str | None = None
+    explain: str = ""
+    partial: bool = False
+
+
+class Counted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A number of records; `partial` when the store is unavailable and only local ones were counted."""
+
+    count: int
+    partial: bool = False
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The result of a change: its commit, and the records it touched.
+
+    `seq` is None after a dry run, and while the change is `pending` because the store is unavailable.
+    """
+
+    seq: int | None
+    changed: list[str]
+    dry_run: bool = False
+    pending: bool = False
+
+
+def record_of(datum: Datum, committed_by: str | None = None) -> Record:
+    """Return a datum as doors show it, with its committer if known."""
+    return Record(
+        datum.id,
+        datum.schema,
+        datum.schema_version,
+        datum.rev,
+        datum.seq,
+        datum.created_at,
+        datum.author,
+        datum.source,
+        datum.parent_id,
+        sorted(datum.tags),
+        datum.data,
+        datum.content or None,
+        datum.problem,
+        msgspec.UNSET if committed_by is None else committed_by,
+    )
