@@ -221,20 +221,21 @@ class Lane:
                 error = failure
             if errors.is_done(error):
                 continue  # it had happened: the next round reads what it came to
-            if not locked and (errors.is_stale(error) or errors.collision(error) is not None):
-                raise _Again from None
-            if not errors.is_gone(error) and not errors.is_waiting(error):
-                raise error
+            _check_repeatable(error, locked)
             if loop.time() + pause >= end:
-                if not self._sent or errors.is_waiting(error):
-                    raise errors.translate(error, self.pool.address.place) from None
-                for job in group:  # not to be tried again under another number
-                    job.fail(job.unknown(self.pool.address.place))
+                self._give_up(group, error)
                 return
             self.pool.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
+
+    def _give_up(self, group: list[CommitJob], error: Exception) -> None:
+        """Raise the last error; a group that may have happened fails with an unknown outcome instead."""
+        if not self._sent or errors.is_waiting(error):
+            raise errors.translate(error, self.pool.address.place) from None
+        for job in group:  # not to be tried again under another number
+            job.fail(job.unknown(self.pool.address.place))
 
     async def _try(self, group: list[CommitJob], sure: bool, locked: bool) -> tuple[int, int] | None:
         """Make one try on one connection; returns what the store gave: the seq before, and the time."""
@@ -360,6 +361,14 @@ class _Again(Exception):
 
     def __init__(self, job: CommitJob | None = None) -> None:
         self.job = job
+
+
+def _check_repeatable(error: Exception, locked: bool) -> None:
+    """Raise the error of a try, unless the same try may work out later."""
+    if not locked and (errors.is_stale(error) or errors.collision(error) is not None):
+        raise _Again from None
+    if not errors.is_gone(error) and not errors.is_waiting(error):
+        raise error
 
 
 def _renumber(result: Committed, before: int, ahead: int) -> Committed:
