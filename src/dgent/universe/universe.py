@@ -44,9 +44,9 @@ from dgent.store.backend import (
 from dgent.universe import connect, feed, history, relation, upgrade, write
 from dgent.universe.check import check_limit, check_query, check_since, query_of, seq_of
 from dgent.universe.collection import Collection
+from dgent.universe.connect import Names
 from dgent.universe.contract import Contracts, Recalled, declaration, raw_of
 from dgent.universe.gate import Gate, Principal, Rule
-from dgent.universe.local_lock import Names
 from dgent.universe.transaction import Transaction, transact
 
 if TYPE_CHECKING:
