@@ -9,24 +9,20 @@ import msgspec
 
 from dgent.cupboard.cupboard import Cupboard
 from dgent.cupboard.record import CRUMB, LINE, LINK, METADATA, MetadataRecord
-from dgent.errors import Conflict, Corrupt
+from dgent.errors import Conflict
 from dgent.exchange import folders
 from dgent.exchange.foreign import beads_issue, files
 from dgent.exchange.foreign.beads_import import FILE, LISTS
 from dgent.exchange.foreign.beads_issue import DEPENDENCIES, NOTE, TEXTS
-from dgent.exchange.foreign.incoming import line_bytes
+from dgent.exchange.foreign.incoming import line_bytes, load_records
 from dgent.exchange.foreign.origin import read_note, restore_fields
 from dgent.exchange.foreign.report import ExportResult
 from dgent.model.crystal import Crystal
-from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 
-LAST = 2**62  # the place of crumbs made here: behind all imported ones
-
-_ESCAPED = {sign.encode(): b"\\u%04x" % ord(sign) for sign in "<>&\u2028\u2029"}
-_encode = msgspec.json.Encoder().encode
+LAST = 2**62  # the place of dependencies and comments made here: behind all imported ones
 
 
 async def export_beads(
@@ -39,8 +35,8 @@ async def export_beads(
 ) -> ExportResult:
     """Write all crumbs as issues, or only those that were `imported`, as of one moment.
 
-    Imported issues are written as they were read, in the same order, except for changes made here. An
-    existing file is refused unless `replace`.
+    Imported issues are written with all values that were read, except for changes made here. An existing
+    file is refused unless `replace`.
     """
     universe = await cupboard._ready()
     folders.check_path(path, "path")
@@ -54,14 +50,6 @@ async def export_beads(
     return ExportResult(str(path), {path.name: len(lines)}, seq, size)
 
 
-def encode_issue(issue: dict[str, Any]) -> bytes:
-    """Return a line as beads writes it, with the characters of HTML escaped."""
-    text = _encode(issue)
-    for sign, escaped in _ESCAPED.items():
-        text = text.replace(sign, escaped)
-    return text
-
-
 class _IssueExport:
     """One export of a cupboard as issues."""
 
@@ -69,15 +57,8 @@ class _IssueExport:
         self.cupboard, self.seq, self.pace = cupboard, seq, pace
 
     async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:
-        """Return all records of a schema, by creation time and id."""
-        found: list[Crystal[Any]] = []
-        query = Query(schema=schema.name, descending=False, limit=None)
-        async for each in self.cupboard._universe.iterate(query, as_of=self.seq):
-            if not isinstance(each, Crystal):
-                raise Corrupt(f"{each.id!r} cannot be read: {each.problem}", id=each.id)
-            found.append(each)
-            self.pace.add(1)
-        return sorted(found, key=lambda each: (each.created_at, each.id))
+        """Return all records of a schema."""
+        return await load_records(self.cupboard._universe, schema, self.seq, self.pace)
 
     async def lines(self, imported: bool) -> list[bytes]:
         """Return the lines of the file."""
@@ -88,16 +69,12 @@ class _IssueExport:
         entries: dict[str, list[Crystal[Any]]] = {}
         for entry in await self.all(METADATA):
             entries.setdefault(entry.value.crumb_id, []).append(entry)
-        found: list[tuple[int, int, bytes]] = []
-        for number, crumb in enumerate(await self.all(CRUMB)):
-            note = read_note(crumb.value.extra, NOTE)
-            if note or not imported:
+        lines = [line_bytes(kept.value) for kept in await self.all(LINE) if kept.value.file == FILE]
+        for crumb in await self.all(CRUMB):
+            if NOTE in crumb.value.extra or not imported:
                 issue = self._issue(crumb, links.get(crumb.id, []), entries.get(crumb.id, []))
-                found.append((note.get("line", LAST), number, encode_issue(issue)))
-        for kept in await self.all(LINE):
-            if kept.value.file == FILE:
-                found.append((kept.value.place, -1, line_bytes(kept.value)))
-        return [line for _, _, line in sorted(found)]
+                lines.append(files.encode_line(issue))
+        return lines
 
     def _issue(
         self, crumb: Crystal[Any], links: list[Crystal[Any]], entries: list[Crystal[Any]]
@@ -108,16 +85,14 @@ class _IssueExport:
         lists: dict[str, list[tuple[int, Any]]] = {name: _others(note, name) for name in LISTS}
         for link in links:
             mine = read_note(link.value.extra, NOTE)
-            line = beads_issue.restore_written(
-                beads_issue.build_dependency(link.value, link.created_at), mine
-            )
+            line = beads_issue.restore_values(beads_issue.build_dependency(link.value, link.created_at), mine)
             lists["dependencies"].append((mine.get("place", LAST), line))
         for entry in entries:
             self._add_entry(written, lists, entry)
         for name, values in lists.items():
             if values:
                 written[name] = [value for _, value in sorted(values, key=lambda each: each[0])]
-        return beads_issue.refresh(beads_issue.restore_written(written, {**note, "written": {}}), crumb.value)
+        return beads_issue.refresh(beads_issue.restore_values(written, {**note, "written": {}}), crumb.value)
 
     def _add_entry(
         self, issue: dict[str, Any], lists: dict[str, list[tuple[int, Any]]], entry: Crystal[Any]
@@ -128,7 +103,7 @@ class _IssueExport:
         if record.table_name == "comments":
             # A comment imported without an author is written without one.
             made = beads_issue.build_comment(record, entry.created_at, None if note else entry.author)
-            lists["comments"].append((where, beads_issue.restore_written(made, note)))
+            lists["comments"].append((where, beads_issue.restore_values(made, note)))
         elif record.table_name == DEPENDENCIES:
             lists["dependencies"].append((where, _decode_or_text(record.content)))
         elif record.table_name in TEXTS and (note or record.table_name not in issue):

@@ -32,9 +32,8 @@ from dgent.cupboard.record import (
 from dgent.errors import InputError
 from dgent.exchange.foreign import beads_issue, files, links
 from dgent.exchange.foreign.beads_issue import DEPENDENCIES, NOTE, TEXTS, derive_id
-from dgent.exchange.foreign.fields import format_time, parse_time
 from dgent.exchange.foreign.incoming import ImportRun, group_newest_first
-from dgent.exchange.foreign.origin import read_note
+from dgent.exchange.foreign.origin import format_time, parse_time, read_note
 from dgent.exchange.foreign.report import Existing, ImportResult, ImportTally
 from dgent.model.query import Query
 from dgent.system.progress import Progress, ProgressReporter
@@ -118,7 +117,7 @@ class _BeadsImport:
         """Put everything into a changeset."""
         run = ImportRun(changeset, self.existing, {FILE: self.name})
         for line, reason in self.bad:
-            run.keep_line(FILE, line, reason, place=line.number)
+            run.keep_line(FILE, line, reason)
         for line, message in self.twice:
             run.report(FILE, line, message)
         await run.load([*self._ids(), *(schema_id(name) for name in _SCHEMAS)])
@@ -178,16 +177,11 @@ class _BeadsImport:
         note = beads_issue.make_note(given, made, beads_issue.CRUMB_FIELDS, apart)
         if others := {name: odd for name in apart & set(LISTS) if (odd := _others(given, name))}:
             note["others"] = others
-        note |= {"line": issue.line.number, "state": crumb.state, "updated_at": format_time(crumb.updated_at)}
-        old = run.changeset.record(issue.id)
-        if isinstance(old, CrumbRecord) and "line" in read_note(old.extra, NOTE):
-            note["line"] = read_note(old.extra, NOTE)["line"]  # it keeps its place in the file
+        note |= {"state": crumb.state, "updated_at": format_time(crumb.updated_at)}
         self._report_odd_values(run, issue)
         crumb = replace(crumb, extra={NOTE: note})
         stated = _is_text(issue, "updated_at")
-        verdict = run.import_record(
-            FILE, issue.line, issue.id, crumb, created, stated=stated, place=issue.line.number
-        )
+        verdict = run.import_record(FILE, issue.line, issue.id, crumb, created, stated=stated)
         return verdict in ("added", "changed", "unchanged")
 
     def _report_odd_values(self, run: ImportRun, issue: _Issue) -> None:
@@ -228,7 +222,7 @@ class _BeadsImport:
             note, created = read_note(link.extra, NOTE), changeset.created_at(id)
             changeset.drop(id)
             if changeset.record(entries[id]) is None:
-                line = beads_issue.restore_written(beads_issue.build_dependency(link, created), note)
+                line = beads_issue.restore_values(beads_issue.build_dependency(link, created), note)
                 extra = {NOTE: {"place": note["place"]}} if "place" in note else {}
                 content = msgspec.json.encode(line).decode()
                 entry = MetadataRecord(link.from_id, DEPENDENCIES, content, extra=extra)

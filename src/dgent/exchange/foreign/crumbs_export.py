@@ -22,24 +22,22 @@ from dgent.cupboard.record import (
     TRAIL,
     StashRecord,
 )
-from dgent.errors import Conflict, Corrupt
+from dgent.errors import Conflict
 from dgent.exchange import folders
 from dgent.exchange.foreign import files
-from dgent.exchange.foreign.definitions import BUILT_IN, encode_value, find_exported_id
+from dgent.exchange.foreign.definitions import encode_value, find_exported_id
 from dgent.exchange.foreign.fields import (
     DEFINITIONS,
     FILES,
     NOTE,
     encode_fields,
     encode_unknown,
-    read_uuid_time,
 )
-from dgent.exchange.foreign.incoming import line_bytes
+from dgent.exchange.foreign.incoming import line_bytes, load_records
 from dgent.exchange.foreign.origin import read_note
 from dgent.exchange.foreign.report import ExportResult
 from dgent.exchange.foreign.stash_history import read_history_extra
 from dgent.model.crystal import Crystal
-from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
@@ -105,17 +103,8 @@ class _FolderExport:
         self.definitions = Definitions({}, {})
 
     async def all(self, schema: Schema[Any]) -> list[Crystal[Any]]:
-        """Return all records of a schema, by creation time and id."""
-        found: list[Crystal[Any]] = []
-        query = Query(schema=schema.name, descending=False, limit=None)
-        async for each in self.universe.iterate(query, as_of=self.seq):
-            if not isinstance(each, Crystal):
-                raise Corrupt(f"{each.id!r} cannot be read: {each.problem}", id=each.id)
-            found.append(each)
-            self.pace.add(1)
-        if schema is LINE:
-            return sorted(found, key=lambda each: (each.value.place, each.value.text, each.id))
-        return sorted(found, key=lambda each: (each.created_at, each.id))
+        """Return all records of a schema."""
+        return await load_records(self.universe, schema, self.seq, self.pace)
 
     async def lines(self) -> AsyncIterator[tuple[str, Lines]]:
         """Yield the lines of each file."""
@@ -124,53 +113,43 @@ class _FolderExport:
             {each.id: each.value for each in properties}, {each.id: each.value for each in categories}
         )
         self.names = {each.id: find_exported_id(each.value, each.id) for each in (*properties, *categories)}
-        yield "properties", self._definitions("properties", "property_id", properties)
-        yield "categories", self._definitions("categories", "category_id", categories)
+        yield "properties", [self._definition("properties", "property_id", each) for each in properties]
+        yield "categories", [self._definition("categories", "category_id", each) for each in categories]
         crumbs = await self.all(CRUMB)
         yield "crumbs", [self._line("crumbs", "crumb_id", each, properties={}) for each in crumbs]
         yield "crumb_properties", [line for each in crumbs for line in self._values(each)]
         yield "trails", [self._trail(each) for each in await self.all(TRAIL)]
         yield "links", [self._line("links", "link_id", each) for each in await self.all(LINK)]
         yield "metadata", [self._metadata(each) for each in await self.all(METADATA)]
-        schemas = [each for each in await self.all(SCHEMA) if each.id not in METADATA_SCHEMAS]
-        yield (
-            "schemas",
-            [
-                self._line("schemas", "schema_name", each) | {"schema_name": each.value.name}
-                for each in schemas
-            ],
-        )
+        yield "schemas", self._schemas(await self.all(SCHEMA))
         stashes = await self.all(STASH)
         yield "stashes", [self._stash(each) for each in stashes]
         yield "stash_history", [line for each in stashes async for line in self._history(each)]
 
-    def _line(
-        self, file: str, id: str, found: Crystal[Any], implied: tuple[str, ...] = (), **fields: Any
-    ) -> dict[str, Any]:
+    def _line(self, file: str, id: str, found: Crystal[Any], **fields: Any) -> dict[str, Any]:
         own = {**vars(found.value), id: found.id, "created_at": found.created_at, **fields}
-        return encode_fields(file, own, found.value.extra, implied)
+        return encode_fields(file, own, found.value.extra)
 
-    def _definitions(self, file: str, id: str, found: list[Crystal[Any]]) -> Lines:
-        lines = []
-        for each in sorted(found, key=lambda each: (each.created_at, self.names[each.id])):
-            fields: dict[str, Any] = {id: self.names[each.id]}
-            implied: tuple[str, ...] = ()
-            if file == "categories":
-                owner = each.value.property_id
-                fields["property_id"] = self.names.get(owner, owner)
-                if each.id in BUILT_IN or each.created_at == read_uuid_time(each.id):
-                    implied = ("created_at",)  # the original's categories have no time
-            lines.append(self._line(file, id, each, implied, **fields))
-        return lines
+    def _definition(self, file: str, id: str, found: Crystal[Any]) -> dict[str, Any]:
+        fields = {id: self.names[found.id]}
+        if file == "categories":
+            owner = found.value.property_id
+            fields["property_id"] = self.names.get(owner, owner)
+        return self._line(file, id, found, **fields)
+
+    def _schemas(self, found: list[Crystal[Any]]) -> Lines:
+        return [
+            self._line("schemas", "schema_name", each, schema_name=each.value.name)
+            for each in found
+            if each.id not in METADATA_SCHEMAS
+        ]
 
     def _trail(self, found: Crystal[Any]) -> dict[str, Any]:
         trail = found.value
-        usual = trail.completed_at or found.created_at
         return self._line(
             "trails",
             "trail_id",
             found,
-            ("updated_at",) if trail.updated_at == usual else (),
             crumbs=[ref.id for ref in trail.crumbs],
             properties=self._map("trail", trail.properties),
         )
@@ -183,7 +162,7 @@ class _FolderExport:
         }
 
     def _iterate_values(self, scope: str, stored: dict[str, Any]) -> Iterator[tuple[Definition, Any]]:
-        for definition in sorted(self.definitions.of(scope), key=lambda each: self.names[each.id]):
+        for definition in self.definitions.of(scope):
             yield definition, stored.get(definition.id, definition.default())
 
     def _values(self, found: Crystal[Any]) -> Iterable[dict[str, Any]]:
@@ -204,9 +183,7 @@ class _FolderExport:
         stash: StashRecord = found.value
         fields: dict[str, Any] = {"properties": self._map("stash", stash.properties), "changed_by": None}
         if not stash.history_id:  # else the last line of its history has it
-            usual = "create" if stash.version == 1 else "set"
-            fields["changed_by"] = stash.changed_by
-            fields["last_operation"] = None if stash.operation == usual else stash.operation
+            fields |= {"changed_by": stash.changed_by, "last_operation": stash.operation}
         return self._line("stashes", "stash_id", found, **fields)
 
     async def _history(self, found: Crystal[Any]) -> AsyncIterator[dict[str, Any]]:
