@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import dgent
 from dgent.cupboard import Cupboard
 from dgent.cupboard.record import SCHEMAS
-from dgent.exchange.foreign.crumbs_export import export_folder
-from dgent.exchange.foreign.crumbs_import import import_folder
+from dgent.exchange.foreign.crumbs import export_folder, import_folder
 from dgent.exchange.foreign.report import ImportResult
 
 Folder = dict[str, list[Any]]
