@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dgent import clock
 from dgent.errors import DgentError
+from dgent.model.contract.compile import CompiledContract
 from dgent.model.contract.lookup import Lookup
-from dgent.model.contract.shape import CompiledContract
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import (

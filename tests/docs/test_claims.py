@@ -13,9 +13,9 @@ import dgent
 from dgent import codec, ids
 from dgent.model import order, where
 from dgent.store.engine import catalog, kernel, prune, row, versions
-from dgent.store.postgres import address, lane, listen, pool
+from dgent.store.postgres import address, listen, pool
 from dgent.store.postgres import format as postgres
-from dgent.store.postgres import lane as postgres_job
+from dgent.store.postgres import writer as postgres_writer
 from dgent.store.sqlite import backend, connection, format, writer
 from dgent.universe import transaction
 from tests.docs import pages
@@ -45,10 +45,10 @@ CLAIMS = [
     ("internals/storage-format.md", f"Code {kernel.PUT} is a put, {kernel.DELETE} a delete, {kernel.SAME}"),
     ("internals/storage-format.md", f"{kernel.FORGET} a forget; {kernel.QUIET} is added"),
     ("internals/postgres-format.md", f"format **{postgres.FORMAT}**"),
-    ("internals/postgres-format.md", f"More than {lane.MANY:,} new records"),
+    ("internals/postgres-format.md", f"More than {postgres_writer.MANY:,} new records"),
     ("internals/postgres-format.md", f"`datum_{postgres.PARTITIONS - 1}`"),
     ("guides/postgres.md", f"| `timeout` | {address.TIMEOUT_S:.0f} |"),
-    ("guides/postgres.md", f"for each {postgres_job.OPS_A_SECOND:,} records"),
+    ("guides/postgres.md", f"for each {postgres_writer.OPS_A_SECOND:,} records"),
     ("guides/postgres.md", f"| `pool` | {address.POOL} |"),
     ("guides/postgres.md", "ten times a second" if listen.POLL_S == 0.1 else "?"),
     ("guides/scale-out.md", "a fifth of a second" if pool.PATIENCE_S == 0.2 else "?"),

@@ -17,7 +17,7 @@ import pytest
 
 import dgent
 from dgent.errors import StorageFull
-from dgent.store.sqlite import checkpoint
+from dgent.store.sqlite import writer
 from tests.fault.check import check_store
 from tests.fault.jobs import NOTE, Note
 from tests.fault.known_gaps import skip
@@ -152,7 +152,7 @@ async def test_the_log_and_its_index_grow_into_a_full_disk(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log has its room already; what finds none is its index, which grows every 4,000 pages."""
-    monkeypatch.setattr(checkpoint, "GROWN_PAGES", 10**9)
+    monkeypatch.setattr(writer, "GROWN_PAGES", 10**9)
     path = disk.folder / "store.db"
     acked = 0
     async with dgent.open(f"sqlite:///{path}") as u:
@@ -178,7 +178,7 @@ async def test_the_log_and_its_index_grow_into_a_full_disk(
 
 async def test_the_log_is_folded_again_after_a_full_disk(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folding in the background fails on a full disk; it must not have given up when there is room."""
-    monkeypatch.setattr(checkpoint, "GROWN_PAGES", 50)
+    monkeypatch.setattr(writer, "GROWN_PAGES", 50)
     path = disk.folder / "store.db"
     async with dgent.open(f"sqlite:///{path}") as u:
         disk.fill(leave=600_000)

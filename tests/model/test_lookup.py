@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dgent.errors import QueryError
-from dgent.model.contract.shape import CompiledContract
+from dgent.model.contract.compile import CompiledContract
 from dgent.model.path import parse
 from dgent.model.query import Query
 

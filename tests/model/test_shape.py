@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from dgent import codec
 from dgent.errors import DecodeFailed, InputError, SchemaError
+from dgent.model.contract.compile import CompiledContract, describe
 from dgent.model.contract.node import RecordNode, reach
-from dgent.model.contract.shape import CompiledContract, describe
 from dgent.model.ref import Ref
 from tests.soak import times
 

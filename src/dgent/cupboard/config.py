@@ -1,14 +1,22 @@
-"""Configuration of a cupboard that opens its own store."""
+"""Configuration of a cupboard that opens its own store, and how it is attached to that."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
 from dgent.cupboard import errors
+from dgent.errors import InputError, StorageError
 from dgent.store.jsonl.fsync import Strategy
+from dgent.system import files
+from dgent.universe import universe as universes
+from dgent.universe.universe import Universe
+
+if TYPE_CHECKING:
+    from dgent.cupboard.cupboard import Cupboard
 
 BACKENDS = ("sqlite", "jsonl", "memory")
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
@@ -82,3 +90,31 @@ class Config:
             interval = BATCH_INTERVAL_S if self.batch_interval is None else self.batch_interval
             query += f"&sync_every={size or 2**31}&sync_interval={interval or 3599}"
         return {"url": f"jsonl:{quote(str(folder))}?{query}"}
+
+
+async def open_universe(config: Config) -> Universe:
+    """Open the universe of a configuration."""
+    place = config.place
+    if config.backend != "memory":
+        try:
+            files.make_folder(str(Path(config.data_dir).expanduser()))
+        except OSError as error:
+            raise StorageError(f"the folder {config.data_dir} cannot be made: {error.strerror}") from None
+    universe = universes.open(**place)
+    await universe.open()
+    return universe
+
+
+class AttachMethod:
+    """`Cupboard.attach(config)` makes a cupboard and attaches it; on a cupboard it attaches that one."""
+
+    def __get__(
+        self, cupboard: Cupboard | None, kind: type[Cupboard]
+    ) -> Callable[[Config], Awaitable[Cupboard]]:
+        async def attach(config: Config) -> Cupboard:
+            """Open the store of a configuration and attach the cupboard to it."""
+            if not isinstance(config, Config):
+                raise InputError(f"expected a Config to attach, got {type(config).__name__}")
+            return await (kind() if cupboard is None else cupboard)._attach(config)
+
+        return attach

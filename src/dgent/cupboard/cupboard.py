@@ -12,13 +12,12 @@ from typing import Any, TypeVar, cast
 
 from dgent import ids
 from dgent.cupboard import builtin, errors, queue
-from dgent.cupboard.attach import AttachMethod, declare_indexes, open_universe
 from dgent.cupboard.audit import Audit, Finding, audit, repair
 from dgent.cupboard.backoff import RESERVATION_ID, Backoff
 from dgent.cupboard.change import Changeset, check_entity_id
 from dgent.cupboard.compare import Comparison, load_side
-from dgent.cupboard.config import Config
-from dgent.cupboard.definition import Definitions
+from dgent.cupboard.config import AttachMethod, Config, open_universe
+from dgent.cupboard.definition import Definitions, declare_indexes
 from dgent.cupboard.graph import Graph, load_graph
 from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.queue import Readiness

@@ -8,14 +8,20 @@ from typing import Any, NamedTuple
 
 from dgent import clock
 from dgent.cupboard import errors
-from dgent.cupboard.builtin import PRIORITY
-from dgent.cupboard.record import CategoryRecord, PropertyRecord
+from dgent.cupboard.builtin import DESCRIPTION, PRIORITY
+from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, ROOM, CategoryRecord, CrumbRecord, PropertyRecord
 from dgent.errors import InputError
+from dgent.model import path
+from dgent.model.schema import Schema
+from dgent.universe.universe import Universe
 
 UNRANKED = 2**31
 """The rank of a crumb without a priority: behind all that have one."""
 
 _INT64 = 2**63
+
+MAX_INDEXED = 16
+"""The most properties that are indexed: each costs every crumb an index entry. Others are scanned."""
 
 
 class Option(NamedTuple):
@@ -234,3 +240,21 @@ _WANTED = {
     "timestamp": "an aware datetime or RFC 3339 text",
     "list": "a list of texts",
 }
+
+
+# -- indexes --------------------------------------------------------------------------------
+
+
+def declare_indexes(universe: Universe, definitions: Definitions, known: frozenset[str]) -> frozenset[str]:
+    """Index crumbs by the values of their properties and by each item of a list, but not by descriptions."""
+    wanted = [_index_on(definition) for definition in definitions.of("crumb") if definition.id != DESCRIPTION]
+    wanted = wanted[:MAX_INDEXED]
+    if not known.issuperset(wanted):
+        indexes = (*CRUMB_INDEXES, *wanted)
+        universe.register(Schema(CRUMB.name, contract=CrumbRecord, indexes=indexes, owner=ROOM))
+    return known.union(wanted)
+
+
+def _index_on(definition: Definition) -> str:
+    found = path.text(("properties", definition.id))
+    return f"{found}.*" if definition.value_type == "list" else found

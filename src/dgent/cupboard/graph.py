@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dgent.cupboard.record import CRUMB, LINK, STASH, TRAIL
+from dgent.cupboard.record import CRUMB, LINK, STASH, TRAIL, LinkRecord
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
+    from dgent.universe.universe import Universe
 
 _NOUNS = {CRUMB.name: "crumb", TRAIL.name: "trail", STASH.name: "stash"}
 _SHAPES = {"crumb": ('["', '"]'), "trail": ('(["', '"])'), "stash": ('[("', '")]')}
@@ -81,24 +82,28 @@ async def load_graph(cupboard: Cupboard, trail: str | None) -> Graph:
     """Load the whole graph, or one trail with its crumbs and everything linked to them."""
     universe = await cupboard._ready()
     seq = await universe.seq()
-    links = [
-        each.value
-        async for each in universe.iterate(Query(schema=LINK.name, descending=False, limit=None), as_of=seq)
-        if isinstance(each, Crystal)
-    ]
+    links = [each.value for each in await _load_all(universe, LINK.name, seq)]
     if trail is not None:
-        inside = {trail} | {link.from_id for link in links if link.to_id == trail}
-        links = [link for link in links if link.from_id in inside or link.to_id in inside]
+        links = _select_links(links, trail)
         ends = dict.fromkeys([trail, *(id for link in links for id in (link.from_id, link.to_id))])
-        found = await universe.get_many(list(ends), as_of=seq)
+        some = await universe.get_many(list(ends), as_of=seq)
+        found = [each for each in some if isinstance(each, Crystal) and each.schema_name in _NOUNS]
     else:
-        found = []
-        for name in _NOUNS:
-            query = Query(schema=name, descending=False, limit=None)
-            found += [each async for each in universe.iterate(query, as_of=seq)]
-    nodes = [_build_node(each) for each in found if isinstance(each, Crystal) and each.schema_name in _NOUNS]
+        found = [each for name in _NOUNS for each in await _load_all(universe, name, seq)]
     edges = tuple(Edge(link.link_type, link.from_id, link.to_id) for link in links)
-    return Graph(tuple(nodes), edges)
+    return Graph(tuple(map(_build_node, found)), edges)
+
+
+def _select_links(links: list[LinkRecord], trail: str) -> list[LinkRecord]:
+    """Return the links of a trail and of its crumbs."""
+    inside = {trail} | {link.from_id for link in links if link.to_id == trail}
+    return [link for link in links if link.from_id in inside or link.to_id in inside]
+
+
+async def _load_all(universe: Universe, schema: str, seq: int) -> list[Crystal[Any]]:
+    """Load the readable records of a schema, oldest first."""
+    query = Query(schema=schema, descending=False, limit=None)
+    return [each async for each in universe.iterate(query, as_of=seq) if isinstance(each, Crystal)]
 
 
 def _build_node(found: Crystal[Any]) -> Node:

@@ -111,17 +111,15 @@ def _merge_stash(base: Datum | None, left: Datum | None, right: Datum | None) ->
     merged = merge_records(base, left, right, resolve, ("updated_at",))
     if left is None or right is None or merged.version is None:
         return merged
-    changed = [
-        base is None or not same(each.data.get("version"), base.data.get("version")) for each in (left, right)
-    ]
-    if not all(changed):
-        return merged
     versions = [each.data.get("version") for each in (left, right)]
+    if base is not None and any(same(version, base.data.get("version")) for version in versions):
+        return merged
     numbers = [number for number in versions if type(number) is int]
     data = {**merged.version.data, "version": max(numbers, default=0) + 1}
     if is_counter:  # also where both hold the same number: each side added something
-        counts = [0 if each is None else _read_count(each.data.get("value")) for each in (base, left, right)]
-        data["value"] = {"value": _clamp(counts[1] + counts[2] - counts[0])}
+        before = 0 if base is None else _read_count(base.data.get("value"))
+        ours, theirs = _read_count(left.data.get("value")), _read_count(right.data.get("value"))
+        data["value"] = {"value": _clamp(ours + theirs - before)}
     return MergedRecord(merged.version.replace(data=data), merged.disputed)
 
 
@@ -175,10 +173,9 @@ def _settle(settlement: Settlement) -> None:
     ranked = touched.get(CATEGORY.name) or touched.get(PROPERTY.name)
     if not crumbs and not links and not ranked and TRAIL.name not in touched:
         return
-    kept = [link for link in settlement.records(LINK.name) if not _drop_if_trail_ended(settlement, link)]
     waits: dict[str, list[str]] = {}
     wanted = set(crumbs)
-    for link in _drop_duplicates(settlement, kept):
+    for link in _settle_links(settlement):
         if link.data.get("link_type") == "child_of":
             child, parent = str(link.data.get("from_id")), str(link.data.get("to_id"))
             waits.setdefault(child, []).append(parent)
@@ -189,6 +186,12 @@ def _settle(settlement: Settlement) -> None:
         wanted.update(each.id for each in settlement.records(CRUMB.name) if each.data.get("state") == "ready")
     for id in sorted(wanted):
         _recount(settlement, id, waits.get(id, ()), definitions)
+
+
+def _settle_links(settlement: Settlement) -> list[Datum]:
+    """Drop links that are void after the merge, and return the rest."""
+    kept = [link for link in settlement.records(LINK.name) if not _drop_if_trail_ended(settlement, link)]
+    return _drop_duplicates(settlement, kept)
 
 
 def _drop_if_trail_ended(settlement: Settlement, link: Datum) -> bool:

@@ -126,8 +126,7 @@ class SchemaRecord:
 class LineRecord:
     """A line of an imported file that no other record can hold; an export writes it unchanged.
 
-    `text` is the line, in base64 if it is `binary`. `place` is its number in a file whose lines keep their
-    order.
+    `text` is the line, in base64 if it is `binary`. Nothing uses `place`; stores have it.
     """
 
     file: str

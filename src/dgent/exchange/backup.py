@@ -43,9 +43,8 @@ from dgent.errors import (
     NotFound,
 )
 from dgent.exchange import folders
-from dgent.store.sqlite import replace
 from dgent.store.sqlite import upkeep as sqlite
-from dgent.store.sqlite.replace import Forgotten, Held
+from dgent.store.sqlite.upkeep import Forgotten, Held
 from dgent.store.upkeep import Contents, upkeep_of
 from dgent.system.files import sync
 from dgent.system.progress import Progress, ProgressReporter
@@ -63,10 +62,10 @@ def read_redactions(connection: Held) -> Redactions:
     """Read the redacted versions of each block from a store that is locked."""
     try:
         found: dict[str, tuple[RedactedVersion, ...]] = {}
-        for _, data, _ in replace.live_records(connection, REDACTION.name):
+        for _, data, _ in sqlite.live_records(connection, REDACTION.name):
             record = msgspec.json.decode(data, type=RedactionRecord)
             found[record.block] = record.redacted
-        for id, data, _ in replace.live_records(connection, SNAPSHOT.name):
+        for id, data, _ in sqlite.live_records(connection, SNAPSHOT.name):
             block = id.split("/", 1)[0]
             if msgspec.json.decode(data, type=SnapshotRecord).redactions and block not in found:
                 found[block] = _read_packed_redactions(connection, block)
@@ -78,7 +77,7 @@ def read_redactions(connection: Held) -> Redactions:
 def _read_packed_redactions(connection: Held, block: str) -> tuple[RedactedVersion, ...]:
     """Read them from the pack records, for a block redacted before redactions had a record."""
     found: list[RedactedVersion] = []
-    for _, data, content in replace.live_records(connection, PACK.name, f"{block}/p/"):
+    for _, data, content in sqlite.live_records(connection, PACK.name, f"{block}/p/"):
         record = msgspec.json.decode(data, type=PackRecord)
         found += list_redacted(decode_pack(block, record.first, record.last, content))
     return tuple(found)
@@ -270,7 +269,7 @@ async def copy_into(
 
 async def make_independent(folder: Path) -> None:
     """Make a copied constellation independent: cursors of its source become invalid for it."""
-    await _in_thread(lambda _: replace.settle_restored(str(folder / DATABASE), None, {}))
+    await _in_thread(lambda _: sqlite.settle_restored(str(folder / DATABASE), None, {}))
 
 
 async def _build(universe: Universe, folder: Path | None, new: Path, progress: Progress | None) -> Manifest:
@@ -394,11 +393,11 @@ def check_not_in_use(folder: Path) -> None:
         if not _has_content(path):
             continue
         try:
-            with replace.alone(str(path)):
+            with sqlite.alone(str(path)):
                 pass
         except Corrupt:
             # Nobody can open it any more, but a process may have had it open when it was damaged.
-            if (pid := replace.holder(str(path))) is not None:
+            if (pid := sqlite.holder(str(path))) is not None:
                 raise Busy(f"{path} is in use by process {pid}", pid=pid) from None
 
 
@@ -409,7 +408,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with ExitStack() as held:
         if _has_content(folder / DATABASE):
             with suppress(Corrupt):  # nobody can open it
-                replace.retire(held.enter_context(replace.alone(str(folder / DATABASE))))
+                sqlite.retire(held.enter_context(sqlite.alone(str(folder / DATABASE))))
         yield
 
 
@@ -461,7 +460,7 @@ def _read_gone_of_folder(folder: Path, made: Manifest) -> _Gone:
     if not _has_content(path):
         return _NOTHING_GONE
     try:
-        with replace.alone(str(path)) as connection:
+        with sqlite.alone(str(path)) as connection:
             return _read_gone(connection, made)
     except Corrupt as error:
         raise Corrupt(
@@ -471,7 +470,7 @@ def _read_gone_of_folder(folder: Path, made: Manifest) -> _Gone:
 
 
 def _read_gone(connection: Held, made: Manifest) -> _Gone:
-    salt, forgotten = replace.forgotten_in(connection, made.universe)
+    salt, forgotten = sqlite.forgotten_in(connection, made.universe)
     return _NOTHING_GONE if salt is None else _Gone(salt, forgotten, read_redactions(connection))
 
 
@@ -485,7 +484,7 @@ async def _remove_again(new: Path, gone: _Gone) -> tuple[int, int]:
     found: list[tuple[str, str]] = []
     if gone.salt is not None:
         salt = gone.salt
-        found = await _in_thread(lambda _: replace.forgotten_since(str(path), salt, gone.forgotten))
+        found = await _in_thread(lambda _: sqlite.forgotten_since(str(path), salt, gone.forgotten))
     found = [(id, schema) for id, schema in found if schema not in REPLACED]
     if found:
         async with open(f"sqlite:///{path}") as universe:
@@ -496,7 +495,7 @@ async def _remove_again(new: Path, gone: _Gone) -> tuple[int, int]:
             for room, ids in rooms.items():
                 await (universe if room is None else universe.for_room(room)).forget(*ids)
     redacted = await apply_redactions(path, gone.redactions)
-    await _in_thread(lambda _: replace.settle_restored(str(path), gone.salt, gone.forgotten))
+    await _in_thread(lambda _: sqlite.settle_restored(str(path), gone.salt, gone.forgotten))
     return len(found), redacted
 
 
@@ -508,14 +507,14 @@ async def _take_place(
     with ExitStack() as ahead:
         with ExitStack() as held:
             if _has_content(old):
-                connection = await _in_thread(lambda _: held.enter_context(replace.alone(str(old))))
+                connection = await _in_thread(lambda _: held.enter_context(sqlite.alone(str(old))))
                 gone = await _in_thread(lambda _: _read_gone(connection, made))
                 more = (0, 0) if gone == known else await _remove_again(new, gone)
-                await _in_thread(lambda _: replace.retire(connection))
+                await _in_thread(lambda _: sqlite.retire(connection))
             holds = await _in_thread(lambda _: sqlite.check_copy(str(path)))
             if _has_content(old):
-                fresh = await _in_thread(lambda _: ahead.enter_context(replace.alone(str(path))))
-                await _in_thread(lambda _: replace.retire(fresh))
+                fresh = await _in_thread(lambda _: ahead.enter_context(sqlite.alone(str(path))))
+                await _in_thread(lambda _: sqlite.retire(fresh))
             kept = await _in_thread(lambda _: _swap(new, folder, overwrite))
         if kept is not None:
             # A process that waited for the old store notices now that it moved. If the new one were

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from dgent import codec, ids
 from dgent.errors import InputError, NewerRecord, QueryError, SchemaError, UpgradeFailed
 from dgent.model import path, ref
-from dgent.model.contract.shape import CompiledContract
+from dgent.model.contract.compile import CompiledContract
 
 T = TypeVar("T")
 Step = Callable[[dict[str, Any]], Any]

@@ -209,13 +209,18 @@ def _operand(path: Path, op: str, value: Any) -> Any:
         codec.encode(simple)
     except (InputError, UnicodeEncodeError, OverflowError) as error:
         raise _needs(path, op, f"a value that can be stored: {error}") from None
-    if op in _COMPARISONS and not order.kinds_like(simple):
-        raise _needs(path, op, "a number, a text, a bool, a time or a duration")
-    if op == "$exists" and type(simple) is not bool:
-        raise _needs(path, op, "True or False")
-    if op == "$prefix" and type(simple) is not str:
-        raise _needs(path, op, "a text")
+    _check_type(path, op, simple)
     return tuple(simple) if choices else simple
+
+
+def _check_type(path: Path, op: str, operand: Any) -> None:
+    """Raise QueryError when the operator compares no values of this type."""
+    if op in _COMPARISONS and not order.kinds_like(operand):
+        raise _needs(path, op, "a number, a text, a bool, a time or a duration")
+    if op == "$exists" and type(operand) is not bool:
+        raise _needs(path, op, "True or False")
+    if op == "$prefix" and type(operand) is not str:
+        raise _needs(path, op, "a text")
 
 
 def _simple(value: Any) -> Any:

@@ -48,9 +48,9 @@ from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.system.progress import Progress
 from dgent.universe import history, relation, upgrade
+from dgent.universe.connect import Names
 from dgent.universe.contract import Contracts, Recalled
 from dgent.universe.gate import Principal, Rule
-from dgent.universe.local_lock import Names
 
 __all__ = [
     "BlockingWarning",

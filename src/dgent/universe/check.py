@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from dgent import clock
-from dgent.errors import InputError, QueryError
+from dgent.errors import InputError, QueryError, Unavailable
 from dgent.model.query import Query
-from dgent.store.backend import AsOf, Backend
+from dgent.store.backend import AsOf, Backend, BackendStats
+
+_LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
 
 
 def check_query(query: Query) -> Query:
@@ -39,6 +41,24 @@ def check_since(since: int) -> int:
     if type(since) is not int or since < 0:
         raise InputError(f"since is a seq, 0 or more, not {since!r}", field="since")
     return since
+
+
+def since_after(after: datetime) -> datetime | None:
+    """Return the first moment after a time; None after the last."""
+    if not isinstance(after, datetime):
+        raise InputError(f"after must be a datetime, not {type(after).__name__}", field="after")
+    moment = clock.to_us(after)
+    return None if moment >= _LAST_US else clock.from_us(moment + 1)
+
+
+def check_complete(stats: BackendStats, partial: bool) -> None:
+    """Raise Unavailable when the schemas in these figures are only those of the local copy."""
+    if stats.details.get("degraded") and not partial:
+        raise Unavailable(
+            f"the schemas are known only in {stats.place}, which cannot be reached",
+            hint="pass partial=True to read the local copy, or try again when it is back",
+            degraded=True,
+        )
 
 
 async def seq_of(backend: Backend, as_of: AsOf) -> int | None:

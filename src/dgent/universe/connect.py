@@ -1,11 +1,14 @@
-"""From places to a backend, and the open state of a universe."""
+"""From places to a backend, and the state of an open universe: its loop, its named locks."""
 
 from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from dgent.config.secret import mask
 from dgent.errors import InputError, NoBackendAvailable, SchemaConflict, Unavailable
@@ -14,6 +17,8 @@ from dgent.store.backend import Backend
 from dgent.store.registry import backend_for
 
 Degrade = bool | Literal["optimistic"] | None
+
+_held: ContextVar[frozenset[str]] = ContextVar("dgent_held", default=frozenset())
 
 
 class OpenState:
@@ -25,6 +30,29 @@ class OpenState:
         self.others: tuple[str, ...] = ()  # the caller's other places, which were not tried
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
+
+
+class Names:
+    """The named locks of a universe within one program; a lock lives only while it is held or waited for."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[None]:
+        """Hold a name; asking for it again in the same task would deadlock."""
+        held = _held.get()
+        if name in held:
+            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        async with lock:
+            token = _held.set(held | {name})
+            try:
+                yield
+            finally:
+                _held.reset(token)
 
 
 async def open_store(backend: Backend, others: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from dgent.errors import Corrupt, CursorInvalid, HistoryGone, Unavailable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Change, Item
+from dgent.universe.check import check_limit, check_since
 from dgent.universe.contract import Contracts
 from dgent.universe.gate import Gate
 
@@ -25,7 +26,7 @@ WAIT_S = 5.0
 
 async def changes(backend: Backend, since: int, limit: int | None, until: int | None) -> list[Change]:
     """Return commits after a seq and up to another, in order; CursorInvalid if the store has no such seq."""
-    found = await _changes(backend, since, limit, until)
+    found = await _changes(backend, check_since(since), check_limit(limit), until)
     if not found and getattr(backend, "degradation", None) is None:
         _check_position(since, await backend.last_seq())
     return found
@@ -63,6 +64,8 @@ async def watch(
     with `left=True` when the version before it matched. Where that version is not kept (a schema with
     `history="none"`) both are shown: one report too many does no harm, a missed one does.
     """
+    if since is not None:
+        check_since(since)
     admit: Admit | None = None
     if isinstance(backend, Gate):
         admit = backend.admit

@@ -56,10 +56,16 @@ async def overlay(
     rows = [datum for datum in found if datum.id not in written]
     if query.descending:
         rows.reverse()
-    rows += own
+    return await _sort(query, rows, own, shape, ranks)
+
+
+async def _sort(
+    query: Query, stored_rows: list[Datum], own: list[Datum], shape: Shape, ranks: Ranks
+) -> list[Datum]:
+    rows = stored_rows + own
     keys = [(query.order_key(shape(datum)), clock.to_us(datum.created_at)) for datum in rows]
     shared = Counter(keys)
-    ties = {key for key in keys[len(rows) - len(own) :] if shared[key] > 1}
+    ties = {key for key in keys[len(stored_rows) :] if shared[key] > 1}
     tied = [datum.id for datum, key in zip(rows, keys, strict=True) if key in ties]
     stored = await ranks(tied) if tied else {}
 

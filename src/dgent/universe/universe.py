@@ -6,17 +6,12 @@ import asyncio
 import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from dgent import clock, ids
-from dgent.errors import (
-    Closed,
-    InputError,
-    NotFound,
-    Unavailable,
-)
+from dgent import ids
+from dgent.errors import Closed, InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -42,11 +37,10 @@ from dgent.store.backend import (
     Version,
 )
 from dgent.universe import connect, feed, history, relation, upgrade, write
-from dgent.universe.check import check_limit, check_query, check_since, query_of, seq_of
+from dgent.universe.check import check_complete, check_limit, check_query, query_of, seq_of, since_after
 from dgent.universe.collection import Collection
 from dgent.universe.contract import Contracts, Recalled, declaration, raw_of
 from dgent.universe.gate import Gate, Principal, Rule
-from dgent.universe.local_lock import Names
 from dgent.universe.transaction import Transaction, transact
 
 if TYPE_CHECKING:
@@ -58,7 +52,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PAGE = 500
-_LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
 
 
 class Universe:
@@ -76,11 +69,10 @@ class Universe:
         self._life = connect.OpenState()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
-        self.names = Names()
+        self.names = connect.Names()
         self.keepers: dict[str, history.Keeper] = {}  # rooms in use here, by name
         self.rules: dict[str, Rule] = {}  # who may read what a room owns, by the room's name
-        self._fills: set[asyncio.Task[None]] = set()
-        self._unfilled: set[str] = set()  # schemas whose indexing failed, until someone waits for it
+        self._builds = upgrade.IndexBuilds()
 
     # -- lifecycle ------------------------------------------------------------------------
 
@@ -102,9 +94,7 @@ class Universe:
             self._life.closed = True
             try:
                 if self._life.loop is asyncio.get_running_loop():
-                    for task in self._fills:
-                        task.cancel()
-                    await asyncio.gather(*self._fills, return_exceptions=True)
+                    await self._builds.cancel()
             finally:
                 if self._life.loop is not None:
                     await self.backend.close()
@@ -175,20 +165,14 @@ class Universe:
     async def schemas(self, *, partial: bool = False) -> builtins.list[SchemaStats]:
         """Return what the store holds of each schema."""
         found = await self.stats()
-        if found.details.get("degraded") and not (partial or self._partial):
-            raise Unavailable(
-                f"the schemas are known only in {found.place}, which cannot be reached",
-                hint="pass partial=True to read the local copy, or try again when it is back",
-                degraded=True,
-            )
+        check_complete(found, partial or self._partial)
         return list(found.schemas)
 
     async def versions(self, schema: str | type) -> dict[int, int]:
         """Return how many live records there are of each stored version of a schema."""
         await self._ready()
-        return await self.backend.versions(
-            schema if isinstance(schema, str) else self.schema_for(schema).name
-        )
+        name = schema if isinstance(schema, str) else self.schema_for(schema).name
+        return await self.backend.versions(name)
 
     async def _ready(self) -> None:
         """Check the handle and declare new schemas; every use comes through here."""
@@ -200,43 +184,21 @@ class Universe:
                 schema = self._undeclared[0]
                 declared = await self.backend.declare(declaration(schema))
                 if declared.filling:
-                    self._start_fill(schema.name)
+                    self._builds.start(self.backend, schema.name, self.contracts)
                 self._undeclared.remove(schema)
                 if declared.disputed:
                     connect.warn_of_dispute(schema)
 
-    def _start_fill(self, schema: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._fill(schema), name=f"dgent-fill-{schema}")
-        self._fills.add(task)
-        task.add_done_callback(lambda task: self._end_fill(schema, task))
-
-    def _end_fill(self, schema: str, task: asyncio.Task[None]) -> None:
-        """Record a failure for those who wait for the index; nobody else needs it."""
-        self._fills.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._unfilled.add(schema)
-
-    async def _fill(self, schema: str) -> None:
-        """Index old records in the background; queries are right meanwhile, only slower."""
-        while await self.backend.fill(schema, self.contracts):
-            await asyncio.sleep(0)
-
     async def indexed(self) -> None:
         """Wait until every old record is in the declared indexes; where that has failed, try again."""
         await self._ready()
-        while self._unfilled:
-            self._start_fill(self._unfilled.pop())
-        if self._fills:
-            # Not `gather`: a caller that stops waiting must not stop the work.
-            done, _ = await asyncio.wait(self._fills)
-            for task in done:
-                task.result()
+        await self._builds.wait(self.backend, self.contracts)
 
     async def drop_index(self, schema: str, path: str) -> None:
         """Drop a declared index."""
         await self._ready()
         await self.backend.drop_index(schema, path)
-        self._start_fill(schema)
+        self._builds.start(self.backend, schema, self.contracts)
         await self.indexed()
 
     # -- writing --------------------------------------------------------------------------
@@ -453,13 +415,10 @@ class Universe:
         partial: bool = False,
     ) -> builtins.list[Datum]:
         """Return raw records, newest first, whose id has a prefix and that were created after a time."""
-        if after is not None:
-            if not isinstance(after, datetime):
-                raise InputError(f"after must be a datetime, not {type(after).__name__}", field="after")
-            if clock.to_us(after) >= _LAST_US:
-                return []
-            after = clock.from_us(clock.to_us(after) + 1)
-        wanted = Query(prefix=prefix or None, since=after, limit=limit)
+        since = None if after is None else since_after(after)
+        if since is None and after is not None:
+            return []
+        wanted = Query(prefix=prefix or None, since=since, limit=limit)
         return await self.query(wanted, raw=True, partial=partial)
 
     async def iterate(
@@ -509,17 +468,16 @@ class Universe:
     ) -> builtins.list[Change]:
         """Return commits after a seq, in order; HistoryGone names the first one that is still there."""
         await self._ready()
-        return await feed.changes(self.backend, check_since(since), check_limit(limit), until)
+        return await feed.changes(self.backend, since, limit, until)
 
     async def watch(self, since: int | None = None, *, query: Query | None = None) -> AsyncIterator[Change]:
         """Yield every commit after a seq (default: from now on), in order, also of other processes."""
         await self._ready()
-        start = None if since is None else check_since(since)
         if query is not None:
             self.contracts.check(check_query(query))
-        if start is None and self.degraded is None:
-            start = await self.seq()
-        async with aclosing(feed.watch(self.backend, self.contracts, start, query)) as changes:
+        if since is None and self.degraded is None:
+            since = await self.seq()
+        async with aclosing(feed.watch(self.backend, self.contracts, since, query)) as changes:
             async for change in changes:
                 yield change
                 self._check()

@@ -1,4 +1,4 @@
-"""Rewrite old records in the newest version of their schema."""
+"""Bring old records up to a changed schema: rewrite them in its version, or index them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgent.errors import Conflict, InputError, Unreadable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import Put
+from dgent.store.backend import Backend, Put, View
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -97,3 +97,45 @@ async def _flush(universe: Universe, batch: Sequence[Put], report: Upgraded, dry
         else:
             # Someone else wrote it meanwhile; the next run looks at what they wrote.
             report.changed_meanwhile += 1
+
+
+class IndexBuilds:
+    """The indexing of old records in the background; queries are right meanwhile, only slower."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: set[str] = set()  # schemas whose indexing failed, until someone waits for it
+
+    def start(self, backend: Backend, schema: str, view: View) -> None:
+        """Start to index the records of a schema."""
+        work = _build(backend, schema, view)
+        task = asyncio.get_running_loop().create_task(work, name=f"dgent-fill-{schema}")
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._end(schema, task))
+
+    def _end(self, schema: str, task: asyncio.Task[None]) -> None:
+        """Record a failure for those who wait for the index; nobody else needs it."""
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failed.add(schema)
+
+    async def wait(self, backend: Backend, view: View) -> None:
+        """Wait until everything is indexed; where that has failed, try again."""
+        while self._failed:
+            self.start(backend, self._failed.pop(), view)
+        if self._tasks:
+            # Not `gather`: a caller that stops waiting must not stop the work.
+            done, _ = await asyncio.wait(self._tasks)
+            for task in done:
+                task.result()
+
+    async def cancel(self) -> None:
+        """Stop all of it; what is not indexed yet is indexed when the store is opened again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _build(backend: Backend, schema: str, view: View) -> None:
+    while await backend.fill(schema, view):
+        await asyncio.sleep(0)

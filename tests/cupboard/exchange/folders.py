@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ from hypothesis import strategies as st
 import dgent
 from dgent.cupboard import Cupboard
 from dgent.cupboard.record import SCHEMAS
-from dgent.exchange.foreign.crumbs_export import export_folder
-from dgent.exchange.foreign.crumbs_import import import_folder
+from dgent.exchange.foreign.crumbs import export_folder, import_folder
 from dgent.exchange.foreign.report import ImportResult
 
 Folder = dict[str, list[Any]]
+
+MOMENT = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)")
 
 IDS = st.sampled_from(["a", "b", "c", "0195a0f3-7c00-7000-8000-00000000000a", "", 7, None])
 TIMES = st.sampled_from(
@@ -141,9 +144,30 @@ def write(path: Path, folder: Folder) -> Path:
     return path
 
 
-def lines(path: Path) -> dict[str, bytes]:
-    """The files of a folder."""
-    return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+def lines(path: Path) -> dict[str, list[Any]]:
+    """The values in the files of a folder, in whatever order; a line that is none is itself."""
+    return {
+        file.name: sorted(map(_parse, file.read_bytes().splitlines()), key=repr)
+        for file in sorted(path.iterdir())
+    }
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return values(json.loads(line))
+    except ValueError:
+        return line
+
+
+def values(found: Any) -> Any:
+    """What a value of JSON says, however it is spelt: keys in any order, a moment in any zone."""
+    if isinstance(found, dict):
+        return {key: values(found[key]) for key in sorted(found)}
+    if isinstance(found, list):
+        return [values(each) for each in found]
+    if isinstance(found, str) and MOMENT.fullmatch(found):
+        return datetime.fromisoformat(found).astimezone(UTC)
+    return found
 
 
 async def held(cupboard: Cupboard) -> dict[str, Any]:

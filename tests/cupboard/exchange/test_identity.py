@@ -1,14 +1,16 @@
-"""Import, export and import again: the same cupboard, and the same files."""
+"""Import, export and import again: the same cupboard, and the same values."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.cupboard.exchange.folders import FOLDERS, Folder, lines, through, write
+from tests.cupboard.exchange.folders import FOLDERS, TIMES, VALUES, Folder, lines, through, values, write
 from tests.soak import times
 
 
@@ -24,6 +26,36 @@ def test_whatever_a_folder_holds_it_comes_out_and_in_as_the_same(folder: Folder)
         assert lines(first) == lines(second)
         assert one == two
         assert done.dry_run is False
+
+
+ANYTHING = TIMES | VALUES
+CRUMBS = st.lists(
+    st.fixed_dictionaries(
+        {"crumb_id": st.sampled_from("abc"), "name": st.text(min_size=1, max_size=3)},
+        optional=dict.fromkeys(
+            ("state", "created_at", "updated_at", "defer_until", "holder", "lease_until", "token", "colour"),
+            ANYTHING,
+        ),
+    ),
+    max_size=3,
+    unique_by=lambda row: row["crumb_id"],
+)
+NO_TIME = (None, "", "0001-01-01T00:00:00Z")
+
+
+@settings(max_examples=times(100), deadline=None, suppress_health_check=list(HealthCheck))
+@given(CRUMBS)
+def test_no_value_of_a_crumb_is_lost(rows: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as base:
+        asyncio.run(through(write(Path(base, "in"), {"crumbs": rows}), Path(base, "out")))
+        found = {each["crumb_id"]: each for each in lines(Path(base, "out"))["crumbs.jsonl"]}
+    for row in rows:
+        out = found[row["crumb_id"]]
+        for field, value in row.items():
+            if value not in NO_TIME:
+                # A value that does not fit its field stands beside it.
+                beside = out.get("dgent:file", {}).get(field, out.get(field))
+                assert values(value) in (out.get(field), beside), field
 
 
 def test_lines_that_fit_no_stash_are_odd_alike_in_whatever_order(tmp_path: Path) -> None:

@@ -57,13 +57,24 @@ async def _without_new(changeset: Changeset, links: Iterable[LinkRecord]) -> lis
 
 async def _without_ends(changeset: Changeset, links: Collection[LinkRecord]) -> list[LinkRecord]:
     """Return the links without those whose parents lead to no cycle."""
+    ended = _find_ended(await _load_above(changeset, {link.to_id for link in links}))
+    return [link for link in links if link.to_id not in ended]
+
+
+async def _load_above(changeset: Changeset, ids: Collection[str]) -> dict[str, list[str]]:
+    """Load the parents of crumbs, and of these, up to the last; level by level, each in one read."""
     above: dict[str, list[str]] = {}
-    level = list({link.to_id for link in links})
+    level = list(ids)
     while level:
         await changeset.load_links("from_id", level)
         for id in level:
             above[id] = await _load_parents(changeset, id)
         level = list({parent for id in level for parent in above[id] if parent not in above})
+    return above
+
+
+def _find_ended(above: dict[str, list[str]]) -> set[str]:
+    """Return the crumbs from which every way up ends."""
     below: dict[str, list[str]] = {}
     for id, parents in above.items():
         for parent in parents:
@@ -75,8 +86,7 @@ async def _without_ends(changeset: Changeset, links: Collection[LinkRecord]) -> 
             left[child] -= 1
             if not left[child]:
                 done.append(child)
-    ended = set(done)
-    return [link for link in links if link.to_id not in ended]
+    return set(done)
 
 
 async def _check_link(changeset: Changeset, link: LinkRecord) -> None:

@@ -384,26 +384,13 @@ class Stashes(Table[Stash]):
         if old is not None and base is not None:
             self._check_version(changeset, id, old, base["version"])
         fields = self._merge_fields(changeset, id, entity, old)
-        if not isinstance(fields["name"], str) or not fields["name"]:
-            raise errors.InvalidName("a stash needs a name", field="name")
-        if fields["stash_type"] not in STASH_TYPES:
-            raise errors.InvalidStashType(
-                f"{fields['stash_type']!r} is not a valid type of stash",
-                hint=f"use one of {', '.join(STASH_TYPES)}",
-            )
+        _check_fields(fields)
         fields["properties"] = changeset.definitions.encode_values("stash", fields["properties"])
         fields["value"] = codec.plain(fields["value"])  # as it will be read again
         version = fields.pop("version")
-        if type(version) is not int or version < 1:
-            raise errors.InvalidData(
-                f"expected a whole number from 1 as version, got {version!r}", field="version"
-            )
         if old is None:
-            fields["value"] = (
-                {"value": 0}
-                if fields["value"] is None and fields["stash_type"] == "counter"
-                else fields["value"]
-            )
+            if fields["value"] is None and fields["stash_type"] == "counter":
+                fields["value"] = {"value": 0}
             made_at = entity._creation_time(changeset.now)
             made = StashRecord(**fields, updated_at=made_at, history_id=ids.new_id())
             changeset.put(id, made, created_at=made_at)
@@ -443,6 +430,21 @@ class Stashes(Table[Stash]):
             changeset.drop(link_id)
         await lease.drop_leases(changeset, [id] if _read_token(stash) else [])
         changeset.drop(id)
+
+
+def _check_fields(fields: dict[str, Any]) -> None:
+    """Check the name, the type and the version of a stash."""
+    name, stash_type, version = fields["name"], fields["stash_type"], fields["version"]
+    if not isinstance(name, str) or not name:
+        raise errors.InvalidName("a stash needs a name", field="name")
+    if stash_type not in STASH_TYPES:
+        raise errors.InvalidStashType(
+            f"{stash_type!r} is not a valid type of stash", hint=f"use one of {', '.join(STASH_TYPES)}"
+        )
+    if type(version) is not int or version < 1:
+        raise errors.InvalidData(
+            f"expected a whole number from 1 as version, got {version!r}", field="version"
+        )
 
 
 async def _check_lock(changeset: Changeset, id: str, old: StashRecord, new: StashRecord) -> None:

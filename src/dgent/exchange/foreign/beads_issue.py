@@ -1,8 +1,7 @@
 """Convert an issue of the beads tracker to a crumb, and a crumb to an issue.
 
 Common fields are translated both ways. Fields that a crumb has no place for are stored in a note and exported
-unchanged. So are fields in a spelling that would not be exported the same way, as long as the crumb still has
-the value they became.
+again. So are values that would not be exported the same, as long as the crumb still has what they became.
 """
 
 from __future__ import annotations
@@ -12,13 +11,17 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from dgent.cupboard.builtin import CATEGORIES, DESCRIPTION, LABELS, OWNER, PRIORITY, TYPE
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.record import CrumbRecord, LinkRecord, MetadataRecord
-from dgent.exchange.foreign.fields import format_time, parse_time
-from dgent.exchange.foreign.origin import Written, read_note, restore_fields
+from dgent.exchange.foreign.origin import (
+    Written,
+    format_time,
+    is_same_value,
+    parse_time,
+    read_note,
+    restore_fields,
+)
 
 NOTE = "beads"
 """The key in `extra` of a record for the note about its issue."""
@@ -48,22 +51,6 @@ STATUSES = {
 PRIORITIES = [id for id, category in CATEGORIES.items() if category.property_id == PRIORITY]
 MIDDLE = 2  # the default priority
 
-ORDER = {
-    name: place
-    for place, name in enumerate(
-        (
-            *("id", "issue_id", "depends_on_id", "type", "content_hash", "title", "description", "design"),
-            *("acceptance_criteria", "notes", "status", "priority", "issue_type", "assignee", "author"),
-            *("text", "estimated_minutes", "created_at", "created_by", "updated_at", "closed_at"),
-            *("close_reason", "external_ref", "defer_until", "compaction_level", "compacted_at"),
-            *("compacted_at_commit", "original_size", "source_repo", "labels", "dependencies", "comments"),
-        )
-    )
-}
-"""The order of fields in a line of beads, and of those in its dependencies and comments."""
-
-_encode = msgspec.json.Encoder().encode
-
 
 def derive_id(*parts: object) -> str:
     """Return an id that is the same for the same parts."""
@@ -82,40 +69,25 @@ def category_id(name: str) -> str:
 def make_note(
     given: Mapping[str, Any], made: Mapping[str, Any], known: Iterable[str], apart: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the note about an object that restores it on export; `made` is what would be exported.
+    """Return the note about an object that restores its values on export; `made` is what would be exported.
 
     `known` are the fields that were translated; those `apart` became separate records.
     """
     fields, gone = set(known), set(apart)
     written: Written = {}
-    for name in fields - gone:
+    for name in sorted(fields - gone):
         if name not in given:
             if name in made:
                 written[name] = [made[name]]
-        elif name not in made or _encode(made[name]) != _encode(given[name]):
+        elif name not in made or not is_same_value(made[name], given[name]):
             written[name] = [made.get(name), given[name]]
-    note: dict[str, Any] = {
-        "written": {name: written[name] for name in sorted(written)},
-        "rest": {name: value for name, value in given.items() if name not in fields | gone},
-        "order": [] if list(given) == _sort_fields(given) else list(given),
-    }
-    return {name: value for name, value in note.items() if value}
+    rest = {name: value for name, value in given.items() if name not in fields | gone}
+    return {name: value for name, value in (("written", written), ("rest", rest)) if value}
 
 
-def restore_written(made: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object to export, with unchanged fields as they were read."""
-    rest = note.get("rest")
-    line = (rest if isinstance(rest, dict) else {}) | restore_fields(dict(made), note.get("written"))
-    order = note.get("order")
-    names = _sort_fields(line)
-    if isinstance(order, list):
-        places = {name: place for place, name in enumerate(order)}
-        names.sort(key=lambda name: places.get(name, len(places)))
-    return {name: line[name] for name in names}
-
-
-def _sort_fields(names: Iterable[str]) -> list[str]:
-    return sorted(names, key=lambda name: (ORDER.get(name, len(ORDER)), name))
+def restore_values(made: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object to export, with the values of the file in unchanged fields."""
+    return dict(read_note(note, "rest")) | restore_fields(dict(made), note.get("written"))
 
 
 # -- an issue -----------------------------------------------------------------------------
@@ -195,7 +167,7 @@ def refresh(line: dict[str, Any], crumb: CrumbRecord) -> dict[str, Any]:
         line.pop("closed_at", None)
         if line["status"] == "closed":
             line["closed_at"] = format_time(crumb.updated_at)
-    return {name: line[name] for name in _sort_fields(line)} if "closed_at" in line else line
+    return line
 
 
 # -- dependencies and comments ---------------------------------------------------------------

@@ -15,9 +15,9 @@ import msgspec
 from dgent.cupboard import builtin, errors
 from dgent.cupboard.definition import Definition, Definitions
 from dgent.cupboard.record import CATEGORY, PROPERTY, CategoryRecord, PropertyRecord
-from dgent.exchange.foreign.fields import DERIVED, FILES, NOTE, SourceRow, format_time, read_times
+from dgent.exchange.foreign.fields import DERIVED, FILES, NOTE, SourceRow, read_times
 from dgent.exchange.foreign.incoming import ImportRun
-from dgent.exchange.foreign.origin import make_extra, read_note
+from dgent.exchange.foreign.origin import format_time, make_extra, read_note
 from dgent.model.query import Query
 
 BUILT_IN = (*builtin.PROPERTIES, *builtin.CATEGORIES)

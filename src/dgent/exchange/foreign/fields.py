@@ -1,7 +1,8 @@
 """The file format of the original crumbs program: the fields of each file, and how they are read and written.
 
 Keys are read in any spelling (`crumb_id`, `CrumbID`), and written as the original writes them. Fields that
-the original does not know are written only when they differ from the default.
+the original does not know are written only when they differ from the default. Every value of a line is
+written again; its spelling is not.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from dgent.cupboard.kind import (
 from dgent.cupboard.tables.metadata import is_schema_name
 from dgent.errors import InputError
 from dgent.exchange.foreign.files import SourceLine
-from dgent.exchange.foreign.origin import Written, make_extra, read_note, restore_fields
+from dgent.exchange.foreign.origin import (
+    Written,
+    format_time,
+    is_same_value,
+    make_extra,
+    parse_time,
+    read_note,
+)
 
 NOTE = "dgent:file"
 """The key for the note about a line: in `extra` of a record, and in a line for fields that would clash."""
@@ -140,24 +148,6 @@ def _schema_name(value: Any) -> str:
     if not is_schema_name(value):
         raise _UnknownWord(f"{value!r:.60} is not a valid name of a metadata schema")
     return str(value)
-
-
-def parse_time(value: Any) -> datetime:
-    """Parse a time in RFC 3339, in UTC without a zone. The original writes year 1 for none: ValueError."""
-    found = datetime.fromisoformat(_text(value))
-    if found.year <= 1:
-        raise ValueError
-    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    return clock.from_us(clock.to_us(aware))
-
-
-def format_time(value: datetime | None) -> str | None:
-    """Return a time in UTC with no more digits than needed."""
-    if value is None:
-        return None
-    whole, _, fraction = clock.text(value)[:-1].partition(".")
-    fraction = fraction.rstrip("0")
-    return f"{whole}.{fraction}Z" if fraction else f"{whole}Z"
 
 
 def _optional_time(value: Any) -> datetime | None:
@@ -299,7 +289,7 @@ def _normalize_key(key: str) -> str:
 
 
 class SourceRow(NamedTuple):
-    """A valid line: its fields, its unknown fields, and how fields were written."""
+    """A valid line: its fields, its unknown fields, and values that its record does not keep."""
 
     file: str
     line: SourceLine
@@ -315,37 +305,46 @@ class SourceRow(NamedTuple):
 def parse_row(file: str, line: SourceLine) -> SourceRow:
     """Parse a line of a file; raises InputError if a required field is missing or invalid."""
     assert line.given is not None
-    known = FILES[file]
     unknown = dict(line.given)
     hidden = unknown.pop(NOTE, None)
     fields: dict[str, Any] = {}
     written: Written = {}
-    for field in known:
+    for field in FILES[file]:
         key = _find_key(unknown, field.name)
         given = None if key is None else unknown.pop(key)
-        try:
-            if key is None or (given is None and field.default is not REQUIRED):
-                raise ValueError
-            fields[field.name] = field.kind.read(given)
-        except _UnknownWord:
-            raise
-        except (ValueError, OverflowError):
-            if field.default is REQUIRED:
-                what = "has none" if given is None else f"has {given!r:.60}"
-                raise InputError(f"it needs a valid {field.name}, but {what}") from None
-            fields[field.name] = field.default
-            if field.default is DERIVED and isinstance(given, str) and not given.startswith("0001-"):
+        found = fields[field.name] = _read_field(field, given)
+        if found is DERIVED:
+            if not _is_no_time(given):
                 unknown[field.name] = given  # kept beside the derived time
-            if given is None or field.default is DERIVED:
-                continue
-        made = field.kind.write(fields[field.name])
-        if made != given and field.kind not in (VALUE, ANY):
-            written[field.name] = [made, given]
+        elif given is not None and field.kind not in (VALUE, ANY):
+            made = field.kind.write(found)
+            if not is_same_value(made, given):
+                written[field.name] = [made, given]
     if isinstance(hidden, dict):
         unknown |= hidden
     elif hidden is not None:
         unknown[NOTE] = hidden
     return SourceRow(file, line, fields, unknown, written)
+
+
+def _read_field(field: FieldSpec, given: Any) -> Any:
+    """Return the value of a field; where the given one is missing or invalid its default, or InputError."""
+    try:
+        if given is not None:
+            return field.kind.read(given)
+    except _UnknownWord:
+        raise
+    except (ValueError, OverflowError):
+        pass
+    if field.default is REQUIRED:
+        what = "has none" if given is None else f"has {given!r:.60}"
+        raise InputError(f"it needs a valid {field.name}, but {what}")
+    return field.default
+
+
+def _is_no_time(given: Any) -> bool:
+    """Check whether a field has no time, which the original writes as one of year 1."""
+    return given is None or given == "" or (isinstance(given, str) and given.startswith("0001-"))
 
 
 def _find_key(given: Mapping[str, Any], name: str) -> str | None:
@@ -384,28 +383,25 @@ def read_uuid_time(id: str) -> datetime | None:
         return None
 
 
-def encode_fields(
-    file: str, fields: Mapping[str, Any], extra: Mapping[str, Any], implied: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """Return the line of a record: its fields, in their original spelling, and its unknown fields.
-
-    Optional fields are left out when they have the default or are `implied` by others.
-    """
-    written = read_note(extra, NOTE).get("written", {})
+def encode_fields(file: str, fields: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line of a record: its fields, with the values of the file, and its unknown fields."""
+    written = read_note(read_note(extra, NOTE), "written")
     line: dict[str, Any] = {}
     for name, kind, default, always in FILES[file]:
         value = kind.write(fields.get(name, default))
-        dispensable = name in implied or (not always and value == kind.write(default))
-        if not dispensable or (name in restore_fields({name: value}, written) and name in written):
+        noted = written.get(name)
+        if isinstance(noted, list) and noted[:1] == [value]:
+            line[name] = noted[-1]
+        elif always or value != kind.write(default):
             line[name] = value
-    return restore_fields(line, written) | encode_unknown(file, extra)
+    return line | encode_unknown(file, extra)
 
 
 def encode_unknown(file: str, extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return the unknown fields of a record; those that would clash with a field are under the note's key."""
     own = {_normalize_key(field.name) for field in FILES[file]}
     out, hidden = {}, dict(read_note(extra, NOTE).get("hidden", {}))
-    for name, value in sorted(extra.items()):
+    for name, value in extra.items():
         if name == NOTE:
             continue
         if _normalize_key(name) in own:

@@ -28,8 +28,7 @@ MAX_LINE_BYTES = 48 * 1024 * 1024  # it fits into a record with its note
 _MARKS = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
 _DAMAGE = (msgspec.MsgspecError, ValueError, RecursionError, OverflowError)
 
-_encode = msgspec.json.Encoder().encode
-_sorted = msgspec.json.Encoder(order="sorted").encode
+encode_line = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -106,15 +105,6 @@ def _parse_line(path: Path, number: int, text: bytes) -> SourceLine:
 
 
 # -- writing ------------------------------------------------------------------------------
-
-
-def encode_line(fields: dict[str, Any]) -> bytes:
-    """Return the line of an object without spaces; its fields keep their order, nested ones are sorted."""
-    return _encode({key: _stable(value) for key, value in fields.items()})
-
-
-def _stable(value: Any) -> Any:
-    return msgspec.Raw(_sorted(value)) if isinstance(value, dict | list) else value
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> int:

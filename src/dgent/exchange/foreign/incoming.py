@@ -1,4 +1,4 @@
-"""One run of an import: decide about each record and each line."""
+"""Records between a file and a store: decide about each one of an import, load those of an export."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from typing import Any, Literal
 from dgent.cupboard.builtin import BORN
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.record import LINE, CrumbRecord, LineRecord, TrailRecord
+from dgent.errors import Corrupt
 from dgent.exchange.foreign.files import SourceLine
 from dgent.exchange.foreign.report import Existing, ImportTally
+from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.model.schema import Schema
 from dgent.store.upkeep import deleted_among, forgotten_among
+from dgent.system.progress import ProgressReporter
+from dgent.universe.universe import Universe
 
 Verdict = Literal["added", "changed", "unchanged", "skipped", "kept"]
 
@@ -50,7 +55,6 @@ class ImportRun:
         created_at: datetime,
         *,
         stated: bool = True,
-        place: int = 0,
         revive: bool = False,
     ) -> Verdict:
         """Put a record into the changeset, unless the stored one stays; return what was done.
@@ -62,7 +66,7 @@ class ImportRun:
         if id not in self.forgotten and (
             id in self.changeset.foreign or (old is not None and type(old) is not type(record))
         ):
-            self.keep_line(file, line, f"{id!r} is the id of another kind of record", place=place)
+            self.keep_line(file, line, f"{id!r} is the id of another kind of record")
             return "kept"
         if id not in self.forgotten:
             self.mark_imported(file, line)
@@ -101,7 +105,7 @@ class ImportRun:
 
     # -- lines that no record can hold ------------------------------------------------------
 
-    def keep_line(self, file: str, line: SourceLine, reason: str, *, place: int = 0) -> None:
+    def keep_line(self, file: str, line: SourceLine, reason: str) -> None:
         """Report a line that cannot be imported, and keep it unchanged."""
         self.report(file, line, f"{reason}; the line is kept as it is")
         self.tally.count("kept")
@@ -109,7 +113,7 @@ class ImportRun:
         number = 0
         while (id := f"cupboard/line/{digest}/{number}") in self._kept:
             number += 1
-        self._kept[id] = _make_line_record(file, line.raw, reason, place)
+        self._kept[id] = _make_line_record(file, line.raw, reason)
 
     async def settle_lines(self, files: Iterable[str]) -> None:
         """Put kept lines into the changeset, and delete those that could be imported this time."""
@@ -149,17 +153,31 @@ def _is_newer(record: Any, old: Any) -> bool:
     return hasattr(record, "updated_at") and record.updated_at > old.updated_at
 
 
-def _make_line_record(file: str, raw: bytes, reason: str, place: int) -> LineRecord:
+def _make_line_record(file: str, raw: bytes, reason: str) -> LineRecord:
     try:
         text, binary = raw.decode(), False
     except UnicodeDecodeError:
         text, binary = base64.b64encode(raw).decode(), True
-    return LineRecord(file, text, reason, binary, place)
+    return LineRecord(file, text, reason, binary)
 
 
 def line_bytes(record: LineRecord) -> bytes:
     """Return a kept line as it was read."""
     return base64.b64decode(record.text) if record.binary else record.text.encode()
+
+
+async def load_records(
+    universe: Universe, schema: Schema[Any], seq: int, pace: ProgressReporter
+) -> list[Crystal[Any]]:
+    """Load all records of a schema as of a commit, by creation time and id; Corrupt if one is unreadable."""
+    found: list[Crystal[Any]] = []
+    query = Query(schema=schema.name, descending=False, limit=None)
+    async for each in universe.iterate(query, as_of=seq):
+        if not isinstance(each, Crystal):
+            raise Corrupt(f"{each.id!r} cannot be read: {each.problem}", id=each.id)
+        found.append(each)
+        pace.add(1)
+    return sorted(found, key=lambda each: (each.created_at, each.id))
 
 
 def group_newest_first(

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dgent.cupboard.record import StashRecord
-from dgent.exchange.foreign.fields import NOTE, SourceRow, Times, format_time, read_times
+from dgent.exchange.foreign.fields import NOTE, SourceRow, Times, read_times
 from dgent.exchange.foreign.incoming import group_newest_first
-from dgent.exchange.foreign.origin import make_extra, read_note
+from dgent.exchange.foreign.origin import format_time, make_extra, read_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable

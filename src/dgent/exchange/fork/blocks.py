@@ -95,14 +95,10 @@ async def merge_header(
     """Merge the header of the fork into the one here; `changed_…`: that side edited the document."""
     ours = {name: getattr(card.value, name) for name in NAMES}
     made, clashes = _merge_fields(card.id, base, theirs, ours)
-    edited_here = changed_here or _differs(base, ours)
-    edited_there = changed_there or _differs(base, theirs)
-    if base.get("active") and not theirs.get("active") and card.value.active and edited_here:
+    what = _describe_deletion(base, theirs, ours, changed_here, changed_there)
+    if what:
         made["active"] = True
-        clashes.append(ForkClash(card.id, BLOCK.name, "deleted in the fork, changed here", made["label"]))
-    if base.get("active") and theirs.get("active") and not card.value.active and edited_there:
-        made["active"] = True
-        clashes.append(ForkClash(card.id, BLOCK.name, "deleted here, changed in the fork", made["label"]))
+        clashes.append(ForkClash(card.id, BLOCK.name, what, made["label"]))
     value = replace(card.value, **made)
     if value.active and (value.label != card.value.label or not card.value.active):
         label = await find_free_label(reader, value.owner, value.label, card.id, planned)
@@ -155,6 +151,21 @@ async def find_free_label(reader: Reader, owner: str, label: str, id: str, plann
 
 def _is_active_of(card: BlockRecord, owner: str) -> bool:
     return card.active and card.owner == owner
+
+
+def _describe_deletion(
+    base: dict[str, Any],
+    theirs: dict[str, Any],
+    ours: dict[str, Any],
+    changed_here: bool,
+    changed_there: bool,
+) -> str:
+    """Say which side deleted a block that the other one changed; empty if neither did."""
+    if not base.get("active") or bool(theirs.get("active")) == bool(ours["active"]):
+        return ""
+    if ours["active"]:
+        return "deleted in the fork, changed here" if changed_here or _differs(base, ours) else ""
+    return "deleted here, changed in the fork" if changed_there or _differs(base, theirs) else ""
 
 
 def _differs(base: dict[str, Any], change: dict[str, Any]) -> bool:

@@ -146,29 +146,32 @@ class RecordMerge:
             return _MergeDecision()
         if change.fork is None:
             assert there is not None, "a record deleted on both sides is equal"
-            if change.schema in UNION:
-                return _MergeDecision(left=KEPT_ENTRY)
-            if ours == was_here:
-                return _MergeDecision(Delete(change.id, there.rev), "deleted")
-            return _MergeDecision(
-                clash=ForkClash(change.id, change.schema, "deleted in the fork, changed here")
-            )
+            return self._decide_deleted(change, there, ours == was_here)
         if change.fork.problem is not None:
             return _MergeDecision(left=UNREADABLE)
         if there is None:
-            if gone:
-                return _MergeDecision(left=FORGOTTEN)
-            put = self._put(change.fork, change.id, 0)
-            if was is None:
-                return _MergeDecision(put, "added")
-            what = "deleted here, changed in the fork"
-            if change.schema in GRANTS:
-                theirs_now = dict(change.fork.data)
-                return _MergeDecision(clash=ForkClash(change.id, change.schema, what, theirs=theirs_now))
-            return _MergeDecision(put, clash=ForkClash(change.id, change.schema, what, change.id))
+            return _MergeDecision(left=FORGOTTEN) if gone else self._decide_missing(change, change.fork)
         if ours == was_here and there.schema == change.fork.schema:
             return _MergeDecision(self._put(change.fork, change.id, there.rev), "changed")
         return self._keep_both(change, change.fork, beside)
+
+    def _decide_deleted(self, change: ForkChange, there: Datum, unchanged: bool) -> _MergeDecision:
+        """Decide about a record that the fork deleted; `unchanged`: the one here is as it was."""
+        if change.schema in UNION:
+            return _MergeDecision(left=KEPT_ENTRY)
+        if unchanged:
+            return _MergeDecision(Delete(change.id, there.rev), "deleted")
+        return _MergeDecision(clash=ForkClash(change.id, change.schema, "deleted in the fork, changed here"))
+
+    def _decide_missing(self, change: ForkChange, fork: Datum) -> _MergeDecision:
+        """Decide about a record of the fork that is not here: new, or deleted here."""
+        put = self._put(fork, change.id, 0)
+        if change.base is None:
+            return _MergeDecision(put, "added")
+        what = "deleted here, changed in the fork"
+        if change.schema in GRANTS:
+            return _MergeDecision(clash=ForkClash(change.id, change.schema, what, theirs=dict(fork.data)))
+        return _MergeDecision(put, clash=ForkClash(change.id, change.schema, what, change.id))
 
     def _keep_both(self, change: ForkChange, theirs: Datum, beside: Datum | None) -> _MergeDecision:
         """Decide about a record that both sides wrote: ours stays, theirs gets another id where possible."""

@@ -71,6 +71,9 @@ class Lookup:
         if isinstance(node, LeafNode):
             kind = _kind_of(node)
             return data if kind is None else value_of(kind, data)
+        return self._see_items(node, data)
+
+    def _see_items(self, node: ContractNode, data: Any) -> Any:
         if isinstance(node, MapNode) and is_map(data):
             return {key: self._see(node.item, item) for key, item in data.items()}
         if isinstance(node, ListNode) and isinstance(data, list):

@@ -462,18 +462,22 @@ def spell(hint: Any) -> str:
         return ""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
-        return f"Literal[{','.join(sorted(map(repr, args)))}]"
+        return f"Literal[{_join(map(repr, args))}]"
     if origin is Annotated:
-        return spell(args[0]) + "".join(
-            sorted(repr(arg) for arg in args[1:] if isinstance(arg, msgspec.Meta))
-        )
+        limits = (repr(arg) for arg in args[1:] if isinstance(arg, msgspec.Meta))
+        return spell(args[0]) + _join(limits, "")
     if origin is Union or origin is UnionType:
-        return "|".join(sorted(spell(arg) for arg in args))
+        return _join(map(spell, args), "|")
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return f"Enum[{','.join(sorted(repr(member.value) for member in hint))}]"
+        return f"Enum[{_join(repr(member.value) for member in hint)}]"
     if args:
         return f"{spell(origin)}[{','.join('...' if arg is ... else spell(arg) for arg in args)}]"
     return hint.__name__ if hasattr(hint, "__name__") else repr(hint)
+
+
+def _join(texts: Iterable[str], by: str = ",") -> str:
+    """Join texts whose order says nothing."""
+    return by.join(sorted(texts))
 
 
 def _convert(hint: Any, data: Any, at: path.Path, errors: Errors) -> Any:

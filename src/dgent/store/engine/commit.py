@@ -182,20 +182,28 @@ class Ledger:
             check_guard(kernel, commit.guard, view)
         return self._write(prepared, verdicts)
 
-    def _put_new(self, commit: Commit, made: EncodedDatum | None) -> Committed | None:
-        """Commit one new record of a schema that is known as it is: the usual commit, in few steps.
-
-        Returns None for any other commit, and for one that is to be refused; nothing is written then.
-        """
+    def _state_of_new(self, commit: Commit, made: EncodedDatum) -> SchemaState | None:
+        """Return the schema of a commit of one new record, if nothing about the two has to be decided."""
         kernel, op = self.kernel, commit.ops[0]
-        if made is None or op.expect not in _NEW or reserved.may_be_of_room(op.id):
-            return None
-        if kernel.head(op.id) is not None:
+        if op.expect not in _NEW or reserved.may_be_of_room(op.id) or kernel.head(op.id) is not None:
             return None
         state = kernel.state(made.schema)
         if state is None or made.sv not in state.seen or (state.owner or commit.room) != commit.room:
             return None
         if op.expect == NEW or (state.owner is None and made.schema in reserved.OWNERS):
+            return None
+        return state
+
+    def _put_new(self, commit: Commit, made: EncodedDatum | None) -> Committed | None:
+        """Commit one new record of a schema that is known as it is: the usual commit, in few steps.
+
+        Returns None for any other commit, and for one that is to be refused; nothing is written then.
+        """
+        kernel = self.kernel
+        if made is None:
+            return None
+        state = self._state_of_new(commit, made)
+        if state is None:
             return None
         if made.sv == state.iv:
             keys = field_keys(state, made.plain)

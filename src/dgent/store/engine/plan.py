@@ -74,10 +74,8 @@ def make_plan(reading: Reading, query: Query, view: View) -> Plan:
 def _plan(reading: Reading, query: Query, view: View) -> Plan:
     if query.parent is not None:
         return _parent_plan(reading, query)
-    if query.prefix is not None:
-        small = reading.size_ids(query.prefix, PROBE) < PROBE
-        if small or not (query.tags or query.any_tags or query.author or query.source or query.where):
-            return Plan((), False, False, prefix=query.prefix, explain="id prefix")
+    if query.prefix is not None and _walks_ids(reading, query, query.prefix):
+        return Plan((), False, False, prefix=query.prefix, explain="id prefix")
     if query.schema is None:
         states = reading.states()
     else:
@@ -87,7 +85,16 @@ def _plan(reading: Reading, query: Query, view: View) -> Plan:
         return (
             _direct_plan(reading, query, view, states[0]) or _Planner(reading, query, view, states[0]).plan()
         )
-    parts = [_Planner(reading, query, view, state).plan() for state in states]
+    return _join_plans([_Planner(reading, query, view, state).plan() for state in states])
+
+
+def _walks_ids(reading: Reading, query: Query, prefix: str) -> bool:
+    """Return whether to walk the ids: there are few, or no other index would narrow the query."""
+    narrowed = query.tags or query.any_tags or query.author or query.source or query.where
+    return not narrowed or reading.size_ids(prefix, PROBE) < PROBE
+
+
+def _join_plans(parts: list[Plan]) -> Plan:
     return Plan(
         tuple(scan for part in parts for scan in part.scans),
         all(part.ordered for part in parts),
@@ -128,25 +135,32 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
         name, key = IndexName(state.number, 0, tag, ""), b""
         label = "schema, tag" if tag else "schema"
     else:
-        condition = parts[0]
-        if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
+        found = _find_field_key(state, view, parts[0], tag)
+        if found is None:
             return None
-        path = paths.text(condition.path)
-        if (
-            path not in state.ready
-            or condition.path[-1] == paths.EACH
-            or (tag and path not in state.paths[:PRODUCTS])
-            or not _is_exact_index(state, view.lookup(state.name), condition, path)
-        ):
-            return None
-        (key,), sure = _equal_keys(condition, state.kinds.get(path))
-        if not sure:
-            return None
-        name = field_index(state, path, tag)
+        name, key = found
         label = "schema, tag, field" if tag else "schema, field"
     index = reading.index_number(name)
     scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
     return Plan(scans, True, True, unindexed=(state.number,) if parts else (), explain=label)
+
+
+def _find_field_key(
+    state: SchemaState, view: View, condition: object, tag: str
+) -> tuple[IndexName, bytes] | None:
+    """Return the index and its key that have exactly the rows of a condition; None if there is no such."""
+    if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
+        return None
+    path = paths.text(condition.path)
+    if (
+        path not in state.ready
+        or condition.path[-1] == paths.EACH
+        or (tag and path not in state.paths[:PRODUCTS])
+        or not _is_exact_index(state, view.lookup(state.name), condition, path)
+    ):
+        return None
+    (key,), sure = _equal_keys(condition, state.kinds.get(path))
+    return (field_index(state, path, tag), key) if sure else None
 
 
 def _fields_usable(state: SchemaState, view: View) -> bool:
@@ -244,6 +258,7 @@ class _Planner:
 
     def _candidates(self) -> Iterator[_Candidate]:
         """Yield ways to read the schema in time order, the ones that usually prove most first."""
+        yield from self._item_candidates()
         yield from self._field_candidates()
         query, number = self.query, self.state.number
         if query.any_tags:
@@ -263,8 +278,7 @@ class _Planner:
             )
         yield _Candidate("schema", (IndexName(number, 0, "", ""),), (b"",), frozenset())
 
-    def _field_candidates(self) -> Iterator[_Candidate]:
-        query = self.query
+    def _item_candidates(self) -> Iterator[_Candidate]:
         for condition in self.conditions if self.listed else ():
             if _may_default(self.lookup, condition):
                 continue  # a record without the list has no entry to find it by
@@ -275,6 +289,8 @@ class _Planner:
                 # It proves nothing, as what is no list must be looked at; but none is narrower by that.
                 narrows = frozenset([("item", id(condition))])
                 yield _Candidate("schema, item", (name,), tuple(sorted({key, UNLISTED})), narrows, True)
+
+    def _field_candidates(self) -> Iterator[_Candidate]:
         for condition in self.conditions if self.ready else ():
             path = paths.text(condition.path)
             keys, sure = _equal_keys(condition, self.state.kinds.get(path))
@@ -284,7 +300,7 @@ class _Planner:
             lacks = path if _may_default(self.lookup, condition) else None
             if lacks is not None or (UNLISTED in keys and self._has_defaults(condition.path)):
                 proves = frozenset([("default", id(condition))])  # narrows, but each row must be looked at
-            for tag in query.tags if self.ready[path] < PRODUCTS else ():
+            for tag in self.query.tags if self.ready[path] < PRODUCTS else ():
                 name = field_index(self.state, path, tag)
                 yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True, lacks)
             name = field_index(self.state, path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -109,17 +109,7 @@ def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, 
     """Apply a retention rule to some records; returns removed versions and commits, and the next dk."""
     batch = kernel.kept_after(after_dk, 500)
     after = None if keep.after is None else clock.to_us(keep.after)
-    removed, floor = 0, 0
-    for dk in batch:
-        head = kernel.row(dk)
-        if head is None or (keep.schema is not None and kernel.name(head.schema) != keep.schema):
-            continue
-        spans = [*kernel.spans(dk), (head.rev, head.seq, head.at)]
-        below = _first_kept(spans, keep.versions, after)
-        if below > spans[0][0]:
-            removed += kernel.drop_past(dk, below)
-            # The last removed version was current until its successor came.
-            floor = max(floor, next(seq for rev, seq, _ in spans if rev >= below))
+    removed, floor = _drop_versions(kernel, keep, after, batch)
     commits = 0
     done = len(batch) < 500
     if done and after is not None and keep.versions is None:
@@ -132,6 +122,22 @@ def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, 
     if done:
         kernel.expire_keys(clock.now_us() - KEY_DAYS_US)
     return removed, commits, None if done else batch[-1]
+
+
+def _drop_versions(kernel: Writing, keep: Keep, after: int | None, batch: Iterable[int]) -> tuple[int, int]:
+    """Drop the versions that a rule does not keep; return their number, and the last seq that needed one."""
+    removed, floor = 0, 0
+    for dk in batch:
+        head = kernel.row(dk)
+        if head is None or (keep.schema is not None and kernel.name(head.schema) != keep.schema):
+            continue
+        spans = [*kernel.spans(dk), (head.rev, head.seq, head.at)]
+        below = _first_kept(spans, keep.versions, after)
+        if below > spans[0][0]:
+            removed += kernel.drop_past(dk, below)
+            # The last removed version was current until its successor came.
+            floor = max(floor, next(seq for rev, seq, _ in spans if rev >= below))
+    return removed, floor
 
 
 def _first_kept(spans: list[tuple[int, int, int]], versions: int | None, after: int | None) -> int:

@@ -325,28 +325,31 @@ def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
     return sum(1 for _ in find(reading, everything, view, plan, as_of, None))
 
 
+def _rows_beside(reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None) -> list[Row]:
+    """Return the rows that the scans of a plan do not have: not indexed, without a field, or of the past."""
+    rows = [row for number in plan.unindexed for row in reading.unindexed_rows(number)]
+    rows += [row for scan in plan.lacking for _, row in reading.walk(scan, q.descending, True)]
+    if as_of is not None:
+        past_only = isinstance(view, PartView) and view.gone
+        rows = [] if past_only else [row for row in rows if row.seq <= as_of]
+        rows += _rows_at(reading, q, view, as_of)
+    return rows if q.content else [row._replace(content=None) for row in rows]
+
+
 def find(
     reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
 ) -> Generator[Found, None, None]:
     """Yield every matching row in the query's order, from the start on."""
     sources = [_add_order_keys(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
-    extra = [row for number in plan.unindexed for row in reading.unindexed_rows(number)]
-    extra += [row for scan in plan.lacking for _, row in reading.walk(scan, q.descending, True)]
     if as_of is not None:
         check_floor(reading, as_of)
         sources = [_until(source, as_of) for source in sources]
-        extra = [row for row in extra if row.seq <= as_of]
         if isinstance(view, PartView) and view.gone:
-            sources, extra = [], []
-        extra += _rows_at(reading, q, view, as_of)
-    if not q.content:
-        extra = [row._replace(content=None) for row in extra]
-    if plan.ordered and extra:
-        sources.append(
-            iter(sorted(_add_order_keys(reading, q, view, _keyless(extra)), key=_place, reverse=q.descending))
-        )
-    elif extra:
-        sources.append(_add_order_keys(reading, q, view, _keyless(extra)))
+            sources = []
+    extra = _rows_beside(reading, q, view, plan, as_of)
+    if extra:
+        found = _add_order_keys(reading, q, view, _keyless(extra))
+        sources.append(iter(sorted(found, key=_place, reverse=q.descending)) if plan.ordered else found)
     if plan.ordered:
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_place, reverse=q.descending)
         yield from _passing(reading, q, view, plan, merged, bool(extra), start)

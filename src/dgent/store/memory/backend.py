@@ -5,19 +5,288 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import TypeVar
 
 from dgent.errors import Closed
 from dgent.model.datum import Datum
 from dgent.store.backend import Committed, View
 from dgent.store.engine import read
+from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.embedded import EmbeddedBackend
-from dgent.store.engine.kernel import Reading, Wrap, Writing, no_wrap
-from dgent.store.memory.kernel import MemoryKernel
+from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Reading, Wrap, Writing, no_wrap, start_at
+from dgent.store.engine.row import Brief, Row, brief_of
+from dgent.store.engine.versions import ANCHOR
+
+
+class MemoryKernel:
+    """Everything a store holds, in this process's memory."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.tip = LogTip(0, 0, 0)
+        self._numbers: dict[str, int] = {"": 0}
+        self._names: dict[int, str] = {0: ""}
+        self._states: dict[str, SchemaState] = {}
+        self._indexes: dict[IndexName, int] = {}
+        self._entries: dict[int, list[Position]] = {}
+        self._rows: dict[int, Row] = {}
+        self._by_id: dict[str, int] = {}
+        self._ids: list[str] = []
+        self._lag: dict[int, set[int]] = {}
+        self._past: dict[int, list[Row]] = {}
+        self._log: list[Logged] = []
+        self._keys: dict[bytes, int] = {}
+        self._forgotten: dict[str, int] = {}
+        self._floor = 0
+        self._floor_at = 0
+        self._counters = [0, 0]  # the newest name and index numbers
+
+    # -- reading --------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Do nothing: no other process can see this store."""
+
+    def newest(self) -> tuple[int, int]:
+        return self.tip.seq, self.tip.at
+
+    def floor(self) -> int:
+        return self._floor
+
+    def name(self, number: int) -> str:
+        return self._names[number]
+
+    def number(self, text: str) -> int | None:
+        return self._numbers.get(text)
+
+    def state(self, schema: str) -> SchemaState | None:
+        return self._states.get(schema)
+
+    def states(self) -> list[SchemaState]:
+        return list(self._states.values())
+
+    def index_number(self, name: IndexName) -> int | None:
+        return self._indexes.get(name)
+
+    def head(self, id: str) -> Row | None:
+        dk = self._by_id.get(id)
+        return None if dk is None else self._rows[dk]
+
+    def row(self, dk: int) -> Row | None:
+        return self._rows.get(dk)
+
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        run = self._slice(scan)
+        for key, _t, dk in reversed(run) if descending else run:
+            row = self._rows[dk]
+            yield key, row if content else row._replace(content=None)
+
+    def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[Brief]:
+        return [brief_of(row) for _, row in islice(self.walk(scan, descending, content), limit)]
+
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
+        run = self._slice(scan)
+        if count >= len(run):
+            return None
+        return start_at(scan, descending, run[-1 - count if descending else count])
+
+    def fetch_id(self, id: str) -> list[Brief]:
+        row = self.head(id)
+        return [] if row is None or not row.live else [brief_of(row)]
+
+    def _slice(self, scan: IndexScan) -> list[Position]:
+        entries = self._entries.get(scan.index_number, [])
+        return entries[bisect_left(entries, scan.low) : bisect_left(entries, scan.high)]
+
+    def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
+        place = bisect_left(self._ids, prefix)
+        while place < len(self._ids) and self._ids[place].startswith(prefix):
+            row = self._rows[self._by_id[self._ids[place]]]
+            if row.live:
+                yield row if content else row._replace(content=None)
+            place += 1
+
+    def size(self, scan: IndexScan, cap: int) -> int:
+        entries = self._entries.get(scan.index_number, [])
+        return min(cap, max(0, bisect_left(entries, scan.high) - bisect_left(entries, scan.low)))
+
+    def size_ids(self, prefix: str, cap: int) -> int:
+        count = 0
+        for _ in self.walk_ids(prefix, True):
+            count += 1
+            if count == cap:
+                break
+        return count
+
+    def unindexed_rows(self, schema: int) -> list[Row]:
+        return [self._rows[dk] for dk in sorted(self._lag.get(schema, ()))]
+
+    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+        kept = self._past.get(dk, [])
+        if rev is None:
+            return kept[::-1]
+        start = bisect_left(kept, rev, key=lambda row: row.rev)
+        return kept[start : start + ANCHOR][::-1]
+
+    def log(self, since: int, limit: int | None) -> list[Logged]:
+        start = bisect_right(self._log, since, key=lambda logged: logged.seq)
+        return self._log[start : None if limit is None else start + limit]
+
+    def read_commit(self, seq: int) -> Logged | None:
+        found = self.log(seq - 1, 1)
+        return found[0] if found and found[0].seq == seq else None
+
+    def find_by_key(self, key: bytes) -> Logged | None:
+        seq = self._keys.get(key)
+        return None if seq is None else self.read_commit(seq)
+
+    def seq_at(self, at: int) -> int:
+        place = bisect_right(self._log, at, key=lambda logged: logged.at)
+        if at < self._floor_at:
+            return self._floor - 1
+        return max(self._log[place - 1].seq, self._floor) if place else self._floor
+
+    def forgotten_rev(self, id: str) -> int:
+        return self._forgotten.get(id, 0)
+
+    # -- writing --------------------------------------------------------------------------
+
+    def make_number(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            self._counters[0] = number = self._counters[0] + 1
+            self._numbers[text] = number
+            self._names[number] = text
+        return number
+
+    def make_index(self, name: IndexName) -> int:
+        index = self._indexes.get(name)
+        if index is None:
+            self._counters[1] = index = self._counters[1] + 1
+            self._indexes[name] = index
+        return index
+
+    def set_state(self, state: SchemaState) -> None:
+        self._states[state.name] = state
+        self.generation += 1
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._rows[row.dk] = row
+            self._by_id[row.id] = row.dk
+        if len(rows) < 64:
+            for row in rows:
+                insort(self._ids, row.id)
+        else:
+            self._ids = sorted([*self._ids, *(row.id for row in rows)])
+
+    def replace(self, row: Row) -> None:
+        self._rows[row.dk] = row
+
+    def set_keys(self, dk: int, fk: bytes | None) -> None:
+        self._rows[dk] = self._rows[dk]._replace(fk=fk)
+
+    def archive(self, row: Row) -> None:
+        self._past.setdefault(row.dk, []).append(row)
+
+    def drop_past(self, dk: int, below_rev: int) -> int:
+        before = self._past.get(dk, [])
+        kept = [row for row in before if row.rev >= below_rev]
+        if kept:
+            self._past[dk] = kept
+        else:
+            self._past.pop(dk, None)
+        return len(before) - len(kept)
+
+    def add_entries(self, entries: Sequence[Entry]) -> None:
+        if len(entries) > 2000:
+            self._add_many(entries)
+            return
+        for index, key, t, dk in entries:
+            run = self._entries.setdefault(index, [])
+            entry = (key, t, dk)
+            place = bisect_left(run, entry)
+            if place == len(run) or run[place] != entry:
+                run.insert(place, entry)
+
+    def _add_many(self, entries: Sequence[Entry]) -> None:
+        grouped: dict[int, set[Position]] = {}
+        for index, key, t, dk in entries:
+            grouped.setdefault(index, set()).add((key, t, dk))
+        for index, added in grouped.items():
+            self._entries[index] = sorted(added.union(self._entries.get(index, ())))
+
+    def remove_entries(self, entries: Iterable[Entry]) -> None:
+        for index, key, t, dk in entries:
+            run = self._entries.get(index, [])
+            place = bisect_left(run, (key, t, dk))
+            if place < len(run) and run[place] == (key, t, dk):
+                del run[place]
+
+    def entries_at(self, dk: int) -> list[Entry]:
+        return [
+            (index, key, t, mine)
+            for index, run in self._entries.items()
+            for key, t, mine in run
+            if mine == dk
+        ]
+
+    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+        if unindexed:
+            self._lag.setdefault(schema, set()).add(dk)
+        else:
+            self._lag.get(schema, set()).discard(dk)
+
+    def append(self, logged: Logged) -> None:
+        self._log.append(logged)
+        if logged.key is not None:
+            self._keys[logged.key] = logged.seq
+
+    def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
+        versions = 0
+        for row in rows:
+            past = self._past.pop(row.dk, [])
+            versions += len(past) + row.live
+            del self._rows[row.dk], self._by_id[row.id]
+            del self._ids[bisect_left(self._ids, row.id)]
+            self._forgotten[row.id] = row.rev
+        for touched in seqs:
+            place = bisect_left(self._log, touched, key=lambda logged: logged.seq)
+            self._log[place] = self._log[place]._replace(note=None, digest=None)
+        return versions
+
+    def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
+        for name, index in list(self._indexes.items()):
+            if name.schema == schema and not keep(name):
+                self._entries.pop(index, None)
+                del self._indexes[name]
+        self.generation += 1
+        return False
+
+    def kept_after(self, dk: int, limit: int) -> list[int]:
+        return sorted(key for key in self._past if key > dk)[:limit]
+
+    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+        return [(row.rev, row.seq, row.at) for row in self._past.get(dk, [])]
+
+    def expire_keys(self, before: int) -> None:
+        for place, logged in enumerate(self._log):
+            if logged.at < before and logged.key is not None:
+                del self._keys[logged.key]
+                self._log[place] = logged._replace(key=None, digest=None)
+
+    def raise_floor(self, seq: int) -> int:
+        self._floor_at = max((logged.at for logged in self._log if logged.seq <= seq), default=self._floor_at)
+        self._floor = seq
+        kept = [logged for logged in self._log[:-1] if logged.seq > seq or logged.key is not None]
+        before, self._log = len(self._log), [*kept, *self._log[-1:]]
+        return before - len(self._log)
+
 
 R = TypeVar("R")
 

@@ -51,10 +51,10 @@ from dgent.store.backend import (
     View,
 )
 from dgent.store.engine.check import check_ids, checked_declaration
-from dgent.store.offline import accept, event, report
+from dgent.store.offline import event, report
 from dgent.store.offline.outbox import Outbox, OutboxOwner
 from dgent.store.offline.overlay import AtHand, Overlay
-from dgent.store.offline.replay import BATCH, AppendThrottle, OutboxReplay
+from dgent.store.offline.pending import BATCH, AppendThrottle, OutboxReplay, keep_commit, pending_outcome
 from dgent.store.offline.report import Degradation
 from dgent.store.upkeep import Upkeep, upkeep_of
 
@@ -381,7 +381,7 @@ class DegradableBackend:
                 if self._down is None:
                     continue  # it came back while this waited
                 try:
-                    return await accept.keep_commit(self, commit)
+                    return await keep_commit(self, commit)
                 except Unavailable:
                     if unknown is not None:
                         raise unknown from None
@@ -393,7 +393,7 @@ class DegradableBackend:
         found = await self._ask(lambda store: _box(store.outcome(key)))
         if found is not None and found[0] is not None:
             return found[0]
-        pending = await accept.pending_outcome(self, ids.check_id(key, "key"))
+        pending = await pending_outcome(self, ids.check_id(key, "key"))
         if pending is None and found is None:
             self._refuse("the outcome of a commit")
         return pending

@@ -25,10 +25,9 @@ from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
-from dgent.store.postgres.listen import CommitListener
+from dgent.store.postgres.listen import CommitListener, NewestSeen
 from dgent.store.postgres.pool import ATTEMPTS, Pool, Replica
 from dgent.store.postgres.read import Catalogs, PostgresReading, read_page
-from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
 from dgent.store.postgres.writer import GroupWriter

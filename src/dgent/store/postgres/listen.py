@@ -1,4 +1,7 @@
-"""Wait for commits: the server's notifications say when to look, the clock has the facts."""
+"""Know the newest commit: that of any answer, and the next as soon as it is made.
+
+The server's notifications say when to look, the clock has the facts.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,20 @@ from dgent.store.postgres.pool import Pool
 LOOK_S = 1.0  # so long at most a lost notification delays the news
 POLL_S = 0.1  # how often to look where notifications do not come through
 RETRY_S = 5.0
+
+
+class NewestSeen:
+    """The newest seq in any answer to this handle."""
+
+    __slots__ = ("seq",)
+
+    def __init__(self) -> None:
+        self.seq = 0
+
+    def advance(self, seq: int) -> None:
+        """Record a seq from an answer."""
+        if seq > self.seq:
+            self.seq = seq
 
 
 class CommitListener:

@@ -87,14 +87,9 @@ class Proposal(PostgresKernel):
         jobs = list(jobs)
         repeated = [job.commit.at_us for job in jobs if job.commit.at_us is not None]
         self._at = max(repeated) if jobs and len(repeated) == len(jobs) else None
-        now = time.time()
-        sure = self.locked or bool(self.catalog.forgot) or self.sure
-        ops = [op for job in jobs for op in job.commit.ops]
-        wanted = dict.fromkeys(op.id for op in ops if sure or not _is_new(op, now))
-        # Whose an id is depends on the record that it is below.
-        wanted |= dict.fromkeys(root for op in ops if type(op) is Put and (root := _root(op.id)))
+        wanted = self._find_unread([op for job in jobs for op in job.commit.ops])
         if wanted:
-            self._fetch_heads(list(wanted))
+            self._fetch_heads(wanted)
         elif not all(job.commit.ops for job in jobs):
             # The store is not sent a commit of nothing, so it is asked here where it stands.
             seq, at, _dk, version, _lag = self._all(self.texts.clock)[0]
@@ -103,6 +98,15 @@ class Proposal(PostgresKernel):
         if keys:
             found = map(logged_of, self._all(self.texts.keyed, keys))
             self._keyed = {logged.key: logged for logged in found}
+
+    def _find_unread(self, ops: list[Op]) -> list[str]:
+        """Return the ids whose records the ops depend on, as far as these may exist."""
+        now = time.time()
+        sure = self.locked or bool(self.catalog.forgot) or self.sure
+        wanted = dict.fromkeys(op.id for op in ops if sure or not _is_new(op, now))
+        # Whose an id is depends on the record that it is below.
+        wanted |= dict.fromkeys(root for op in ops if type(op) is Put and (root := _root(op.id)))
+        return list(wanted)
 
     def _fetch_heads(self, ids: Sequence[str]) -> None:
         found = self._all(self.texts.heads, ids)

@@ -3,23 +3,382 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from dgent.errors import Closed
-from dgent.store.backend import Committed, View
-from dgent.store.engine.commit import Prepared
+import asyncpg
+from msgspec.structs import replace
+
+from dgent.errors import Closed, DgentError, OutcomeUnknown, Unavailable
+from dgent.store.backend import Commit, Committed, View
+from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.kernel import Wrap
-from dgent.store.postgres.lane import CommitJob, Lane
-from dgent.store.postgres.pool import Pool
+from dgent.store.engine.row import Row
+from dgent.store.postgres import errors
+from dgent.store.postgres.batch import with_ids
+from dgent.store.postgres.bridge import Begun, run
+from dgent.store.postgres.format import FRESH
+from dgent.store.postgres.listen import NewestSeen
+from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
+from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.read import Catalogs
-from dgent.store.postgres.seen import NewestSeen
 from dgent.store.postgres.sql import Texts
 
+MANY = 1000
 MAX_COMMITS = 256
 MAX_BYTES = 1 << 20
 LANES = 2
 AT_ONCE = 32  # so many are sent before the loop comes round: the server works while more are handed in
 SPLIT = 16  # so many that wait are sent in two halves, so that server and client work at the same time
 LOOKS = 20  # how often within its time a commit is looked after
+OPS_A_SECOND = 1000  # a large commit gets so much more time
+GUESSES = 2  # so often commits are worked out without the lock
+_DK, _SEQ, _AT = (Row._fields.index(name) for name in ("dk", "seq", "at"))
+_ENTRY = ("ix", "key", "t", "dk", "id")
+
+
+async def send(
+    connection: asyncpg.Connection, texts: Texts, proposal: Proposal, writer: bytes, n: int
+) -> tuple[int, int]:
+    """Lock the clock with everything but the new rows and entries, then stream those."""
+    fresh, added = proposal.changes.fresh, proposal.changes.added
+    proposal.changes.fresh, proposal.changes.added = [], []
+    try:
+        async with connection.transaction():
+            await connection.execute(texts.patience)
+            values = proposal.arguments(writer, n)
+            seq, dk, at = await connection.fetchrow(texts.commit, *values)
+            ahead, shift = seq - proposal.base, dk - FRESH
+            await connection.copy_records_to_table(
+                "datum",
+                schema_name=texts.universe,
+                columns=[*Row._fields, "trail"],
+                records=_number_rows(fresh, ahead, shift, at),
+            )
+            await connection.copy_records_to_table(
+                "entry",
+                schema_name=texts.universe,
+                columns=list(_ENTRY),
+                records=_shift_entries(with_ids(added, proposal.ids), shift),
+            )
+    finally:
+        proposal.changes.fresh, proposal.changes.added = fresh, added
+    return seq, at
+
+
+def _number_rows(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
+    for row in rows:
+        given = list(row[:-1])
+        given[_DK] += shift
+        given[_SEQ] += ahead
+        given[_AT] = at
+        yield given
+
+
+def _shift_entries(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
+    for ix, key, t, dk, id in entries:
+        yield ix, key, t, dk + shift if dk < 0 else dk, id
+
+
+class CommitJob:
+    """One commit, the task that waits for it, and its deadline."""
+
+    __slots__ = ("answer", "end", "failed", "names", "offered", "prepared", "result", "view")
+
+    def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed], end: float) -> None:
+        self.prepared, self.view, self.answer = prepared, view, answer
+        self.end = end + self.extra_s
+        self.offered = False  # worked out and maybe sent: from here on it may happen
+        self.result: Committed | None = None
+        self.failed: Exception | None = None
+        # Its records and its key: commits that share one of these are never under way together.
+        self.names: list[str | bytes] = [op.id for op in prepared.commit.ops]
+        if prepared.key is not None:
+            self.names.append(prepared.key)
+
+    @property
+    def commit(self) -> Commit:
+        """The commit as it was requested."""
+        return self.prepared.commit
+
+    @property
+    def extra_s(self) -> float:
+        """The seconds by which this may take longer than others, because it is large."""
+        return len(self.prepared.drafts) / OPS_A_SECOND
+
+    def fail(self, error: Exception) -> None:
+        """Report an error to the task that still waits."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def expire(self, place: str) -> None:
+        """Report that the time is up, and whether it may have happened."""
+        if self.offered:
+            self.fail(self.unknown(place))
+        else:
+            self.fail(Unavailable(f"{place} took no commit in time", hint="try again"))
+
+    def unknown(self, place: str) -> OutcomeUnknown:
+        """Return the error for a commit that may or may not have happened."""
+        message = f"{place} did not say whether the commit happened"
+        if self.commit.key is None:
+            hint = "read the records to find out; a commit with a key can be asked for or repeated"
+            return OutcomeUnknown(message, hint=hint)
+        return OutcomeUnknown(message, key=self.commit.key)
+
+
+class Lane:
+    """Processes one group at a time to its end."""
+
+    def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: NewestSeen) -> None:
+        self.pool, self.texts, self.seen = pool, texts, seen
+        self.proposal = Proposal(texts, catalogs)
+        self.ledger = Ledger(wrap(self.proposal))
+        self._name = os.urandom(16)
+        self._count = 0  # of the group that is under way
+        self._sent = False  # whether that group may have happened
+        self._begun: tuple[asyncpg.Connection, Begun[tuple[int, int] | None]] | None = None
+
+    def begin(self, group: list[CommitJob]) -> None:
+        """Work a group out and send it now, if that needs no waiting; `settle` completes it.
+
+        The server then works on it while those tasks run that are about to submit more.
+        """
+        if sum(len(job.prepared.drafts) for job in group) > MANY:
+            return
+        connection = self.pool.take_idle()
+        if connection is not None:
+            self._count += 1
+            self._sent = False
+            self._begun = connection, Begun(self._guess(connection, group, sure=False))
+
+    async def settle(self, group: list[CommitJob]) -> None:
+        """Complete a group: by guesses, then under the lock; one by one if it fails as a whole."""
+        if self._begun is None:
+            group = [job for job in group if not job.answer.done()]
+        if not group:
+            return
+        locked: list[CommitJob] = []
+        for guess in range(GUESSES):
+            try:
+                await self._attempt(group, sure=guess > 0, locked=False)
+                break
+            except _Again as again:
+                if again.job is not None:
+                    locked.append(again.job)
+                    group = [job for job in group if job is not again.job]
+            except (*errors.FAILURES, ValueError, OverflowError):
+                # Something in it cannot be stored; nothing of it was.
+                if len(group) == 1:
+                    raise
+                await self._one_by_one(group)
+                break
+        else:
+            locked += group
+        for job in locked:
+            if job.answer.done():
+                continue  # its time was up meanwhile
+            try:
+                await self._attempt([job], sure=True, locked=True)
+            except Exception as error:
+                self.fail([job], error)
+
+    async def _one_by_one(self, group: list[CommitJob]) -> None:
+        for job in group:
+            try:
+                await self.settle([job])
+            except Exception as error:
+                self.fail([job], error)
+
+    def fail(self, jobs: list[CommitJob], error: BaseException) -> None:
+        """Report to tasks that still wait for these that they did not happen."""
+        failure = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
+        for job in jobs:
+            job.fail(errors.translate(failure, self.pool.address.place))
+
+    # -- one attempt ----------------------------------------------------------------------
+
+    async def _attempt(self, group: list[CommitJob], sure: bool, locked: bool) -> None:
+        """Work a group out and send it; `_Again` if the store is not in the assumed state."""
+        if self._begun is None:
+            self._count += 1
+            self._sent = False
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.pool.address.timeout + sum(job.extra_s for job in group)
+        pause = FIRST_PAUSE_S
+        while True:
+            if not self._sent and self._begun is None:
+                for job in group:
+                    job.offered = False
+            try:
+                given = await self._try(group, sure, locked)
+                break
+            except errors.FAILURES as failure:
+                error = failure
+            if errors.is_done(error):
+                continue  # it had happened: the next round reads what it came to
+            _check_repeatable(error, locked)
+            if loop.time() + pause >= end:
+                self._give_up(group, error)
+                return
+            self.pool.drop_idle()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+        self._answer(group, given)
+
+    def _give_up(self, group: list[CommitJob], error: Exception) -> None:
+        """Raise the last error; a group that may have happened fails with an unknown outcome instead."""
+        if not self._sent or errors.is_waiting(error):
+            raise errors.translate(error, self.pool.address.place) from None
+        for job in group:  # not to be tried again under another number
+            job.fail(job.unknown(self.pool.address.place))
+
+    async def _try(self, group: list[CommitJob], sure: bool, locked: bool) -> tuple[int, int] | None:
+        """Make one try on one connection; returns what the store gave: the seq before, and the time."""
+        address = self.pool.address
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            connection, going = begun[0], begun[1]
+        else:
+            async with asyncio.timeout(address.timeout):
+                connection = await self.pool.take()
+        whole = False
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + address.timeout / ATTEMPTS + sum(job.extra_s for job in group)
+        # Leaving a transaction, the driver waits to be heard, maybe forever; not on what is closed.
+        closing = loop.call_at(limit, connection.terminate)
+        try:
+            async with asyncio.timeout_at(limit):
+                if begun is not None:
+                    given = await going
+                elif locked:
+                    given = await self._attempt_locked(connection, group)
+                else:
+                    given = await self._guess(connection, group, sure)
+                whole = True
+                return given
+        except TimeoutError:
+            raise ConnectionError("no answer") from None
+        except (asyncpg.PostgresError, ValueError, DgentError, _Again) as error:
+            broken = errors.is_gone(error) or connection.is_closed() or connection.is_in_transaction()
+            whole = not broken
+            raise
+        except AttributeError:
+            if loop.time() < limit:
+                raise
+            raise ConnectionError("no answer") from None  # closed between two of the driver's steps
+        finally:
+            closing.cancel()
+            if whole:
+                self.pool.give(connection)
+            else:
+                self.pool.drop(connection)
+
+    async def _guess(
+        self, connection: asyncpg.Connection, group: list[CommitJob], sure: bool
+    ) -> tuple[int, int] | None:
+        if self._sent:
+            found = await connection.fetchrow(self.texts.happened, self._name, self._count)
+            if found is not None:
+                return found["seq"], found["at"]
+        else:
+            await run(lambda: self._work_out(connection, group, sure, False))
+        if not self.proposal.changes:
+            return None
+        if len(self.proposal.changes.fresh) > MANY:
+            self._sent = True
+            return await send(connection, self.texts, self.proposal, self._name, self._count)
+        return await self._send(connection)
+
+    async def _attempt_locked(
+        self, connection: asyncpg.Connection, group: list[CommitJob]
+    ) -> tuple[int, int] | None:
+        async with connection.transaction():
+            if self._sent:
+                # The group whose reply was lost may still run: only the clock's holder sees how it ended.
+                await connection.fetchrow(self.texts.lock)
+                found = await connection.fetchrow(self.texts.once, self._name, self._count)
+                if found is not None:
+                    return found["seq"], found["at"]
+            await run(lambda: self._work_out(connection, group, True, True))
+            if not self.proposal.changes:
+                return None
+            given = await self._send(connection)
+        self.proposal.publish()
+        return given
+
+    async def _send(self, connection: asyncpg.Connection) -> tuple[int, int]:
+        values = self.proposal.arguments(self._name, self._count)
+        self._sent = True
+        record = await connection.fetchrow(self.texts.commit, *values)
+        return record["seq"], record["at"]
+
+    def _work_out(
+        self, connection: asyncpg.Connection, group: list[CommitJob], sure: bool, locked: bool
+    ) -> None:
+        """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
+        proposal = self.proposal
+        group = [job for job in group if not job.answer.done()]  # not for those who gave up
+        for job in group:
+            job.offered = True
+        proposal.begin_group(connection, sure, locked, self.seen.seq)
+        proposal.look_up(job.prepared for job in group)
+        for job in group:
+            job.result = job.failed = None
+            try:
+                job.result = self.ledger.commit(job.prepared, job.view)
+            except errors.FAILURES:
+                raise  # it is about the connection, not about this commit
+            except Exception as error:
+                if proposal.needs_lock:
+                    raise _Again(job) from None
+                job.failed = error  # a refusal, or a bug in the caller's view: his alone
+        proposal.work_out()
+
+    # -- answers --------------------------------------------------------------------------
+
+    def _answer(self, group: list[CommitJob], given: tuple[int, int] | None) -> None:
+        proposal = self.proposal
+        before = proposal.base
+        ahead = 0 if given is None else given[0] - before
+        self.seen.advance(proposal.tip.seq + ahead)
+        for job in group:
+            if job.answer.done():
+                continue
+            if job.failed is not None:
+                job.answer.set_exception(job.failed)
+            else:
+                assert job.result is not None
+                job.answer.set_result(_renumber(job.result, before, ahead) if ahead else job.result)
+
+
+class _Again(Exception):
+    """The store is not in the assumed state; `job` if one commit needs the lock."""
+
+    def __init__(self, job: CommitJob | None = None) -> None:
+        self.job = job
+
+
+def _check_repeatable(error: Exception, locked: bool) -> None:
+    """Raise the error of a try, unless the same try may work out later."""
+    if not locked and (errors.is_stale(error) or errors.collision(error) is not None):
+        raise _Again from None
+    if not errors.is_gone(error) and not errors.is_waiting(error):
+        raise error
+
+
+def _renumber(result: Committed, before: int, ahead: int) -> Committed:
+    """Return the answer with the numbers that the store gave instead of those that were assumed."""
+    if result.repeated:
+        return result
+
+    def real(seq: int | None) -> int | None:
+        return seq + ahead if seq is not None and seq > before else seq
+
+    written = tuple(replace(w, seq=real(w.seq)) if w.changed else w for w in result.written)
+    return replace(result, seq=real(result.seq), written=written)
 
 
 class GroupWriter:

@@ -146,16 +146,13 @@ class _Unsettled:
         return list(entries)
 
 
-def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[Strays, list[Finding]]:
-    """Work out from every live row which entries there must be, and compare; inside a read transaction."""
-    ask = connection.execute
-    kernel = _VerifyReading(connection)
-    kernel.refresh()
-    ledger, unsettled = Ledger(_as_writing(kernel)), _Unsettled(kernel)
-    pace.total = int(kernel._all("SELECT count(*) FROM datum WHERE live = 1 AND trail = 0")[0][0])
-    ask("PRAGMA query_only = OFF")
+def _list_wanted(
+    connection: apsw.Connection, ledger: Ledger, unsettled: _Unsettled, pace: ProgressReporter
+) -> set[int]:
+    """Write the entries that rows must have into a temporary table; return the keys of damaged rows."""
+    connection.execute("PRAGMA query_only = OFF")
     for table in (_WANT, _BAD, _NAMED):
-        ask(table)
+        connection.execute(table)
     damaged = {dk for dk, _ in _unsound(connection)}
     connection.executemany("INSERT INTO bad VALUES (?)", [(dk,) for dk in damaged])
     for batch in _batches(connection):
@@ -167,6 +164,17 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
                 damaged.add(row.dk)
         connection.executemany("INSERT OR IGNORE INTO want VALUES (?, ?, ?, ?)", sorted(wanted))
         pace.add(len(batch))
+    return damaged
+
+
+def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[Strays, list[Finding]]:
+    """Work out from every live row which entries there must be, and compare; inside a read transaction."""
+    ask = connection.execute
+    kernel = _VerifyReading(connection)
+    kernel.refresh()
+    ledger, unsettled = Ledger(_as_writing(kernel)), _Unsettled(kernel)
+    pace.total = int(kernel._all("SELECT count(*) FROM datum WHERE live = 1 AND trail = 0")[0][0])
+    damaged = _list_wanted(connection, ledger, unsettled, pace)
     unread = _read_log(connection, kernel.floor())
     lost = _all(connection, _LOST)
     gone = {dk for dk, _, nothing in lost if nothing}

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from dgent.errors import Conflict, InputError, NoBackendAvailable, NotFound, StorageFull
-from dgent.exchange.foreign.beads_export import export_beads
-from dgent.exchange.foreign.beads_import import import_beads
-from dgent.exchange.foreign.crumbs_export import export_folder
-from dgent.exchange.foreign.crumbs_import import import_folder
+from dgent.exchange.foreign.beads import export_beads, import_beads
+from dgent.exchange.foreign.crumbs import export_folder, import_folder
 from dgent.exchange.foreign.report import Existing, ExportResult, ImportResult
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
