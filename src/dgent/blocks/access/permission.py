@@ -12,7 +12,6 @@ from dgent import clock, ids
 from dgent.blocks import errors
 from dgent.blocks.access import audit
 from dgent.blocks.access.actor import Actor, BlockPermission, Header, Reader
-from dgent.blocks.access.rule import RULE
 from dgent.blocks.errors import missing
 from dgent.blocks.kind import CONSTELLATION, PERMISSIONS, TRUSTS
 from dgent.blocks.record import ROOM, SCHEMAS, AuditRecord
@@ -249,7 +248,6 @@ class AgentPermissions:
         self.trust = check_trust(trust)
         _check_handle(universe, agent, trust)
         universe.register(*SCHEMAS)
-        universe.rules[ROOM] = RULE
         self.universe = universe
         self._universe = universe.for_room(ROOM, partial=True)
         self._universe.author = agent  # the author of its commits, whoever opened the universe

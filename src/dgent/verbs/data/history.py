@@ -11,6 +11,7 @@ import msgspec
 from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
 from dgent.store.backend import Keep, Version
 from dgent.universe.history import revertible
+from dgent.universe.room import names_in_store
 from dgent.universe.universe import Universe
 from dgent.verbs import parse, room
 from dgent.verbs.answer import (
@@ -224,7 +225,7 @@ async def undo(context: Context, ask: UndoCommit) -> Done:
     seq = newest if ask.seq is None else ask.seq
     if not 1 <= seq <= newest:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
-    await room.enter(u)
+    u.rooms.update(await names_in_store(u))
     try:
         if ask.dry_run:
             planned = await revertible(u, seq, set(ask.only) or None, ask.force)
