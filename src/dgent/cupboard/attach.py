@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgent.cupboard.builtin import DESCRIPTION
 from dgent.cupboard.config import Config
 from dgent.cupboard.definition import Definition, Definitions
-from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, ROOM, CrumbRecord
+from dgent.cupboard.record import CRUMB, CRUMB_INDEXES
 from dgent.errors import InputError, StorageError
 from dgent.model import path
-from dgent.model.schema import Schema
 from dgent.system import files
 from dgent.universe import universe as universes
 from dgent.universe.universe import Universe
@@ -58,7 +58,7 @@ def declare_indexes(universe: Universe, definitions: Definitions, known: frozens
     wanted = wanted[:MAX_INDEXED]
     if not known.issuperset(wanted):
         indexes = (*CRUMB_INDEXES, *wanted)
-        universe.register(Schema(CRUMB.name, contract=CrumbRecord, indexes=indexes, owner=ROOM))
+        universe.register(replace(CRUMB, indexes=indexes))
     return known.union(wanted)
 
 
