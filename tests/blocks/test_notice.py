@@ -9,6 +9,7 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from dgent.errors import InputError
+from dgent.store.backend import Put
 from tests.blocks.agents import Counting, Open, library, scout, scribe, u
 
 __all__ = ["library", "scout", "scribe", "u"]
@@ -134,6 +135,27 @@ async def test_activity_is_newest_first_and_only_what_one_may_see(scout: Library
     assert await told(scribe) == [("scribe", "archive", "")]
     await scout.delete("persona")
     assert (await told(scout))[:2] == [("scout", "delete", "persona"), ("scout", "unshare", "persona")]
+
+
+async def test_what_was_done_to_a_header_is_read_from_it(u: dgent.Universe, scout: Library) -> None:
+    start = await u.seq()
+    await scout.pin("persona")
+    await scout.pin("persona", False)
+    await scout.view("persona", 1, 2)
+    await scout.retain("persona", 100)
+    await scout.describe("persona", description="who I am")
+    await scout.rename("persona", "self")
+    await scout.delete("self")
+    await scout.restore("self", to="me")
+    owned = u.for_room("blocks")
+    header = await owned.get((await scout.get("me")).id, raw=True)
+    assert header is not None
+    await owned.commit([Put(header.replace(data={**header.data, "pinned": True}))], note="rename it all")
+    whats = [each.what for each in await scout.activity(start)]
+    done = ["pin", "unpin", "view", "retain", "describe", "rename", "delete", "restore", "pin"]
+    assert whats == done[::-1]
+    await u.compact(keep=0)
+    assert {each.what for each in await scout.activity(start)} <= {*done, "change"}
 
 
 async def test_activity_since_a_commit_or_a_time(u: dgent.Universe, scout: Library) -> None:

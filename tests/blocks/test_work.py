@@ -8,8 +8,8 @@ import pytest
 
 import dgent
 from dgent.blocks import Library
-from dgent.blocks.context import activity
 from dgent.cupboard import Cupboard
+from dgent.cupboard.room import DESCRIBED
 from tests.blocks.agents import library, scout, scribe, u
 
 __all__ = ["library", "scout", "scribe", "u"]
@@ -83,7 +83,7 @@ async def test_only_those_who_may_read_are_told(u: dgent.Universe, library, scri
 async def test_odd_records_are_left_out_or_told_of_plainly(
     u: dgent.Universe, scout: Library, data: dict[str, object]
 ) -> None:
-    for name in activity.KINDS:
+    for name in DESCRIBED:
         for n in range(2):
             odd = dgent.Datum(f"odd-{name}", data={**data, "n": n}, schema=name, schema_version=1)
             await u.for_room("cupboard").put(odd)

@@ -39,7 +39,6 @@ from dgent.cupboard.tables.property import Categories, Properties
 from dgent.cupboard.tables.stash import Stashes
 from dgent.cupboard.tables.table import RESERVED, Table
 from dgent.cupboard.tables.trail import Trail, Trails
-from dgent.cupboard.undo import CupboardUndo
 from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -131,7 +130,7 @@ class Cupboard:
                 f"expected a universe, got a {type(universe).__name__}",
                 hint="use a universe of dgent.open; for dgent.sync use dgent.sync.cupboard",
             )
-        universe.keepers[ROOM] = CupboardUndo(self)
+        universe.rooms.add(ROOM)
         self._room = universe.for_room(ROOM)
         self._home = ids.new_id()
         self._registered, self._catalog_rev, self._indexed = False, None, frozenset()

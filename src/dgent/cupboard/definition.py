@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.builtin import DESCRIPTION, PRIORITY
-from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, ROOM, CategoryRecord, CrumbRecord, PropertyRecord
+from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, CategoryRecord, PropertyRecord
 from dgent.errors import InputError
 from dgent.model import path
-from dgent.model.schema import Schema
 from dgent.universe.universe import Universe
 
 UNRANKED = 2**31
@@ -251,7 +251,7 @@ def declare_indexes(universe: Universe, definitions: Definitions, known: frozens
     wanted = wanted[:MAX_INDEXED]
     if not known.issuperset(wanted):
         indexes = (*CRUMB_INDEXES, *wanted)
-        universe.register(Schema(CRUMB.name, contract=CrumbRecord, indexes=indexes, owner=ROOM))
+        universe.register(replace(CRUMB, indexes=indexes))
     return known.union(wanted)
 
 

@@ -47,10 +47,6 @@ class CupboardUndo:
     def __init__(self, cupboard: Cupboard) -> None:
         self._cupboard = cupboard
 
-    async def prepare(self) -> None:
-        """Register the cupboard's schemas if the store has a cupboard."""
-        await self._cupboard._ready()
-
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
         """Revert the records of a commit; raises UndoConflict where later commits rely on them."""
         await self._cupboard._ready()

@@ -1,4 +1,4 @@
-"""The names that dgent reserves: schemas and ids of its rooms, also where a room was never used.
+"""The rooms of dgent, and the names it reserves: their schemas and ids, also where a room was never used.
 
 A room's schemas name their owner in the store as soon as the room is used there. Until then this list
 does, so that nobody can prepare records for the room to find.
@@ -18,6 +18,9 @@ _CUPBOARD = (
     *("catalog", "category", "crumb", "lease", "line", "link"),
     *("metadata", "property", "schema", "stash", "trail"),
 )
+MODULES = {"blocks": "dgent.blocks.room", "cupboard": "dgent.cupboard.room"}
+"""The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
+
 _OWN = ("conflict", "copy", "fork", "fork.base", "outbox", "outbox.home", "outbox.part")
 
 OWNERS: dict[str, str] = {
@@ -29,8 +32,8 @@ OWNERS: dict[str, str] = {
 ROOTS: dict[str, str] = {**OWNERS, "cupboard": "cupboard"}
 """The room of the ids that begin with such a name and a slash."""
 
-BUILTIN = "01941f29-7c00-7000-8000-"
-"""Prefixes of the ids of records that every cupboard starts with: they are the same in every store."""
+BUILTIN, BUILTIN_OWNER = "01941f29-7c00-7000-8000-", "cupboard"
+"""The prefix of ids that are the same in every store, and the room that starts with these records."""
 
 MARKS = frozenset(("cupboard/turn",))
 """The ids of records that a room writes and removes while it works, whatever the request."""
@@ -39,7 +42,7 @@ PRIVATE: dict[str, frozenset[str]] = {
     "blocks": frozenset(f"block.{name}" for name in _BLOCK_PRIVATE),
     "dgent": frozenset(OWN + name for name in _OWN),
 }
-"""The schemas that nobody below a partner reads, unless their room has a rule that says who may."""
+"""The schemas that nobody below a partner reads, unless their room says who may."""
 
 
 def may_be_of_room(id: str) -> bool:

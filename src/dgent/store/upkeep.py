@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -66,17 +66,6 @@ class Upkeep(Protocol):
 
     async def universe_id(self) -> str:
         """Return the id that the store got when it was made; copies have the same."""
-        ...
-
-
-class RoomUpkeep(Protocol):
-    """A room's part of an inspection; each room has it as `health.inspect`.
-
-    An engine knows whether its rows fit together. Only the room knows what they mean.
-    """
-
-    async def __call__(self, universe: Any, *, deep: bool = False) -> list[Finding]:
-        """Look for problems in the room's records, and change nothing."""
         ...
 
 

@@ -43,6 +43,7 @@ from dgent.store.backend import (
     Version,
     View,
 )
+from dgent.universe.room import load_room
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -79,32 +80,11 @@ class Scope(Protocol):
         ...
 
 
-class Rule(Protocol):
-    """A room's rule for who may read the schemas that it owns."""
-
-    schemas: frozenset[str]
-    """The schemas that not everyone may read."""
-
-    async def scope(self, universe: Universe, principal: Principal) -> Scope:
-        """Return what a principal may see now; the universe is the room's own and shows everything."""
-        ...
-
-
 class _Nothing:
-    """The scope of a principal who may see nothing, and of a room whose rule is not known here."""
+    """The scope of what is not for principals: the records that dgent makes for itself, outside its rooms."""
 
     def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
         return False
-
-
-class _Closed:
-    """The rule for the reserved schemas of rooms that are not loaded: nobody sees them."""
-
-    def __init__(self, schemas: frozenset[str]) -> None:
-        self.schemas = schemas
-
-    async def scope(self, universe: Universe, principal: Principal) -> Scope:
-        return _Nothing()
 
 
 class _Scopes:
@@ -154,6 +134,13 @@ class Gate:
         self.principal, self.room = principal, room
         self._universe = universe
         self._kept: tuple[int, _Scopes] | None = None
+        # Schemas that not everyone may read, by room; not of the room whose work this is.
+        self._private = {
+            schema: owner
+            for owner, schemas in reserved.PRIVATE.items()
+            for schema in schemas
+            if owner != room
+        }
 
     def in_room(self, room: str) -> Gate:
         """Return the gate for the work of a room: other rooms' records stay as closed as before."""
@@ -168,15 +155,8 @@ class Gate:
 
     # -- what the principal may see -------------------------------------------------------
 
-    def _rules(self) -> dict[str, Rule]:
-        """Return the rules by room, without that of the room whose work this is."""
-        rules: dict[str, Rule] = {
-            room: _Closed(schemas) for room, schemas in reserved.PRIVATE.items() if room != self.room
-        }
-        return rules | {room: rule for room, rule in self._universe.rules.items() if room != self.room}
-
     def _is_open(self, schema: str | None) -> bool:
-        return not any(schema in rule.schemas for rule in self._rules().values())
+        return schema not in self._private
 
     async def _scopes(self) -> _Scopes:
         """Return the scopes of now; worked out again when anything was committed since."""
@@ -185,12 +165,18 @@ class Gate:
         if self._kept is not None and self._kept[0] == seq:
             return self._kept[1]
         found: dict[str, Scope] = {}
-        for room, rule in self._rules().items():
-            scope = await rule.scope(self._universe.for_room(room), self.principal)
-            found |= dict.fromkeys(rule.schemas, scope)
+        for room in dict.fromkeys(self._private.values()):
+            scope = await self._scope_of(room)
+            if scope is not None:
+                found |= {schema: scope for schema, owner in self._private.items() if owner == room}
         made = _Scopes(found)
         self._kept = None if seq is None else (seq, made)
         return made
+
+    async def _scope_of(self, room: str) -> Scope | None:
+        if room not in reserved.MODULES:
+            return _Nothing()
+        return await load_room(room).scope(self._universe.for_room(room), self.principal)
 
     async def _only_seen(self, datums: Iterable[Datum | None]) -> list[Datum | None]:
         """Return the records that may be seen, None in place of the others.
@@ -324,13 +310,13 @@ class Gate:
     # -- writes ---------------------------------------------------------------------------
 
     async def commit(self, commit: Commit, view: View) -> Committed:
-        """Do all ops or none, if the principal may; a room that has a rule judges the records it owns."""
+        """Do all ops or none, if the principal may; a room with private records judges those that it owns."""
         if self.principal.trust == "untrusted":
             self._refuse("write")
         if self.room is None or self.room != commit.room:
             ops = [self._check_op(op) for op in commit.ops]
             commit = msgspec.structs.replace(commit, ops=ops)
-        elif self.room not in self._universe.rules and self.principal.trust == "conversant":
+        elif self.room not in reserved.PRIVATE and self.principal.trust == "conversant":
             for op in commit.ops:
                 self._check_adds(op)
         return await self.inner.commit(commit, view)

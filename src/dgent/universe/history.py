@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dgent import clock, ids
 from dgent.errors import InputError, NotFound, UndoConflict, VersionConflict
+from dgent.model import reserved
 from dgent.store.backend import Committed, Delete, Keep, Op, Reverted
 from dgent.universe import write
+from dgent.universe.room import Keeper, load_room
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
 ATTEMPTS = 8
-
-
-class Keeper(Protocol):
-    """A room that keeps its rules intact when its commits are undone."""
-
-    async def prepare(self) -> None:
-        """Register the room's schemas here, if the store holds anything of the room."""
-        ...
-
-    async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
-        """Put records back, with everything that depends on them; refused where the rules forbid it."""
-        ...
 
 
 async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: bool) -> Committed:
@@ -71,21 +61,14 @@ def _revertible(seq: int, records: list[Reverted], force: bool) -> list[Reverted
 
 
 async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
-    """Return the room whose records these are, if all are of one room and it is in use here."""
-    for keeper in universe.keepers.values():
-        await keeper.prepare()
-    if not universe.keepers:
+    """Return what undoes these records for their room, if all are of one room and it is in use here."""
+    if not universe.rooms:
         return None
     now = await universe.backend.get_many([record.id for record in records if record.before is None])
     datums = [record.before for record in records if record.before is not None] + now
-    owners = {_owner(universe, datum.schema or "") for datum in datums if datum is not None}
-    return universe.keepers.get(owners.pop()) if len(owners) == 1 else None
-
-
-def _owner(universe: Universe, schema: str) -> str:
-    """Return the room of a schema; one that was not used here yet is known by the name of its schemas."""
-    known = universe.contracts.by_name(schema)
-    return schema.partition(".")[0] if known is None else known.owner or ""
+    owners = {reserved.OWNERS.get(datum.schema or "") for datum in datums if datum is not None}
+    owner = owners.pop() if len(owners) == 1 else None
+    return None if owner is None or owner not in universe.rooms else load_room(owner).keeper(universe)
 
 
 async def _pick_records(universe: Universe, seq: int, wanted: set[str] | None) -> list[Reverted]:

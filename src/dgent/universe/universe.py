@@ -40,7 +40,7 @@ from dgent.universe import connect, feed, history, relation, upgrade, write
 from dgent.universe.check import check_complete, check_limit, check_query, query_of, seq_of, since_after
 from dgent.universe.collection import Collection
 from dgent.universe.contract import Contracts, Recalled, declaration, raw_of
-from dgent.universe.gate import Gate, Principal, Rule
+from dgent.universe.gate import Gate, Principal
 from dgent.universe.transaction import Transaction, transact
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ class Universe:
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
         self.names = connect.Names()
-        self.keepers: dict[str, history.Keeper] = {}  # rooms in use here, by name
-        self.rules: dict[str, Rule] = {}  # who may read what a room owns, by the room's name
+        self.rooms: set[str] = set()  # rooms in use here, by name: they undo their commits themselves
         self._builds = upgrade.IndexBuilds()
 
     # -- lifecycle ------------------------------------------------------------------------
@@ -122,15 +121,14 @@ class Universe:
     def acting(self, principal: Principal) -> Universe:
         """Return this universe as a principal may use it, who is the author of its commits.
 
-        It reads only what the rooms' rules let the principal see, and writes only what its trust covers.
+        It reads only what the rooms let the principal see, and writes only what its trust covers.
         """
         if isinstance(self.backend, Gate):
             raise InputError(f"this handle acts for {self.backend.principal.name!r} already")
         if principal.trust == "partner":
             return self._twin(author=principal.name)
         gate: Backend = Gate(self, principal)
-        # Separate rooms: those of the handle it came from would undo in that one's name.
-        return self._twin(author=principal.name, backend=gate, keepers={})
+        return self._twin(author=principal.name, backend=gate, rooms=set())
 
     def _twin(self, **changed: Any) -> Universe:
         twin = object.__new__(Universe)

@@ -1,11 +1,10 @@
-"""Enter and inspect the rooms of a store, so that general verbs keep their rules."""
+"""Ask the rooms of a store, for general verbs: their findings, and the work in progress."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from dgent.errors import DgentError
-from dgent.store.upkeep import Finding, RoomUpkeep
+from dgent.store.upkeep import Finding
+from dgent.universe.room import load_room, names_in_store
 from dgent.universe.universe import Universe
 from dgent.verbs.cupboard.answer import Work, crumb_of, neighbour_of
 
@@ -13,30 +12,14 @@ CATALOG_ID = "cupboard/catalog"  # as in dgent.cupboard.record, which is not loa
 MOST = 5  # trails and crumbs that are reported
 
 
-async def enter(universe: Universe) -> None:
-    """Load the rooms that have records in this store."""
-    if any(schema.name.startswith("cupboard.") for schema in await universe.schemas(partial=True)):
-        from dgent.cupboard.cupboard import Cupboard  # only where there is a cupboard
-
-        Cupboard(universe)
-
-
-ROOMS = {"block.": "dgent.blocks.inspect", "cupboard.": "dgent.cupboard.inspect"}
-"""The inspecting module of each room, by the prefix of its schema names."""
-
-
 async def inspect(universe: Universe, *, deep: bool) -> list[Finding]:
-    """Return the findings of every room that has records in this store."""
-    names = [schema.name for schema in await universe.schemas(partial=True)]
+    """Return the findings of every room that was used in this store."""
     findings: list[Finding] = []
-    for prefix, module in ROOMS.items():
-        if any(name.startswith(prefix) for name in names):
-            ask: RoomUpkeep = import_module(module).inspect
-            try:
-                findings += await ask(universe, deep=deep)
-            except DgentError as error:
-                room = prefix.removesuffix(".")
-                findings.append(Finding("problem", room, f"its records cannot be read: {error.message}"))
+    for name in await names_in_store(universe):
+        try:
+            findings += await load_room(name).inspect(universe, deep=deep)
+        except DgentError as error:
+            findings.append(Finding("problem", name, f"its records cannot be read: {error.message}"))
     return findings
 
 

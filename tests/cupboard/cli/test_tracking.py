@@ -292,3 +292,7 @@ def test_completion(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"plain,{trail}" in offered("crumb", "add", "--trail", trail[:6])
     assert "plain,priority" in offered("property", "categories", "pri")
     assert "plain,crumbs" in offered("cupboard", "list", "cr")
+    assert "plain,'a trail'" in offered("crumb", "add", "--trail", "a"), "bash inserts what it is given"
+    assert "plain,a trail\n" in offered("crumb", "add", "--trail", "'a"), "and closes a quote by itself"
+    twins = [shelf.ask("crumb", "add", "twin")["id"] for _ in range(2)]
+    assert [f"plain,{each}" in offered("done", "twi") for each in twins] == [True, True]

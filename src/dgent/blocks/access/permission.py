@@ -13,7 +13,6 @@ from dgent import ids
 from dgent.blocks import errors
 from dgent.blocks.access import audit
 from dgent.blocks.access.actor import Actor, BlockPermission, Header, Reader
-from dgent.blocks.access.rule import RULE
 from dgent.blocks.errors import missing
 from dgent.blocks.kind import CONSTELLATION, PERMISSIONS, TRUSTS
 from dgent.blocks.record import ROOM, SCHEMAS, AuditRecord
@@ -253,7 +252,6 @@ class AgentPermissions:
         self.trust = check_trust(trust)
         _check_handle(universe, agent, trust)
         universe.register(*SCHEMAS)
-        universe.rules[ROOM] = RULE
         self.universe = universe.for_room(ROOM, partial=True)
         self.universe.author = agent  # the author of its commits, whoever opened the universe
         self.actor = Actor(agent, self.trust)

@@ -11,15 +11,13 @@ from dgent.blocks.record import (
     BLOCK,
     ENTRY,
     MEMBER,
-    ROOM,
     SEEN,
     SHARE,
     agent_id,
 )
-from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.universe.gate import Principal, Scope
+from dgent.universe.gate import Principal
 from dgent.universe.universe import Universe
 
 
@@ -47,28 +45,19 @@ class BlockScope:
         return mine and id.partition("/")[0] in self._blocks
 
 
-class BlockRule:
-    """The read rule of the room `blocks`."""
-
-    schemas = reserved.PRIVATE[ROOM]
-
-    async def scope(self, universe: Universe, principal: Principal) -> Scope:
-        """Return the current scope of an agent; reads raw records, so that no schema is declared."""
-        agent = principal.name
-        members = await self._find(universe, MEMBER.name, {"agent": agent})
-        groups = await find_group_ids(universe, (each.data["group"] for each in members))
-        recipients = [agent_id(agent), *groups.values()]
-        shares = await self._find(universe, SHARE.name, {"to": {"$in": recipients}})
-        headers = await self._find(universe, BLOCK.name, {"owner": {"$in": [agent, CONSTELLATION]}})
-        given = await universe.get_many([each.data["block"] for each in shares], raw=True)
-        headers += [header for header in given if header is not None and header.schema == BLOCK.name]
-        seen = {
-            header.id for header in headers if header.data.get("active") or header.data.get("owner") == agent
-        }
-        return BlockScope(agent, frozenset(seen), frozenset(recipients))
-
-    async def _find(self, universe: Universe, schema: str, where: dict[str, Any]) -> list[Datum]:
-        return await universe.query(Query(schema=schema, where=where, limit=None, content=False), raw=True)
+async def find_scope(universe: Universe, principal: Principal) -> BlockScope:
+    """Return the current scope of an agent; reads raw records, so that no schema is declared."""
+    agent = principal.name
+    members = await _find(universe, MEMBER.name, {"agent": agent})
+    groups = await find_group_ids(universe, (each.data["group"] for each in members))
+    recipients = [agent_id(agent), *groups.values()]
+    shares = await _find(universe, SHARE.name, {"to": {"$in": recipients}})
+    headers = await _find(universe, BLOCK.name, {"owner": {"$in": [agent, CONSTELLATION]}})
+    given = await universe.get_many([each.data["block"] for each in shares], raw=True)
+    headers += [header for header in given if header is not None and header.schema == BLOCK.name]
+    seen = {header.id for header in headers if header.data.get("active") or header.data.get("owner") == agent}
+    return BlockScope(agent, frozenset(seen), frozenset(recipients))
 
 
-RULE = BlockRule()
+async def _find(universe: Universe, schema: str, where: dict[str, Any]) -> list[Datum]:
+    return await universe.query(Query(schema=schema, where=where, limit=None, content=False), raw=True)

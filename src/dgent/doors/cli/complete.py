@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from dgent.doors.cli.style import clean
 
+if TYPE_CHECKING:
+    from dgent.universe.room import Room
+
 MOST = 50
-TABLES = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
-MEMORY = {"block": "label", "agent": "name", "group": "name"}  # completed by label or name
-KINDS = ("crumb", "trail", "stash")  # completed by id, with the name beside it
+MAX_HELP = 80  # characters of the text beside a word
 
 
 def complete(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
@@ -27,13 +28,23 @@ def complete(kind: str, ctx: click.Context, incomplete: str) -> list[Any]:
 
         if kind == "setting":
             return [name for name in config.KEYS if name.startswith(incomplete)]
-        if kind == "table":
-            return [name for name in TABLES if name.startswith(incomplete)]
+        room = _room(kind)
+        if room is not None and kind in room.words:
+            return [word for word in room.words[kind] if word.startswith(incomplete)]
         settings = _settings(ctx)
         if kind == "constellation":
             return [name for name in constellations(settings.places) if name.startswith(incomplete)]
-        return _complete_stored(kind, settings.url, incomplete, options_of(ctx).agent or settings.author)
+        return _complete_stored(
+            room, kind, settings.url, incomplete, options_of(ctx).agent or settings.author
+        )
     return []
+
+
+def _room(kind: str) -> Room | None:
+    """Return the room that has things of a kind; None for what every store has."""
+    from dgent.universe.room import all_rooms
+
+    return next((room for room in all_rooms() if kind in room.kinds), None)
 
 
 def _settings(ctx: click.Context) -> Any:
@@ -44,7 +55,7 @@ def _settings(ctx: click.Context) -> Any:
     return config.load(url=chosen.url, constellation=chosen.constellation)
 
 
-def _complete_stored(kind: str, url: str, incomplete: str, agent: str) -> list[Any]:
+def _complete_stored(room: Room | None, kind: str, url: str, incomplete: str, agent: str) -> list[Any]:
     import asyncio
     from pathlib import Path
 
@@ -55,44 +66,31 @@ def _complete_stored(kind: str, url: str, incomplete: str, agent: str) -> list[A
 
     async def read() -> list[Any]:
         async with open_universe(url) as u:
-            return await _read(u, kind, incomplete, agent)
+            if room is not None:
+                found = await room.find_names(u, kind, incomplete, agent, MOST)
+                return [_item(*each) for each in found if clean(each.word) == each.word][:MOST]
+            if kind == "schema":
+                words = [each.name for each in await u.schemas(partial=True)]
+                return [word for word in words if word.startswith(incomplete)]
+            ids = [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
+            return [id for id in ids if clean(id) == id]  # a shell prints control characters too
 
     return asyncio.run(read())
 
 
-async def _read(u: Any, kind: str, incomplete: str, agent: str) -> list[Any]:
-    """Return the stored things of a kind that begin with a word."""
-    if kind in MEMORY:
-        return [each for each in await _memory(u, kind, agent) if each.startswith(incomplete)][:MOST]
-    if kind == "property":
-        return [each for each in await _properties(u) if each.startswith(incomplete)]
-    if kind in KINDS:
-        return await _entities(u, kind, incomplete)
-    if kind == "schema":
-        return [each.name for each in await u.schemas(partial=True) if each.name.startswith(incomplete)]
-    ids = [datum.id for datum in await u.list(incomplete or None, limit=MOST)]
-    return [id for id in ids if clean(id) == id]  # a shell prints control characters too
+def _item(word: str, text: str) -> CompletionItem:
+    return CompletionItem(_quote(word), help=clean(" ".join(text.split()))[:MAX_HELP])
 
 
-async def _entities(u: Any, kind: str, incomplete: str) -> list[CompletionItem]:
-    """Return the ids of crumbs, trails or stashes, each with its name as help."""
-    entities = await u.query(schema=f"cupboard.{kind}", prefix=incomplete or None, limit=MOST, raw=True)
-    return [
-        CompletionItem(each.id, help=clean(str(each.data.get("name", ""))))
-        for each in entities
-        if clean(each.id) == each.id
-    ]
+def _quote(word: str) -> str:
+    """Quote a word for bash, which inserts what it is given; the other shells quote by themselves."""
+    import os
+    import shlex
 
-
-async def _properties(u: Any) -> list[str]:
-    from dgent.cupboard import Cupboard
-
-    return [each.name for each in await Cupboard(u).properties.fetch() if clean(each.name) == each.name]
-
-
-async def _memory(u: Any, kind: str, agent: str) -> list[str]:
-    """Return the labels of an agent's blocks, or the names of agents or groups."""
-    where = {"owner": agent, "active": True} if kind == "block" else None
-    found = await u.query(schema=f"block.{kind}", where=where, limit=None, raw=True)
-    names = [str(each.data.get(MEMORY[kind], "")) for each in found]
-    return sorted(each for each in names if clean(each) == each)
+    if os.environ.get("_DGENT_COMPLETE") != "bash_complete":
+        return word
+    try:
+        shlex.split(os.environ.get("COMP_WORDS", ""))
+    except ValueError:
+        return word  # the user has opened a quote, which bash closes
+    return shlex.quote(word)

@@ -229,17 +229,9 @@ class _FolderImport:
             given, when = row.fields, read_times(row, self.changed_at[row.file])
             id = given["crumb_id"]
             mine = self._properties(run, naming, row, "crumb", values.get(id, {}))
-            record = CrumbRecord(
-                given["name"],
-                given["state"],
-                when.updated_at,
-                mine,
-                given["defer_until"],
-                given["holder"],
-                given["lease_until"],
-                max(0, given["token"]),
-                extra=row.extra(values=beside.get(id, {})),
-            )
+            own = {name: value for name, value in given.items() if name in CrumbRecord.__dataclass_fields__}
+            own |= {"updated_at": when.updated_at, "properties": mine, "token": max(0, given["token"])}
+            record = CrumbRecord(**own, extra=row.extra(values=beside.get(id, {})))
             run.import_record(row.file, row.line, id, record, when.created_at, stated=when.stated)
 
     def _values(

@@ -7,9 +7,10 @@ written again; its spelling is not.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -24,6 +25,7 @@ from dgent.cupboard.kind import (
     TRAIL_STATES,
     VALUE_TYPES,
 )
+from dgent.cupboard.record import CrumbRecord
 from dgent.cupboard.tables.metadata import is_schema_name
 from dgent.errors import InputError
 from dgent.exchange.foreign.files import SourceLine
@@ -188,19 +190,49 @@ ANY = FieldType(lambda value: value)
 DERIVED = datetime(1, 1, 1, tzinfo=UTC)
 """The placeholder for a time that the line does not have."""
 
+
+def _add_columns(
+    known: tuple[FieldSpec, ...], record: type[Any], derived: frozenset[str]
+) -> tuple[FieldSpec, ...]:
+    """Return the fields of a file with those fields of its record that the original does not know."""
+    names = {field.name for field in known} | derived
+    hints = get_type_hints(record)
+    return known + tuple(
+        FieldSpec(column.name, _type_of(hints[column.name]), column.default, False)
+        for column in dataclasses.fields(record)
+        if column.name not in names
+    )
+
+
+def _type_of(hint: Any) -> FieldType:
+    """Return how a field is read and written by the type that its record gives it."""
+    if datetime in (hint, *get_args(hint)):
+        return OPTIONAL_TIME
+
+    def read(value: Any) -> Any:
+        try:
+            return msgspec.convert(value, hint)
+        except msgspec.ValidationError:
+            raise ValueError from None
+
+    return FieldType(read, msgspec.to_builtins)
+
+
+_CRUMB_FIELDS = (
+    FieldSpec("crumb_id", ID),
+    FieldSpec("name", NAME),
+    FieldSpec("state", FieldType(_one_of(CRUMB_STATES, STATES)), "draft"),
+    FieldSpec("created_at", TIME, DERIVED),
+    FieldSpec("updated_at", TIME, DERIVED),
+    FieldSpec("properties", MAP, {}, False),
+    FieldSpec("defer_until", OPTIONAL_TIME, None, False),
+    FieldSpec("holder", OPTIONAL_TEXT, None, False),
+    FieldSpec("lease_until", OPTIONAL_TIME, None, False),
+    FieldSpec("token", WHOLE, 0, False),
+)
+
 FILES: dict[str, tuple[FieldSpec, ...]] = {
-    "crumbs": (
-        FieldSpec("crumb_id", ID),
-        FieldSpec("name", NAME),
-        FieldSpec("state", FieldType(_one_of(CRUMB_STATES, STATES)), "draft"),
-        FieldSpec("created_at", TIME, DERIVED),
-        FieldSpec("updated_at", TIME, DERIVED),
-        FieldSpec("properties", MAP, {}, False),
-        FieldSpec("defer_until", OPTIONAL_TIME, None, False),
-        FieldSpec("holder", OPTIONAL_TEXT, None, False),
-        FieldSpec("lease_until", OPTIONAL_TIME, None, False),
-        FieldSpec("token", WHOLE, 0, False),
-    ),
+    "crumbs": _add_columns(_CRUMB_FIELDS, CrumbRecord, frozenset(("open_parents", "queue", "extra"))),
     "trails": (
         FieldSpec("trail_id", ID),
         FieldSpec("name", TEXT, "", False),

@@ -4,7 +4,7 @@ A change of one side is taken; the same change of both sides is taken once. A fi
 differently is decided by the rule of the schema's room, or the later version counts and the field is
 disputed. A merge depends on the versions alone, so that every copy comes to the same result.
 
-Rooms bring their rules: the store asks for them by the schema's name, and imports the room only then.
+Rooms bring their rules: the store asks the room that owns the schema, and imports it only then.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.order import same
-
-_ROOMS = {"block": "dgent.blocks.history.merge", "cupboard": "dgent.cupboard.merge"}
-"""The modules with the rules of a room, by the first part of its schemas' names."""
 
 _UNDISPUTED = frozenset(("dgent.fork", "dgent.fork.base", "dgent.copy"))
 """Schemas of dgent itself, of which the later version counts."""
@@ -94,17 +92,16 @@ class Rules(NamedTuple):
 
 
 @cache
-def _room(name: str) -> Rules | None:
-    module = _ROOMS.get(name)
-    if module is None:
-        return None
-    found: Rules = importlib.import_module(module).RULES
+def rules_of_room(name: str) -> Rules:
+    """Return the rules of a room; loads the room."""
+    found: Rules = importlib.import_module(reserved.MODULES[name]).ROOM.merge_rules()
     return found
 
 
 def rules_of(schema: str) -> Rules | None:
     """Return the rules of the room that a schema belongs to; None when it belongs to none."""
-    return _room(schema.partition(".")[0])
+    room = reserved.OWNERS.get(schema)
+    return None if room is None else rules_of_room(room)
 
 
 def is_internal(schema: str) -> bool:

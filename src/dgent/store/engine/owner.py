@@ -23,7 +23,7 @@ def owner_of_id(reading: Reading, id: str) -> str | None:
     was deleted: records that belong to another record have an id below it.
     """
     if id.startswith(reserved.BUILTIN):
-        return "cupboard"
+        return reserved.BUILTIN_OWNER
     root, slash, _ = id.partition("/")
     if not slash or not root:
         return None

@@ -14,6 +14,7 @@ import msgspec
 
 from dgent import clock
 from dgent.errors import DgentError, NotFound
+from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.store.backend import KINDS
 from dgent.store.engine import merge
@@ -60,11 +61,12 @@ class LineSettlement:
             schema = self._schema(id)
             rules = merge.rules_of(schema)
             if rules is not None and schema in rules.joint:
-                joint.setdefault(schema.partition(".")[0], []).append(id)
+                joint.setdefault(reserved.OWNERS[schema], []).append(id)
             else:
                 self._merge(id, found[id])
-        for room in sorted({schema.partition(".")[0] for schema in self.touched_ids} | joint.keys()):
-            self._settle_room(merge.rules_of(room), joint.get(room, ()), found)
+        touched = {reserved.OWNERS[schema] for schema in self.touched_ids if schema in reserved.OWNERS}
+        for room in sorted(touched | joint.keys()):
+            self._settle_room(merge.rules_of_room(room), joint.get(room, ()), found)
         self._write()
 
     def _schema(self, id: str) -> str:
@@ -88,8 +90,8 @@ class LineSettlement:
             row = self._ends[id][made][1]
             return rows.datum_of(row, self._store.name) if row.live else None
 
-    def _settle_room(self, rules: Rules | None, ids: Sequence[str], found: Mapping[str, Lineage]) -> None:
-        if rules is None or rules.settle is None:
+    def _settle_room(self, rules: Rules, ids: Sequence[str], found: Mapping[str, Lineage]) -> None:
+        if rules.settle is None:
             return
         before = len(self._changes), dict(self._written)
         self.diverged_tips = {

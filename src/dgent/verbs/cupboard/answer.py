@@ -315,21 +315,16 @@ class Work(msgspec.Struct, frozen=True):
 # -- from the entities of the cupboard --------------------------------------------------------
 
 
+def _copy_fields(answer: type[msgspec.Struct], found: crumb.Crumb | trail.Trail) -> dict[str, Any]:
+    """Return the fields of an answer, each from the field of the entity that has its name."""
+    fields = {name: getattr(found, name) for name in answer.__struct_fields__}
+    fields["properties"] = found.readable()
+    return fields
+
+
 def crumb_fields(found: crumb.Crumb) -> dict[str, Any]:
     """Return the fields that every answer about a crumb has."""
-    return {
-        "id": found.id,
-        "name": found.name,
-        "state": found.state,
-        "properties": found.readable(),
-        "created_at": found.created_at,
-        "updated_at": found.updated_at,
-        "defer_until": found.defer_until,
-        "holder": found.holder,
-        "lease_until": found.lease_until,
-        "token": found.token,
-        "seq": found.seq,
-    }
+    return _copy_fields(Crumb, found)
 
 
 def crumb_of(found: crumb.Crumb) -> Crumb:
@@ -345,19 +340,7 @@ def queued_of(found: Judged) -> Queued:
 
 def trail_fields(found: trail.Trail) -> dict[str, Any]:
     """Return the fields that every answer about a trail has."""
-    return {
-        "id": found.id,
-        "name": found.name,
-        "goal": found.goal,
-        "state": found.state,
-        "properties": found.readable(),
-        "created_at": found.created_at,
-        "updated_at": found.updated_at,
-        "completed_at": found.completed_at,
-        "reason": found.reason,
-        "lesson": found.lesson,
-        "seq": found.seq,
-    }
+    return _copy_fields(Trail, found)
 
 
 def trail_of(found: trail.Trail) -> Trail:

@@ -31,7 +31,6 @@ TableName = Annotated[
     argument("crumbs, trails, links, properties, categories, stashes, metadata or schemas", complete="table"),
 ]
 ADDED = ("crumbs", "trails", "stashes", "metadata")  # a new one of these changes nothing that is there
-TIMES = ("created_at", "updated_at", "completed_at", "defer_until")
 GIVEN = ("id", "lease_until", "holder", "token", "crumbs", "seq", "last_operation")
 
 
@@ -153,9 +152,9 @@ def _row(table: Table[Any], entity: Any) -> Row:
 
 def _fill(table: Table[Any], entity: Any, given: Mapping[str, Any], new: bool) -> None:
     """Set the fields of an entity from a row; leaves the fields alone that the store sets."""
-    known = {
-        normalize_key(field.name): field.name for field in fields(entity) if not field.name.startswith("_")
-    }
+    own = [field for field in fields(entity) if not field.name.startswith("_")]
+    known = {normalize_key(field.name): field.name for field in own}
+    times = {field.name for field in own if "datetime" in str(field.type)}
     known[normalize_key(table.alias)] = "id" if table.alias.endswith("_id") else "name"
     for key, value in given.items():
         name = known.get(normalize_key(key))
@@ -169,7 +168,7 @@ def _fill(table: Table[Any], entity: Any, given: Mapping[str, Any], new: bool) -
         elif name == "state" and table.name == "crumbs" and isinstance(value, str):
             entity.state = input.state_of(value)
         else:
-            setattr(entity, name, _moment(value, key) if name in TIMES else value)
+            setattr(entity, name, _moment(value, key) if name in times else value)
 
 
 def _set_properties(entity: Any, values: Any) -> None:

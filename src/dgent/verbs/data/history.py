@@ -12,6 +12,7 @@ from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
 from dgent.model.datum import Datum
 from dgent.store.backend import Change, Item, Keep, Version
 from dgent.universe.history import revertible
+from dgent.universe.room import names_in_store
 from dgent.universe.universe import Universe
 from dgent.verbs import parse, room
 from dgent.verbs.context import Context
@@ -320,7 +321,7 @@ async def undo(context: Context, ask: UndoCommit) -> Done:
     seq = newest if ask.seq is None else ask.seq
     if not 1 <= seq <= newest:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
-    await room.enter(u)
+    u.rooms.update(await names_in_store(u))
     try:
         if ask.dry_run:
             planned = await revertible(u, seq, set(ask.only) or None, ask.force)

@@ -10,6 +10,7 @@ from dgent import clock
 from dgent.doors.cli.draw.cupboard import draw_metadata, draw_stash_table
 from dgent.doors.cli.style import Paint, ago, cut, fit, many, table, until, width
 from dgent.doors.cli.wire import as_text
+from dgent.verbs.cupboard.answer import Crumb
 
 if TYPE_CHECKING:
     from dgent.verbs.cupboard import answer
@@ -27,6 +28,13 @@ COLORS = {
     "completed": "cyan",
     "abandoned": "red",
 }
+PLACED = frozenset(
+    (
+        *("id", "name", "state", "properties", "created_at", "updated_at"),
+        *("defer_until", "holder", "lease_until", "token", "seq"),
+    )
+)
+"""Fields of a crumb that have a place of their own; any other is drawn like a property."""
 SHORTEST = 8  # letters of an id at least, where ids are cut
 
 
@@ -76,8 +84,8 @@ def draw_crumb(found: answer.Crumb, paint: Paint) -> Lines:
         lines.append(paint(text, fg="yellow") + paint.dim(f", token {found.token}"))
     if found.defer_until is not None and found.defer_until > clock.now():
         lines.append(paint(f"put off {until(found.defer_until)}", fg="yellow"))
-    lines += draw_properties(found.properties, paint)
-    return lines
+    others = {name: getattr(found, name) for name in Crumb.__struct_fields__ if name not in PLACED}
+    return lines + draw_properties(others | found.properties, paint)
 
 
 def draw_drop(found: answer.Dropped, paint: Paint) -> Lines:

@@ -1,0 +1,65 @@
+"""The room of blocks, as the layers around it see it (`universe/room.py`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dgent.universe.room import Describer, Name, Room, find_by_name
+
+if TYPE_CHECKING:
+    from dgent.model.schema import Schema
+    from dgent.store.engine.merge import Rules
+    from dgent.store.upkeep import Finding
+    from dgent.universe.gate import Principal, Scope
+    from dgent.universe.universe import Universe
+
+_NAMED_BY = {"block": "label", "agent": "name", "group": "name"}
+
+
+class BlockRoom(Room):
+    """Answers for blocks, agents, groups and archival entries."""
+
+    kinds = tuple(_NAMED_BY)
+
+    @property
+    def schemas(self) -> tuple[Schema[Any], ...]:
+        """The schemas of the room's records."""
+        from dgent.blocks.record import SCHEMAS
+
+        return SCHEMAS
+
+    async def find_names(
+        self, universe: Universe, kind: str, start: str, agent: str, limit: int
+    ) -> list[Name]:
+        """Return the labels of the agent's blocks, or the names of agents or groups, that begin so."""
+        field = _NAMED_BY[kind]
+        where = {"owner": agent, "active": True} if kind == "block" else None
+        found = await find_by_name(universe, f"block.{kind}", field, start, where)
+        return [Name(str(each.data.get(field, "")), str(each.data.get("description", ""))) for each in found]
+
+    async def describer(self, universe: Universe, agent: str) -> Describer:
+        """Return what describes commits to an agent: those of blocks it may see, and of its archive."""
+        from dgent.blocks.context.describe import BlockDescriber
+
+        return await BlockDescriber.load(universe, agent)
+
+    async def inspect(self, universe: Universe, *, deep: bool = False) -> list[Finding]:
+        """Load every block, and with `deep` every version; report those that fail."""
+        from dgent.blocks.inspect import inspect
+
+        return await inspect(universe, deep=deep)
+
+    def merge_rules(self) -> Rules:
+        """Return the rules for headers, versions, shares and memberships."""
+        from dgent.blocks.history.merge import RULES
+
+        return RULES
+
+    async def scope(self, universe: Universe, principal: Principal) -> Scope:
+        """Return what an agent sees: its own blocks, shared and common ones, and its own archive."""
+        from dgent.blocks.access.rule import find_scope
+
+        return await find_scope(universe, principal)
+
+
+ROOM = BlockRoom()

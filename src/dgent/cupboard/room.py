@@ -1,0 +1,146 @@
+"""The room of the cupboard, as the layers around it see it (`universe/room.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dgent.universe.room import (
+    Action,
+    Describer,
+    Keeper,
+    Name,
+    Room,
+    find_by_id_or_name,
+    find_by_name,
+    read_before,
+)
+
+if TYPE_CHECKING:
+    from dgent.model.datum import Datum
+    from dgent.model.schema import Schema
+    from dgent.store.backend import Change, Item
+    from dgent.store.engine.merge import Rules
+    from dgent.store.upkeep import Finding
+    from dgent.universe.universe import Universe
+
+NAMED = 5  # findings listed in the text
+HINT = "see `dgent cupboard audit`; with --repair it puts right what can be"
+MAX_NAME = 200
+
+DESCRIBED = {"cupboard.crumb": "crumb", "cupboard.trail": "trail"}
+DERIVED = frozenset(
+    (
+        *("updated_at", "holder", "lease_until", "token", "open_parents", "queue"),
+        *("completed_at", "crumbs", "extra"),
+    )
+)
+"""Fields that follow from others, or that no user sets: changing only these is not worth a line."""
+
+
+class CupboardRoom(Room):
+    """Answers for crumbs, trails, stashes and properties."""
+
+    kinds = ("crumb", "trail", "stash", "property", "table")
+    words: ClassVar[Mapping[str, Sequence[str]]] = {
+        "table": ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
+    }
+
+    @property
+    def schemas(self) -> tuple[Schema[Any], ...]:
+        """The schemas of the room's records."""
+        from dgent.cupboard.record import SCHEMAS
+
+        return SCHEMAS
+
+    async def find_names(
+        self, universe: Universe, kind: str, start: str, agent: str, limit: int
+    ) -> list[Name]:
+        """Return ids and names of crumbs, trails or stashes, or names of properties, that begin so."""
+        if kind != "property":
+            return await find_by_id_or_name(universe, f"cupboard.{kind}", "name", start, limit)
+        found = await find_by_name(universe, "cupboard.property", "name", "")
+        known = [each.data for each in found]
+        if not known:  # a store without a cupboard has the built-in ones
+            from dgent.cupboard.builtin import PROPERTIES
+
+            known = [vars(each) for each in PROPERTIES.values()]
+        names = [Name(str(each.get("name", "")), str(each.get("description", ""))) for each in known]
+        return [each for each in names if each.word.startswith(start)]
+
+    async def describer(self, universe: Universe, agent: str) -> Describer:
+        """Return what describes commits of crumbs and trails, which belong to all agents."""
+        return CrumbDescriber(universe)
+
+    async def inspect(self, universe: Universe, *, deep: bool = False) -> list[Finding]:
+        """Audit the cupboard; `deep` adds nothing here."""
+        from dgent.cupboard.cupboard import Cupboard
+        from dgent.store.upkeep import Finding
+
+        found = (await Cupboard(universe).audit()).findings
+        if not found:
+            return [Finding("ok", "cupboard", "everything is as its rules say")]
+        more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        texts = "; ".join(each.text for each in found[:NAMED])
+        message = f"{len(found)} things are not as its rules say: {texts}{more}"
+        return [Finding("problem", "cupboard", message, HINT)]
+
+    def merge_rules(self) -> Rules:
+        """Return the rules for crumbs, trails, stashes, leases and the catalog."""
+        from dgent.cupboard.merge import RULES
+
+        return RULES
+
+    def keeper(self, universe: Universe) -> Keeper:
+        """Return the undo of a cupboard on this universe, which reads and writes as its handle does."""
+        from dgent.cupboard.cupboard import Cupboard
+        from dgent.cupboard.undo import CupboardUndo
+
+        return CupboardUndo(Cupboard(universe))
+
+
+ROOM = CupboardRoom()
+
+
+class CrumbDescriber:
+    """Describes commits of crumbs and trails, without changes that only follow from others."""
+
+    def __init__(self, universe: Universe) -> None:
+        self._universe = universe
+
+    async def describe(self, change: Change) -> list[Action]:
+        """Return what a commit did to crumbs and trails."""
+        before = await read_before(self._universe, change, DESCRIBED)
+        found = [
+            _describe(change, item, before.get(str(item.id)))
+            for item in change.items
+            if item.schema in DESCRIBED and item.id is not None
+        ]
+        return [each for each in found if each is not None]
+
+
+def _describe(change: Change, item: Item, before: Datum | None) -> Action | None:
+    datum = item.datum if item.op == "put" else item.last
+    data: Mapping[str, Any] = {} if datum is None else datum.data
+    what = _name_change(item, data, before)
+    if not what:
+        return None
+    holder = data.get("holder")
+    by = holder if what == "taken" and isinstance(holder, str) else change.author  # taken for an agent
+    name = data.get("name")
+    label = " ".join(name.split())[:MAX_NAME] if isinstance(name, str) else ""
+    return Action(DESCRIBED[item.schema or ""], str(item.id), by, what, label, message=change.note or "")
+
+
+def _name_change(item: Item, data: Mapping[str, Any], before: Datum | None) -> str:
+    """Name the change: create, delete, a new state, or change; empty when nothing of interest changed."""
+    if item.op != "put":
+        return "delete"
+    if item.rev == 1:
+        return "create"
+    was: Mapping[str, Any] = {} if before is None else before.data
+    state = data.get("state")
+    if isinstance(state, str) and state and state != was.get("state"):
+        return state
+    changed = {name for name in (*data, *was) if data.get(name) != was.get(name)}
+    return "change" if changed - DERIVED else ""

@@ -1,0 +1,176 @@
+"""The contract of a room: everything that the layers around it ask, so that none of them knows its records.
+
+Each room answers in one object, `ROOM` in its `room.py`. `model/reserved.py` lists the rooms; a room is
+loaded when it is first asked for. What an answer needs is loaded with the answer: completion asks at every
+press of a key, and must not load documents.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from dgent.errors import HistoryGone
+from dgent.model import reserved
+
+if TYPE_CHECKING:
+    from dgent.model.datum import Datum
+    from dgent.model.schema import Schema
+    from dgent.store.backend import Change, Committed, Reverted
+    from dgent.store.engine.merge import Rules
+    from dgent.store.upkeep import Finding
+    from dgent.universe.gate import Principal, Scope
+    from dgent.universe.universe import Universe
+
+
+class Name(NamedTuple):
+    """A word that completes what a user typed, and a text to show beside it."""
+
+    word: str
+    text: str = ""
+
+
+class Action(NamedTuple):
+    """What a commit did to one thing of a room: its author, the operation, and the name of the thing.
+
+    `owner`, `version` and `message` are empty where things of this kind have none.
+    """
+
+    kind: str
+    id: str
+    by: str
+    what: str
+    name: str
+    owner: str = ""
+    version: int | None = None
+    message: str = ""
+
+
+class Describer(Protocol):
+    """Describes commits of a room to one agent; keeps what it read for the next commit."""
+
+    async def describe(self, change: Change) -> list[Action]:
+        """Return what a commit did to things of the room that the agent may see, in the commit's order."""
+        ...
+
+
+class Keeper(Protocol):
+    """Undoes commits of a room so that its rules stay intact."""
+
+    async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
+        """Put records back, with everything that depends on them; refused where the rules forbid it."""
+        ...
+
+
+class Room(Protocol):
+    """A room, as the layers around it see it. What has a default here need not be in every room."""
+
+    kinds: ClassVar[Sequence[str]] = ()
+    """The kinds of things that a user can name, as verbs write them in `complete=`."""
+
+    words: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Names that are the same in every store, by kind."""
+
+    @property
+    def schemas(self) -> tuple[Schema[Any], ...]:
+        """The schemas of the room's records."""
+        ...
+
+    async def find_names(
+        self, universe: Universe, kind: str, start: str, agent: str, limit: int
+    ) -> list[Name]:
+        """Return the names of stored things of a kind that begin so, as an agent would call them."""
+        return []
+
+    async def describer(self, universe: Universe, agent: str) -> Describer:
+        """Return what describes the room's commits to an agent."""
+        ...
+
+    async def inspect(self, universe: Universe, *, deep: bool = False) -> list[Finding]:
+        """Look for problems in the room's records, and change nothing; only the room knows what they mean."""
+        ...
+
+    def merge_rules(self) -> Rules:
+        """Return how to merge versions of a record that two copies of a store wrote apart."""
+        ...
+
+    def keeper(self, universe: Universe) -> Keeper | None:
+        """Return what undoes the room's commits; None where an undo of them is refused."""
+        return None
+
+    async def scope(self, universe: Universe, principal: Principal) -> Scope | None:
+        """Return what a principal sees of the room's private schemas now; None for everything.
+
+        The universe is the room's own and shows everything.
+        """
+        return None
+
+
+@cache
+def load_room(name: str) -> Room:
+    """Return a room by its name."""
+    found: Room = import_module(reserved.MODULES[name]).ROOM
+    return found
+
+
+def all_rooms() -> Iterable[Room]:
+    """Yield the rooms of dgent, each loaded when its turn comes."""
+    return map(load_room, reserved.MODULES)
+
+
+async def names_in_store(universe: Universe) -> list[str]:
+    """Return the names of the rooms that have been used in a store."""
+    declared = {reserved.OWNERS.get(schema.name) for schema in await universe.schemas(partial=True)}
+    return [name for name in reserved.MODULES if name in declared]
+
+
+# -- pieces for rooms ---------------------------------------------------------------------------
+
+
+async def read_before(universe: Universe, change: Change, schemas: Iterable[str]) -> Mapping[str, Datum]:
+    """Return records of some schemas as they were before a commit changed them, where that is kept."""
+    wanted = frozenset(schemas)
+    ids = [
+        item.id
+        for item in change.items
+        if item.schema in wanted and item.id is not None and item.op == "put" and item.rev > 1
+    ]
+    if not ids or not change.seq:
+        return {}
+    try:
+        found = await universe.get_many(ids, as_of=change.seq - 1, raw=True)
+    except HistoryGone:
+        return {}
+    return {each.id: each for each in found if each is not None}
+
+
+async def find_by_name(
+    universe: Universe, schema: str, field: str, start: str, where: Mapping[str, Any] | None = None
+) -> list[Datum]:
+    """Return the records of a schema whose name, a field of theirs, begins so; in the order of names."""
+    wanted = {**(where or {}), **({field: {"$prefix": start}} if start else {})}
+    found = await universe.query(schema=schema, where=wanted or None, limit=None, raw=True)
+    return sorted(found, key=lambda each: str(each.data.get(field, "")))
+
+
+async def find_by_id_or_name(
+    universe: Universe, schema: str, field: str, start: str, limit: int
+) -> list[Name]:
+    """Return ids that begin so, each with its name beside it, and names that begin so, with their ids.
+
+    In place of a name that several have, their ids.
+    """
+    by_id = await universe.query(schema=schema, prefix=start or None, limit=limit, raw=True)
+    offered = [Name(each.id, str(each.data.get(field, ""))) for each in by_id]
+    if not start:
+        return offered
+    where = {field: {"$prefix": start}}
+    by_name = await universe.query(schema=schema, where=where, limit=limit, raw=True)
+    names = Counter(each.data[field] for each in by_name)
+    for each in by_name:
+        name = each.data[field]
+        offered.append(Name(name, each.id) if names[name] == 1 else Name(each.id, name))
+    return list(dict.fromkeys(offered))
