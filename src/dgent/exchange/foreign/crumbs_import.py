@@ -28,7 +28,7 @@ from dgent.exchange.folders import check_path, translate_errors
 from dgent.exchange.foreign import files, links, stash_history
 from dgent.exchange.foreign.definitions import Naming, Unfit, decode_value, import_definitions
 from dgent.exchange.foreign.fields import DEFINITIONS, FILES, NOTE, SourceRow, parse_row, read_times
-from dgent.exchange.foreign.incoming import ImportRun, group_newest_first
+from dgent.exchange.foreign.incoming import ImportRun, group_newest_first, note_of
 from dgent.exchange.foreign.origin import make_extra
 from dgent.exchange.foreign.report import Existing, ImportResult, ImportTally
 from dgent.exchange.foreign.stash_history import HistoryImport, StashHistory
@@ -63,7 +63,7 @@ async def import_folder(
     folder = await in_thread(lambda stopped: read_folder(path, pace, stopped))
     plan = _FolderImport(folder, existing)
     await plan.compare(cupboard)
-    note = f"import of {path.name}"[:200]
+    note = note_of(path)
     seq: int | None = None
     if any(each.behind and len(each.history.versions) > 1 for each in plan.history_imports):
         # A dry run finds the stashes that can be imported.
