@@ -20,7 +20,7 @@ from dgent.cupboard.compare import Comparison, load_side
 from dgent.cupboard.config import Config
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.graph import Graph, load_graph
-from dgent.cupboard.lease import LEASE_S
+from dgent.cupboard.lease import LEASE_S, check_claims
 from dgent.cupboard.queue import Readiness
 from dgent.cupboard.record import (
     CATALOG,
@@ -44,6 +44,7 @@ from dgent.cupboard.undo import CupboardUndo
 from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.universe.gate import Gate
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
@@ -238,6 +239,8 @@ class Cupboard:
                 await self._define(definitions, rev)
             changeset = Changeset(tx, definitions)
             result = await work(changeset)
+            if isinstance(self._universe.backend, Gate):  # of somebody below a partner
+                await check_claims(changeset, self._universe.backend.principal.name)
             if undo_of is not None:
                 tx.kind, tx.of_seq = "undo", undo_of
             if not dry_run:

@@ -182,7 +182,9 @@ async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> 
         crumb = await changeset.get(CrumbRecord, wanted, "crumb")
         if crumb.state != "taken" or crumb.holder != agent:
             who = f"{crumb.state}" + (f" by {crumb.holder!r}" if crumb.holder else "")
-            raise errors.NotLockHolder(f"{agent!r} does not hold {wanted!r}, which is {who}")
+            raise errors.NotLockHolder(
+                f"{agent!r} does not hold {wanted!r}, which is {who}", id=wanted, holder=crumb.holder
+            )
         if crumb.lease_until is None:
             return None
         if await has_expired(changeset, wanted, crumb.token, crumb.lease_until):

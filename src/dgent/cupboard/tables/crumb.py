@@ -191,7 +191,7 @@ def check_claim(id: str, crumb: CrumbRecord, token: int | None, agent: str) -> N
     if token is None and crumb.state == "taken" and crumb.holder not in (None, agent):
         raise errors.NotLockHolder(
             f"{id!r} is taken by {crumb.holder!r}, not by {agent!r}",
-            hint="give the token of the claim, or the holder as the agent; force overrides",
+            hint=f"give the claim's token, or agent={crumb.holder!r}; force=True overrides",
             id=id,
             holder=crumb.holder,
         )
