@@ -150,9 +150,8 @@ async def _claim(
     )
     changed, note = found.replace(value=claimed), clean_note(f"{agent} takes {crumb.name}")
     if crumb.state != "taken" and length is None:
-        made = cupboard.crumbs._build(await cupboard._universe.store(changed, expect=found.rev, note=note))
-        made._taken_by = agent
-        return made
+        stored = await cupboard._universe.store(changed, expect=found.rev, note=note)
+        return _build_taken(cupboard, stored, agent, stored.seq)
     # The last holder may renew its lease at this moment, which does not touch the crumb.
     try:
         async with cupboard._universe.transaction(note=note) as tx:
@@ -168,9 +167,13 @@ async def _claim(
                     await tx.store(lease.replace(value=sign))
     except TransactionConflict as error:
         raise VersionConflict(error.message, id=found.id) from None
+    return _build_taken(cupboard, stored, agent, None if tx.committed is None else tx.committed.seq)
+
+
+def _build_taken(cupboard: Cupboard, stored: Crystal[CrumbRecord], agent: str, seq: int | None) -> Crumb:
     made = cupboard.crumbs._build(stored)
-    made._taken_by = agent
-    made.seq = None if tx.committed is None else tx.committed.seq
+    assert made._memory is not None
+    made.seq, made._memory = seq, made._memory._replace(seq=seq, taken_by=agent)
     return made
 
 
