@@ -37,7 +37,7 @@ STUBS = {
         "cupboard/tables/link.py": ("Links",),
         "cupboard/tables/stash.py": ("Stashes",),
         "cupboard/tables/metadata.py": ("Metadatas", "MetadataSchemas"),
-        "cupboard/attach.py": ("AttachMethod",),
+        "cupboard/config.py": ("AttachMethod",),
         "cupboard/cupboard.py": ("Cupboard",),
     },
     ROOT / "sync" / "blocks.pyi": {

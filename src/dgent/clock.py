@@ -11,6 +11,7 @@ import os
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from dgent.errors import InputError
 
@@ -18,6 +19,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 STEP_US = 60 * 1_000_000
 LASTING_US = 60 * 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+_NO_BOOT = "process "
 
 _source = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 _since_boot_ns = time.monotonic_ns if _source is None else functools.partial(time.clock_gettime_ns, _source)
@@ -26,6 +29,17 @@ _since_boot_ns = time.monotonic_ns if _source is None else functools.partial(tim
 def now_us() -> int:
     """Return the wall clock in microseconds, for commits; ignores a jump that does not last. May go back."""
     return _wall.now_us()
+
+
+def belief() -> ClockBelief | None:
+    """Return where this process takes the wall clock to be; None before its first use, or without a boot."""
+    found = _wall.belief
+    return None if found is None or found.boot.startswith(_NO_BOOT) else found
+
+
+def recall(belief: ClockBelief) -> None:
+    """Compare the wall clock with where an earlier program of this boot took it to be."""
+    _wall.recall(belief)
 
 
 def now() -> datetime:
@@ -42,7 +56,7 @@ def boot() -> str:
         # Containers share the boot, but may count its time from another start.
         return f"{named} {os.readlink('/proc/self/ns/time')}"
     except OSError:
-        return f"process {uuid.uuid4()}"
+        return f"{_NO_BOOT}{uuid.uuid4()}"
 
 
 def jitter(least_s: float, most_s: float) -> float:
@@ -57,6 +71,19 @@ def since_boot_us() -> int:
     return _since_boot_ns() // 1000
 
 
+class ClockBelief(NamedTuple):
+    """The wall clock as the programs of one boot follow it; a store keeps it for the next program.
+
+    `offset` is its distance from the time since the boot. `other` is the one since it was set by a large
+    step, at `set_at`, while that is not believed.
+    """
+
+    boot: str
+    offset: int
+    other: int | None = None
+    set_at: int = 0
+
+
 class Wall:
     """The wall clock as this process follows it: a large step counts only after it has lasted a while.
 
@@ -64,23 +91,31 @@ class Wall:
     """
 
     def __init__(self) -> None:
-        self._offset: int | None = None  # of the wall clock from the time since the boot
-        self._other: int | None = None  # where it is since it was set
-        self._set_at = 0
+        self.belief: ClockBelief | None = None  # the same object until it changes: commits compare it
 
     def now_us(self) -> int:
         """Return the wall time; for the first LASTING_US after a step above STEP_US, without that step."""
         wall, since_boot = time.time_ns() // 1000, since_boot_us()
-        offset = wall - since_boot
-        if self._offset is None or abs(offset - self._offset) <= STEP_US:
-            self._offset, self._other = offset, None
+        offset, belief = wall - since_boot, self.belief
+        if belief is None:
+            self.belief = ClockBelief(boot(), offset)
             return wall
-        if self._other is None or abs(offset - self._other) > STEP_US:
-            self._other, self._set_at = offset, since_boot
-        if since_boot - self._set_at < LASTING_US:
-            return since_boot + self._offset
-        self._offset, self._other = offset, None
+        step = abs(offset - belief.offset)
+        if step <= STEP_US:
+            if belief.other is not None or step > STEP_US // 2:
+                self.belief = ClockBelief(belief.boot, offset)
+            return wall
+        if belief.other is None or abs(offset - belief.other) > STEP_US:
+            self.belief = belief = ClockBelief(belief.boot, belief.offset, offset, since_boot)
+        if since_boot - belief.set_at < LASTING_US:
+            return since_boot + belief.offset
+        self.belief = ClockBelief(belief.boot, offset)
         return wall
+
+    def recall(self, belief: ClockBelief) -> None:
+        """Go on from the belief of an earlier program of this boot, if this one has none yet."""
+        if self.belief is None and belief.boot == boot() and 0 < belief.offset < _LAST_US:
+            self.belief = belief
 
 
 _wall = Wall()

@@ -11,6 +11,7 @@ import dgent
 from dgent import clock
 from dgent.cupboard import Crumb, Cupboard, errors
 from dgent.cupboard import lease as leasing
+from dgent.universe.gate import Principal
 from dgent.verbs.caller import Caller
 from dgent.verbs.path import invoke
 from tests.cupboard.conftest import Hours, Rival
@@ -99,12 +100,103 @@ async def test_at_a_door_a_friend_does_not_free_the_lock_of_another(quick: Cupbo
     await quick.stashes.acquire(lock.id, "ann")
     bob = Caller("mail", "bob", "friend")
     given = {"table": "stashes", "id": lock.id, "caller": bob}
-    for value in (None, {}, {"holder": "bob"}):
+    held = (await quick.stashes.get(lock.id)).value
+    ended = held | {"lease_until": "2020-01-01T00:00:00Z"}
+    for value in (None, {}, {"holder": "bob"}, ended, held | {"lease_until": "soon"}):
         with pytest.raises((errors.NotLockHolder, errors.LockHeld)):
             await invoke(u, "self.cupboard.set", data={"Value": value}, **given)
     await invoke(u, "self.cupboard.set", data={"Name": "other"}, **given)
     assert (await quick.stashes.get(lock.id)).value["holder"] == "ann"
     await invoke(u, "self.cupboard.set", table="stashes", id=lock.id, data={"Value": None})
+
+
+async def test_at_a_door_a_friend_takes_a_crumb_from_nobody_by_way_of_its_trail(quick: Cupboard) -> None:
+    u = quick.universe
+    trail = await quick.start("try")
+    made = await quick.add("x", state="ready", trail=trail)
+    await taken_by(quick, "ann")
+    bob, ann = Caller("mail", "bob", "friend"), Caller("mail", "ann", "friend")
+    for verb, args in (
+        ("trail.abandon", {}),
+        ("trail.set", {"state": "abandoned"}),
+        ("cupboard.set", {"table": "trails", "data": {"State": "abandoned"}}),
+    ):
+        with pytest.raises(errors.NotLockHolder) as caught:
+            await invoke(u, f"self.{verb}", id=trail.id, caller=bob, **args)
+        assert "ann" in str(caught.value) and "force" not in caught.value.hint
+    assert (await quick.crumbs.get(made.id)).holder == "ann"
+    await invoke(u, "self.trail.abandon", id=trail.id, caller=ann)
+    assert await quick.crumbs.fetch() == []
+
+
+async def test_at_a_door_a_friend_frees_no_lock_by_way_of_its_trail(quick: Cupboard) -> None:
+    u = quick.universe
+    bob = Caller("mail", "bob", "friend")
+    trail = await quick.start("try")
+    lock = await quick.stashes.create("lock", "lock", trail=trail.id)
+    await quick.stashes.acquire(lock.id, "ann")
+    with pytest.raises(errors.NotLockHolder):
+        await invoke(u, "self.trail.abandon", id=trail.id, caller=bob)
+    with pytest.raises(errors.NotLockHolder):
+        await invoke(u, "self.data.undo", caller=bob)
+    await quick.stashes.release(lock.id, "ann")
+    await invoke(u, "self.trail.abandon", id=trail.id, caller=bob)
+    assert await quick.stashes.fetch() == []
+
+
+async def test_at_a_door_a_friend_undoes_no_claim_of_another(quick: Cupboard) -> None:
+    u = quick.universe
+    made = await quick.add("x", state="ready")
+    added = await u.seq()
+    await taken_by(quick, "ann")
+    claimed = await u.seq()
+    bob, ann = Caller("mail", "bob", "friend"), Caller("mail", "ann", "friend")
+    for seq, force in ((claimed, False), (claimed, True), (added, True)):
+        with pytest.raises(errors.NotLockHolder):
+            await invoke(u, "self.data.undo", seq=seq, force=force, caller=bob)
+        assert (await quick.crumbs.get(made.id)).holder == "ann"
+    await invoke(u, "self.data.undo", seq=claimed, caller=ann)
+    assert (await quick.crumbs.get(made.id)).state == "ready"
+    await taken_by(quick, "ann")
+    await quick.done(made.id, agent="ann")
+    await invoke(u, "self.data.undo", caller=bob)  # nobody holds it
+    assert (await quick.crumbs.get(made.id)).holder == "ann"
+    await invoke(u, "self.data.undo", seq=await u.seq(), force=True)  # here is a partner
+
+
+async def test_a_handle_of_a_friend_forces_nothing(quick: Cupboard, hours: Hours) -> None:
+    made = await quick.add("x", state="ready")
+    await taken_by(quick, "ann", 100)
+    bob = Cupboard(quick.universe.acting(Principal("bob", "friend")))
+    for how in (
+        lambda: bob.done(made.id, force=True),
+        lambda: bob.done(made.id, agent="ann"),
+        lambda: bob.crumbs.delete(made.id),
+    ):
+        with pytest.raises(errors.NotLockHolder):
+            await how()
+    await bob.comment(made.id, "still at it?")
+    hours.pass_by(101)
+    await bob.crumbs.delete(made.id)  # nobody holds it any more
+
+
+@pytest.mark.parametrize("verb", ["done", "drop", "release", "heartbeat"])
+async def test_at_a_door_the_hint_is_a_command(quick: Cupboard, verb: str) -> None:
+    made = await quick.add("x", state="ready")
+    await taken_by(quick, "bea")
+    for given in (made.id, "x"):
+        with pytest.raises(errors.NotLockHolder) as caught:
+            await invoke(quick.universe, f"self.crumb.{verb}", id=given)
+        hint = f"`dgent --agent bea crumb {verb} {given}` acts as the holder"
+        assert caught.value.hint == hint + ("" if verb == "heartbeat" else "; --force overrides")
+    with pytest.raises(errors.NotLockHolder) as caught:
+        await invoke(quick.universe, "self.crumb.state", id="x", state="ready")
+    hint = "`dgent --agent bea crumb state x ready` acts as the holder; --force overrides"
+    assert caught.value.hint == hint
+    if verb != "heartbeat":
+        with pytest.raises(errors.NotLockHolder) as caught:
+            await invoke(quick.universe, f"self.crumb.{verb}", id="x", token=7)
+        assert caught.value.hint == "`dgent crumb show x` shows who holds it"
 
 
 async def test_the_holder_finishes_by_name_by_token_or_with_what_take_gave(quick: Cupboard) -> None:

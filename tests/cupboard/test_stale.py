@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,3 +126,48 @@ async def test_a_copy_for_another_store_is_made_there(quick: Cupboard) -> None:
         elsewhere = Cupboard(u)
         await elsewhere.crumbs.set(crumb.id, crumb)
         assert (await elsewhere.crumbs.get(crumb.id)).name == "work"
+
+
+@pytest.mark.parametrize("name", MAKERS)
+async def test_a_copy_by_replace_is_as_stale_as_what_it_was_made_from(quick: Cupboard, name: str) -> None:
+    table = quick.table(name)
+    made = await MAKERS[name](quick)
+    copied = replace(await table.get(made.id))
+    assert copied == await table.get(made.id) and copied.seq == made.seq
+    await table.set(made.id, replace(copied))
+    await table.delete(made.id)
+    with pytest.raises(Conflict, match="was deleted since"):
+        await table.set(made.id, copied)
+    assert await table.fetch(id=made.id) == []
+
+
+async def test_a_copy_by_replace_keeps_what_others_changed(quick: Cupboard) -> None:
+    crumb = await quick.add("work", state="ready")
+    stale = await quick.crumbs.get(crumb.id)
+    crumb.set_property("owner", "ann")
+    await quick.crumbs.set(crumb.id, crumb)
+    taken = await quick.take("bea")
+    assert taken is not None
+    await quick.crumbs.set(crumb.id, replace(stale, name="other"))
+    now = await quick.crumbs.get(crumb.id)
+    assert (now.name, now.state, now.holder) == ("other", "taken", "bea")
+    assert now.get_property("owner") == "ann"
+    with pytest.raises(Conflict, match="its state is now 'taken'"):
+        await quick.crumbs.set(crumb.id, replace(stale, state="dust"))
+    renamed = replace(taken, name="mine")
+    assert (renamed.holder, renamed.token) == ("bea", taken.token)
+    renamed.set_property("type", "bug")
+    assert renamed.readable()["type"] == "bug"
+    assert (await quick.done(renamed)).state == "pebble"  # as `take` gave it
+
+
+async def test_a_copy_with_another_id_is_a_new_entity(quick: Cupboard) -> None:
+    trail = await quick.start("try")
+    crumb = await quick.add("work", trail=trail)
+    await quick.complete(trail)
+    assert replace(await quick.trails.get(trail.id)).crumbs == (crumb.id,)
+    for id in ("", "other"):
+        copied = replace(crumb, id=id)
+        assert copied.seq is None
+        assert await quick.crumbs.set(id or None, copied) != crumb.id
+    assert len(await quick.crumbs.fetch(name="work")) == 3

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import apsw
+import msgspec
 import pytest
 
 import dgent
@@ -19,6 +22,7 @@ from tests.fault.check import check_store
 
 HOUR_NS = 3600 * 10**9
 YEAR_NS = 365 * 24 * HOUR_NS
+MINUTE_US = 60 * 10**6
 
 
 class Jumpy:
@@ -116,6 +120,94 @@ async def test_a_moment_with_a_wrong_clock_moves_no_other_commit(
         assert len(times) == 7 and times == sorted(times)
         assert all(abs(now - at) < timedelta(minutes=10) for at in times)
         assert await u.count(as_of=now + timedelta(minutes=10)) == 3
+
+
+STORED = [engine.name for engine in ENGINES if engine.name != "memory"]
+
+
+@pytest.mark.parametrize("years", [10, -10])
+@pytest.mark.parametrize("engine", STORED)
+async def test_a_short_program_with_a_wrong_clock_moves_no_other_commit(
+    tmp_path: Path, jumpy: Jumpy, engine: str, years: int
+) -> None:
+    """It has only the store to compare its clock with."""
+    url = SETTINGS[engine][0].url(tmp_path)
+
+    async def commit(id: str, shift: int) -> None:
+        jumpy.shift = shift
+        clock._wall = clock.Wall()  # as in a process of its own
+        async with dgent.open(url) as u:
+            await u.put(dgent.Datum(id=id))
+
+    for id, shift in (("before", 0), ("during", years * YEAR_NS), ("again", years * YEAR_NS), ("after", 0)):
+        await commit(id, shift)
+    now = datetime.now(UTC)
+    async with dgent.open(url) as u:
+        times = [change.at for change in await u.changes(0, limit=100)]
+        assert len(times) == 4 and times == sorted(times)
+        assert all(abs(now - at) < timedelta(minutes=10) for at in times)
+        assert await check_commit_times(u.backend) == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "jsonl"])
+async def test_short_programs_believe_a_clock_that_lasts(
+    tmp_path: Path, jumpy: Jumpy, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    url = SETTINGS[engine][0].url(tmp_path)
+    passed = 0  # minutes, also by the wall clock
+    since_boot = clock.since_boot_us
+    monkeypatch.setattr(clock, "since_boot_us", lambda: since_boot() + passed * MINUTE_US)
+
+    async def commit_time(hours: int) -> int:
+        """Return the hours that a commit by another process is dated ahead, with a clock so many ahead."""
+        jumpy.shift = hours * HOUR_NS + passed * MINUTE_US * 1000
+        clock._wall = clock.Wall()
+        async with dgent.open(url) as u:
+            put = await u.put(dgent.Datum(data={"passed": passed}))
+            [change] = await u.changes(put.seq - 1)
+        return round((change.at - datetime.now(UTC) - timedelta(minutes=passed)) / timedelta(hours=1))
+
+    assert await commit_time(0) == 0
+    assert await commit_time(5) == 0
+    assert await commit_time(0) == 0  # it did not last
+    passed += 10
+    assert await commit_time(5) == 0
+    passed += 2
+    assert await commit_time(5) == 5
+    assert await commit_time(5) == 5
+
+
+async def test_a_store_of_another_boot_says_nothing_of_the_clock(
+    tmp_path: Path, jumpy: Jumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'clock.db'}"
+    for boot, hours in (("one boot", 0), ("another boot", 5), ("process of no boot", 7)):
+        monkeypatch.setattr(clock, "boot", lambda boot=boot: boot)
+        jumpy.shift = hours * HOUR_NS
+        clock._wall = clock.Wall()
+        async with dgent.open(url) as u:
+            put = await u.put(dgent.Datum())
+            [change] = await u.changes(put.seq - 1)
+        assert round((change.at - datetime.now(UTC)) / timedelta(hours=1)) == hours
+
+
+@pytest.mark.parametrize(
+    "stored", [b"\xff", b"{}", "text", 7, b'["x", 1]', b'["b", 9223372036854775807, null, 0]']
+)
+async def test_a_damaged_note_of_the_clock_is_ignored(tmp_path: Path, jumpy: Jumpy, stored: object) -> None:
+    path = tmp_path / "clock.db"
+    async with dgent.open(f"sqlite:///{path}") as u:
+        await u.put(dgent.Datum(id="first"))
+    if isinstance(stored, bytes):
+        stored = stored.replace(b'"b"', msgspec.json.encode(clock.boot()))
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute("UPDATE meta SET value = ? WHERE name = 'clock'", (stored,))
+        assert file.changes() == 1
+    clock._wall = clock.Wall()
+    async with dgent.open(f"sqlite:///{path}") as u:
+        await u.put(dgent.Datum(id="second"))
+        times = [change.at for change in await u.changes(0)]
+        assert all(abs(datetime.now(UTC) - at) < timedelta(minutes=10) for at in times)
 
 
 async def test_a_store_dated_ahead_is_reported(tmp_path: Path, jumpy: Jumpy) -> None:

@@ -19,7 +19,7 @@ from dgent.cupboard.compare import Comparison, load_side
 from dgent.cupboard.config import AttachMethod, Config, open_universe
 from dgent.cupboard.definition import Definitions, declare_indexes
 from dgent.cupboard.graph import Graph, load_graph
-from dgent.cupboard.lease import LEASE_S
+from dgent.cupboard.lease import LEASE_S, check_claims
 from dgent.cupboard.queue import Readiness
 from dgent.cupboard.record import (
     CATALOG,
@@ -42,6 +42,7 @@ from dgent.cupboard.tables.trail import Trail, Trails
 from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.universe.gate import Gate
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
@@ -236,6 +237,8 @@ class Cupboard:
                 await self._define(definitions, rev)
             changeset = Changeset(tx, definitions)
             result = await work(changeset)
+            if isinstance(self._universe.backend, Gate):  # of somebody below a partner
+                await check_claims(changeset, self._universe.backend.principal.name)
             if undo_of is not None:
                 tx.kind, tx.of_seq = "undo", undo_of
             if not dry_run:

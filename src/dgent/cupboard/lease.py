@@ -15,12 +15,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.change import Changeset
-from dgent.cupboard.record import LeaseRecord
+from dgent.cupboard.record import CrumbRecord, LeaseRecord, StashRecord
 
 LEASE_S = 300.0
 """The default length of a lease in seconds."""
@@ -79,6 +79,61 @@ async def has_expired(changeset: Changeset, target: str, token: int, first: date
     if first is None:
         return False
     return is_expired(target, first, await changeset.find(LeaseRecord, lease_id(target)), token)
+
+
+class _Claim(NamedTuple):
+    """The holder of a crumb or a lock, its token, and the first end of its lease."""
+
+    holder: str
+    token: int
+    until: datetime | None
+
+
+def _claim_of(record: Any) -> _Claim | None:
+    if isinstance(record, CrumbRecord) and record.state == "taken" and record.holder:
+        return _Claim(record.holder, record.token, record.lease_until)
+    if isinstance(record, StashRecord) and record.stash_type == "lock":
+        held = read_lock(record)
+        if held.get("holder"):
+            return _Claim(held["holder"], read_token(record), read_lease_end(held))
+    return None
+
+
+async def check_claims(changeset: Changeset, who: str) -> None:
+    """Raise NotLockHolder where a change would end the claim of another than `who`, however it does so."""
+    for id, record, old in list(changeset.changes()):
+        claim = _claim_of(old)
+        if claim is None or claim.holder == who or _claim_of(record) == claim:
+            continue
+        await changeset.load([lease_id(id)])
+        stored = changeset.get_stored(lease_id(id))  # the change may delete it
+        if not is_expired(id, claim.until, None if stored is None else stored.value, claim.token):
+            raise errors.NotLockHolder(
+                f"{old.name!r} is held by {claim.holder!r}, not by {who!r}",
+                hint=f"ask {claim.holder} to release it, or the partner",
+                id=id,
+                holder=claim.holder,
+            )
+
+
+def read_lock(stash: Any) -> dict[str, Any]:
+    """Return the value of a lock; empty when nobody holds it."""
+    return stash.value if isinstance(stash.value, dict) else {}
+
+
+def read_token(stash: Any) -> int:
+    """Return the token of a lock's holder, or 0."""
+    token = read_lock(stash).get("token")
+    return token if type(token) is int else 0
+
+
+def read_lease_end(held: dict[str, Any]) -> datetime | None:
+    """Return the end of a lock's first lease; None when it has none, or no valid one."""
+    try:
+        until = datetime.fromisoformat(held["lease_until"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return until if until.tzinfo is not None else None
 
 
 def make_lease(target: str, holder: str, token: int, length: timedelta) -> LeaseRecord:

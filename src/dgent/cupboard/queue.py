@@ -150,9 +150,8 @@ async def _claim(
     )
     changed, note = found.replace(value=claimed), clean_note(f"{agent} takes {crumb.name}")
     if crumb.state != "taken" and length is None:
-        made = cupboard.crumbs._build(await cupboard._universe.store(changed, expect=found.rev, note=note))
-        made._taken_by = agent
-        return made
+        stored = await cupboard._universe.store(changed, expect=found.rev, note=note)
+        return _build_taken(cupboard, stored, agent, stored.seq)
     # The last holder may renew its lease at this moment, which does not touch the crumb.
     try:
         async with cupboard._universe.transaction(note=note) as tx:
@@ -168,9 +167,13 @@ async def _claim(
                     await tx.store(lease.replace(value=sign))
     except TransactionConflict as error:
         raise VersionConflict(error.message, id=found.id) from None
+    return _build_taken(cupboard, stored, agent, None if tx.committed is None else tx.committed.seq)
+
+
+def _build_taken(cupboard: Cupboard, stored: Crystal[CrumbRecord], agent: str, seq: int | None) -> Crumb:
     made = cupboard.crumbs._build(stored)
-    made._taken_by = agent
-    made.seq = None if tx.committed is None else tx.committed.seq
+    assert made._memory is not None
+    made.seq, made._memory = seq, made._memory._replace(seq=seq, taken_by=agent)
     return made
 
 
@@ -182,7 +185,9 @@ async def heartbeat(cupboard: Cupboard, id: str, agent: str, lease_s: float) -> 
         crumb = await changeset.get(CrumbRecord, wanted, "crumb")
         if crumb.state != "taken" or crumb.holder != agent:
             who = f"{crumb.state}" + (f" by {crumb.holder!r}" if crumb.holder else "")
-            raise errors.NotLockHolder(f"{agent!r} does not hold {wanted!r}, which is {who}")
+            raise errors.NotLockHolder(
+                f"{agent!r} does not hold {wanted!r}, which is {who}", id=wanted, holder=crumb.holder
+            )
         if crumb.lease_until is None:
             return None
         if await has_expired(changeset, wanted, crumb.token, crumb.lease_until):

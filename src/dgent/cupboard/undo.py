@@ -48,7 +48,10 @@ class CupboardUndo:
         self._cupboard = cupboard
 
     async def undo(self, seq: int, records: list[Reverted], force: bool, dry_run: bool) -> Committed | None:
-        """Revert the records of a commit; raises UndoConflict where later commits rely on them."""
+        """Revert the records of a commit; raises UndoConflict where later commits rely on them.
+
+        Raises NotLockHolder where somebody below a partner would take a crumb or a lock from its holder.
+        """
         await self._cupboard._ready()
         records = await self._own_changes(records)
         changed = [record for record in records if record.now_rev != record.rev]
@@ -63,7 +66,7 @@ class CupboardUndo:
         except (errors.EntityNotFound, errors.InvalidState) as error:
             raise UndoConflict(f"commit {seq} cannot be undone: {error.message}") from None
         except Conflict as error:
-            if isinstance(error, UndoConflict) or error.retryable:
+            if isinstance(error, UndoConflict | errors.NotLockHolder) or error.retryable:
                 raise
             raise UndoConflict(f"commit {seq} cannot be undone: {error.message}") from None
         return None if dry_run else changeset.tx.committed

@@ -113,8 +113,11 @@ async def check_commit_times(backend: Backend) -> list[Finding]:
     ]
 
 
-async def deleted_among(backend: Backend, ids: Sequence[str]) -> dict[str, datetime]:
-    """Return the ids among some that were deleted, and when; not those that an undo restored."""
+async def deleted_among(backend: Backend, ids: Sequence[str], note: str) -> dict[str, datetime]:
+    """Return the ids among some that were deleted, and when.
+
+    Not those that were deleted by an undo, or by a commit whose note begins with `note`.
+    """
     backend = getattr(backend, "reached", backend)
     if not isinstance(backend, KernelBackend):
         return {}
@@ -127,7 +130,7 @@ async def deleted_among(backend: Backend, ids: Sequence[str]) -> dict[str, datet
             row = reading.head(id)
             if row is not None and not row.live:
                 logged = reading.read_commit(row.seq)
-                if logged is None or logged.kind != undo:
+                if logged is None or (logged.kind != undo and not (logged.note or "").startswith(note)):
                     found[id] = clock.from_us(row.at)
         return found
 

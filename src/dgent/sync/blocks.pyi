@@ -34,12 +34,12 @@ from dgent.blocks import Version as Version
 from dgent.blocks import View as View
 from dgent.blocks import errors as errors
 from dgent.blocks.access.actor import BlockPermission
-from dgent.blocks.access.permission import CONSENT_S, Consent
+from dgent.blocks.access.permission import CONSENT_S, AgentPermissions
 from dgent.blocks.context.budget import Tokens, estimate
 from dgent.blocks.document.template import TemplateLike
-from dgent.blocks.edit import rolling
 from dgent.blocks.folder.sync import WAIT_S
 from dgent.blocks.history.log import VersionLog
+from dgent.blocks.library import LOG_LABEL
 from dgent.sync import Universe
 from dgent.sync.stream import Stream
 
@@ -77,18 +77,20 @@ __all__ = [
 ]
 
 class Editable:
-    """A document with a shape, in which each edit is one version."""
+    """A block or a section of one. Edits of another kind of document than its own raise WrongKind."""
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of its document: the fields, items, entries or sections it may hold."""
 
     @property
     def document_kind(self) -> str:
         """The kind of its document: text, map, list, log, tree, counter or composite."""
 
-    @property
-    def limit(self) -> int:
-        """The most characters it may have."""
-
-class TextEdits(Editable):
-    """The edits of a text."""
+    def append(
+        self, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
+    ) -> Version:
+        """Add to its end: text to a text, an item to a list, an entry to a log."""
 
     def write(
         self, text: str, *, by: str | None = None, message: str = "", expect: int | None = None
@@ -125,9 +127,6 @@ class TextEdits(Editable):
     ) -> Version:
         """Apply a unified diff; every line of its context must be there."""
 
-class FieldEdits(Editable):
-    """The edits of a map and of a counter."""
-
     def set_field(
         self, name: str, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
     ) -> Version:
@@ -162,9 +161,6 @@ class FieldEdits(Editable):
         Counting up is an append; counting down removes something and is an overwrite.
         """
 
-class ItemEdits(Editable):
-    """The edits of a list and of a log."""
-
     def insert_item(
         self,
         value: Any,
@@ -193,9 +189,6 @@ class ItemEdits(Editable):
 
     def log(self, entry: Any, *, by: str | None = None, message: str = "") -> Version:
         """Add an entry to a log, stamped with the time and the agent."""
-
-class NodeEdits(Editable):
-    """The edits of a tree."""
 
     def add_node(
         self,
@@ -237,18 +230,14 @@ class NodeEdits(Editable):
     ) -> Version:
         """Delete a node with everything below it."""
 
-class Edits(TextEdits, FieldEdits, ItemEdits, NodeEdits):
-    """The edits of every kind of document; those of another kind raise WrongKind."""
-
-    def append(
-        self, value: Any, *, by: str | None = None, message: str = "", expect: int | None = None
-    ) -> Version:
-        """Add to its end: text to a text, an item to a list, an entry to a log."""
-
-class Section(Edits):
+class Section(Editable):
     """A part of a composite block. Its edits are versions of the block."""
 
     def __init__(self, block: Block, section: SectionShape) -> None: ...
+    @property
+    def shape(self) -> Shape:
+        """The shape of its document: the fields, items or entries it may hold."""
+
     @property
     def name(self) -> str:
         """Its name in the block."""
@@ -271,11 +260,11 @@ class Section(Edits):
     def value(self) -> dict[str, Any]:
         """Return its current content as plain values."""
 
-class Block(Edits):
+class Block(Editable):
     """A block as one agent may use it; each call that changes it is one version."""
 
     def __init__(
-        self, library: AgentPermissions, block_permission: BlockPermission, log: VersionLog | None = None
+        self, permissions: AgentPermissions, block_permission: BlockPermission, log: VersionLog | None = None
     ) -> None: ...
     @property
     def id(self) -> str:
@@ -412,7 +401,7 @@ class Block(Edits):
 class Roster:
     """The agents of the constellation, as `library.agents`; an agent that creates a block is added to it."""
 
-    def __init__(self, library: Library) -> None: ...
+    def __init__(self, permissions: AgentPermissions) -> None: ...
     def create(self, name: str, *, description: str = "", status: str = "active") -> Agent:
         """Add an agent to the roster; raises NameTaken when the name is in use."""
 
@@ -428,7 +417,7 @@ class Roster:
 class Groups:
     """The groups of the constellation, as `library.groups`; a share with a group is for its members."""
 
-    def __init__(self, library: Library) -> None: ...
+    def __init__(self, permissions: AgentPermissions) -> None: ...
     def create(self, name: str, *, description: str = "") -> Group:
         """Create a group without members; raises NameTaken when the name is in use."""
 
@@ -453,24 +442,33 @@ class Groups:
     def delete(self, name: str) -> None:
         """Delete a group, its memberships and its shares; the agents and the blocks stay."""
 
-class AgentPermissions:
-    """The base of a library: the agent it acts for, its trust, and every permission check."""
+class Library:
+    """The blocks of one agent in a universe: `Library(u, agent="scout")`.
 
+    `trust` is the trust of the caller of this handle. `consent` is called where a block's permission requires
+    the partner or a human to agree; without it, or without an answer within `consent_s` seconds, nothing is
+    done.
+    """
+
+    @property
+    def universe(self) -> Universe: ...
     @property
     def agent(self) -> str: ...
     @property
     def trust(self) -> str: ...
     @property
-    def universe(self) -> Universe: ...
+    def agents(self) -> Roster: ...
     @property
-    def author(self) -> str: ...
+    def groups(self) -> Groups: ...
     def __init__(
-        self, universe: Universe, agent: str, trust: str, consent: Consent | None, consent_s: float
+        self,
+        universe: Universe,
+        agent: str,
+        *,
+        trust: str = "partner",
+        consent: Callable[[Request], bool] | None = None,
+        consent_s: float = CONSENT_S,
     ) -> None: ...
-
-class BlockHeaders(AgentPermissions):
-    """The part of a library that manages the headers of its blocks."""
-
     def create(
         self,
         label: str,
@@ -551,27 +549,6 @@ class BlockHeaders(AgentPermissions):
     def list_deleted(self) -> builtins.list[str]:
         """Return the labels of this agent's deleted blocks, the last deleted first."""
 
-class Library(BlockHeaders):
-    """The blocks of one agent in a universe: `Library(u, agent="scout")`.
-
-    `trust` is the trust of the caller of this handle. `consent` is called where a block's permission requires
-    the partner or a human to agree; without it, or without an answer within `consent_s` seconds, nothing is
-    done.
-    """
-
-    @property
-    def agents(self) -> Roster: ...
-    @property
-    def groups(self) -> Groups: ...
-    def __init__(
-        self,
-        universe: Universe,
-        agent: str,
-        *,
-        trust: str = "partner",
-        consent: Callable[[Request], bool] | None = None,
-        consent_s: float = CONSENT_S,
-    ) -> None: ...
     def share(
         self,
         label: str,
@@ -642,15 +619,13 @@ class Library(BlockHeaders):
     ) -> Context:
         """Return the same as `render`, with its token count and which blocks are whole, shortened or cut."""
 
-    def log_tool(
-        self, tool: str, result: Any = None, *, ok: bool = True, label: str = rolling.LABEL
-    ) -> Version:
+    def log_tool(self, tool: str, result: Any = None, *, ok: bool = True, label: str = LOG_LABEL) -> Version:
         """Add a use of a tool and its result to the agent's rolling log."""
 
-    def log_event(self, event: str, details: Any = None, *, label: str = rolling.LABEL) -> Version:
+    def log_event(self, event: str, details: Any = None, *, label: str = LOG_LABEL) -> Version:
         """Add an event to the agent's rolling log."""
 
-    def log_summary(self, summary: str, count: int | None = None, *, label: str = rolling.LABEL) -> Version:
+    def log_summary(self, summary: str, count: int | None = None, *, label: str = LOG_LABEL) -> Version:
         """Add a summary, of `count` messages, to the agent's rolling log."""
 
     def sync(

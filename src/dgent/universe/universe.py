@@ -69,7 +69,7 @@ class Universe:
         self._life = connect.OpenState()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
-        self.names = connect.Names()
+        self.names: connect.Names = connect.Names()
         self.rooms: set[str] = set()  # rooms in use here, by name: they undo their commits themselves
         self._builds = upgrade.IndexBuilds()
 

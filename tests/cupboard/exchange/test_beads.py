@@ -241,6 +241,75 @@ async def test_what_was_deleted_here_stays_deleted(cupboard: Cupboard, tmp_path:
     assert by_id(await back(cupboard, tmp_path / "out")) == by_id(rows)
 
 
+def told(text: str, number: int = 1, when: str = WHEN) -> dict[str, Any]:
+    return {"id": number, "issue_id": "b", "author": "bob", "text": text, "created_at": when}
+
+
+async def test_links_comments_and_texts_that_were_deleted_here_stay_deleted(
+    cupboard: Cupboard, tmp_path: Path
+) -> None:
+    b = issue(
+        "b",
+        notes="long",
+        comments=[told("why?"), told("so", 2)],
+        dependencies=[depends("b", "a"), depends("b", "c"), depends("b", "d", "related")],
+    )
+    rows = [issue("a"), b, issue("c"), issue("d")]
+    path = write(tmp_path / "in", rows)
+    await import_beads(cupboard, path)
+    (link,) = await cupboard.links.fetch(to_id="a")
+    await cupboard.links.delete(link.id)
+    for entry in await cupboard.metadata.fetch(crumb_id="b"):
+        if entry.content != "so":
+            await cupboard.metadata.delete(entry.id)
+    left = {**b, "comments": [told("so", 2)], "dependencies": [depends("b", "c")]}
+    del left["notes"]
+    for existing in ("newer", "skip"):
+        again = await import_beads(cupboard, path, existing=existing)
+        assert (again.seq, again.added, again.skipped) == (None, 0, 4)
+    assert (await back(cupboard, tmp_path / "out"))[1] == left
+    # Other changes of the issue bring only what they are about.
+    newer = "2999-01-01T00:00:00Z"
+    more = {"title": "other", "updated_at": newer, "comments": [*b["comments"], told("new", 3, newer)]}
+    await import_beads(cupboard, write(tmp_path / "more", [rows[0], b | more, *rows[2:]]))
+    out = (await back(cupboard, tmp_path / "out"))[1]
+    assert (out["title"], out["dependencies"]) == ("other", left["dependencies"])
+    assert out["comments"] == [told("so", 2), told("new", 3, newer)]
+    assert out["notes"] == "long"  # it has no time but that of the issue
+    # The issue that it waited for became a tombstone: neither is that worth an entry.
+    gone = issue("a", status="tombstone", updated_at=newer)
+    await import_beads(cupboard, write(tmp_path / "gone", [gone, b | more, *rows[2:]]))
+    assert (await back(cupboard, tmp_path / "out"))[1] == out
+    assert (await cupboard.audit()).ok
+    await import_beads(cupboard, path, existing="replace")
+    assert await back(cupboard, tmp_path / "out") == rows
+
+
+async def test_what_the_file_had_removed_comes_back_with_it(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [issue("a"), issue("b", dependencies=[depends("b", "a")], comments=[told("why?")])]
+    await import_beads(quick, write(tmp_path / "in", rows))
+    await import_beads(quick, write(tmp_path / "less", [issue("a"), issue("b")]))
+    assert await quick.links.fetch() == [] and await quick.metadata.fetch() == []
+    assert (await import_beads(quick, tmp_path / "in")).added == 2
+    assert await back(quick, tmp_path / "out") == rows
+
+
+async def test_a_crumb_that_comes_back_has_its_links_and_comments(quick: Cupboard, tmp_path: Path) -> None:
+    rows = [issue("a"), issue("b", dependencies=[depends("b", "a")], comments=[told("why?"), told("so", 2)])]
+    await import_beads(quick, write(tmp_path / "in", rows))
+    for entry in await quick.metadata.fetch(crumb_id="b"):
+        if entry.content == "so":
+            await quick.metadata.delete(entry.id)  # earlier, and for itself
+    await quick.crumbs.delete("b")
+    rows[1] |= {"updated_at": "2999-01-01T00:00:00Z"}
+    await import_beads(quick, write(tmp_path / "in", rows))
+    assert await back(quick, tmp_path / "out") == [rows[0], rows[1] | {"comments": [told("why?")]}]
+    await quick.crumbs.delete("a")
+    rows[0] |= {"updated_at": "2999-01-01T00:00:00Z"}
+    await import_beads(quick, write(tmp_path / "in", rows))
+    assert [(each.from_id, each.to_id) for each in await quick.links.fetch()] == [("b", "a")]
+
+
 async def test_an_import_that_was_undone_can_be_repeated(quick: Cupboard, tmp_path: Path) -> None:
     rows = [issue("a"), issue("b", dependencies=[depends("b", "a")])]
     first = await import_beads(quick, write(tmp_path / "in", rows))

@@ -321,6 +321,25 @@ async def test_what_was_deleted_here_stays_so(quick: Cupboard, tmp_path: Path) -
     assert {each.id for each in await quick.stashes.fetch()} == {cache.id, kept.id}
 
 
+async def test_a_crumb_that_comes_back_has_its_links_and_comments(quick: Cupboard, tmp_path: Path) -> None:
+    parent, other = await quick.add("parent"), await quick.add("other")
+    child = await quick.add("child", parents=[parent, other])
+    await quick.comment(child, "look")
+    await export_folder(quick, tmp_path / "out")
+    (link,) = await quick.links.fetch(to_id=other.id)
+    await quick.links.delete(link.id)
+    await quick.crumbs.delete(child.id)
+    path = tmp_path / "out" / "crumbs.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row["updated_at"] = "2999-01-01T00:00:00Z"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    await import_folder(quick, tmp_path / "out")
+    assert [(each.from_id, each.to_id) for each in await quick.links.fetch()] == [(child.id, parent.id)]
+    assert [each.content for each in await quick.metadata.fetch(crumb_id=child.id)] == ["look"]
+    assert (await quick.audit()).ok
+
+
 async def test_places_that_are_no_folder(quick: Cupboard, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         await import_folder(quick, tmp_path / "none")

@@ -35,7 +35,6 @@ class Crumb(Propertied):
     holder: str | None = field(default=None, init=False)
     lease_until: datetime | None = field(default=None, init=False)
     token: int = field(default=0, init=False)
-    _taken_by: str | None = field(default=None, init=False, repr=False, compare=False)
 
     SCOPE: ClassVar[str] = "crumb"
     OWN: ClassVar[tuple[str, ...]] = ("name", "state", "defer_until", "properties", "extra")
@@ -44,6 +43,11 @@ class Crumb(Propertied):
     def crumb_id(self) -> str:
         """The same as `id`."""
         return self.id
+
+    @property
+    def _taken_by(self) -> str | None:
+        """The agent for which `take` returned it."""
+        return None if self._memory is None else self._memory.taken_by
 
     def set_state(self, state: str) -> None:
         """Change the state in memory; any state may follow any other."""
@@ -191,7 +195,7 @@ def check_claim(id: str, crumb: CrumbRecord, token: int | None, agent: str) -> N
     if token is None and crumb.state == "taken" and crumb.holder not in (None, agent):
         raise errors.NotLockHolder(
             f"{id!r} is taken by {crumb.holder!r}, not by {agent!r}",
-            hint="give the token of the claim, or the holder as the agent; force overrides",
+            hint=f"give the claim's token, or agent={crumb.holder!r}; force=True overrides",
             id=id,
             holder=crumb.holder,
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from dgent import clock
 from dgent.cupboard import errors
@@ -78,6 +78,18 @@ def check_time(field: str, given: Any) -> datetime:
         ) from None
 
 
+class Memory(NamedTuple):
+    """The record that an entity was read from or stored as, by which `table.set` finds what was changed."""
+
+    id: str
+    record: Any
+    home: str  # the cupboard
+    created_at: datetime | None
+    seq: int | None
+    definitions: Definitions
+    taken_by: str | None = None  # the agent that `take` gave the crumb to
+
+
 @dataclass
 class Entity:
     """Something in the cupboard. Methods change it in memory; `table.set` stores it.
@@ -89,24 +101,37 @@ class Entity:
     created_at: datetime | None = field(default=None, kw_only=True)
     extra: dict[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
     seq: int | None = field(default=None, init=False, repr=False, compare=False)
-    _base: Any = field(default=None, init=False, repr=False, compare=False)  # the record as it was read
-    _home: str = field(default="", init=False, repr=False, compare=False)
-    _born: datetime | None = field(default=None, init=False, repr=False, compare=False)
+    _memory: Memory | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     OWN: ClassVar[tuple[str, ...]] = ()
     """The fields that the caller may change; the store keeps the rest."""
+
+    def __post_init__(self) -> None:
+        memory = self._memory  # a copy by `dataclasses.replace` has that of the original
+        if memory is not None and memory.id == self.id:
+            self._recall(memory)
+        else:
+            self._memory = None
+
+    def _recall(self, memory: Memory) -> None:
+        """Set the fields that only the store sets, which `dataclasses.replace` leaves out."""
+        self.seq, known = memory.seq, vars(memory.record)
+        for each in fields(self):
+            if not each.init and each.name in known:
+                setattr(self, each.name, known[each.name])
 
     def _creation_time(self, now: datetime) -> datetime:
         """Return when it was made: now, unless the caller gave a time."""
         return now if self.created_at is None else check_time("created_at", self.created_at)
 
-    def _remember(self, home: str, record: Any) -> None:
-        """Record its current fields and cupboard, so that `table.set` finds what was changed since."""
-        self._home, self._born, self._base = home, self.created_at, record
+    @property
+    def _definitions(self) -> Definitions | None:
+        """The definitions of properties when it was read."""
+        return None if self._memory is None else self._memory.definitions
 
-    def _original_fields(self) -> dict[str, Any]:
+    def _original_fields(self, record: Any) -> dict[str, Any]:
         """Return the fields that the caller may change, as they were read."""
-        return {name: getattr(self._base, name) for name in self.OWN}
+        return {name: getattr(record, name) for name in self.OWN}
 
 
 @dataclass
@@ -114,7 +139,6 @@ class Propertied(Entity):
     """An entity with a value for every property of its scope."""
 
     properties: dict[str, Any] = field(default_factory=dict, kw_only=True)
-    _definitions: Definitions | None = field(default=None, init=False, repr=False, compare=False)
 
     SCOPE: ClassVar[str] = ""
 
@@ -150,8 +174,8 @@ class Propertied(Entity):
             raise errors.PropertyNotFound(f"this {self.SCOPE} has no property {name_or_id!r}")
         self._touch()
 
-    def _original_fields(self) -> dict[str, Any]:
-        was = super()._original_fields()
+    def _original_fields(self, record: Any) -> dict[str, Any]:
+        was = super()._original_fields(record)
         if self._definitions is not None:
             was["properties"] = self._definitions.decode_values(self.SCOPE, was["properties"])
         return was

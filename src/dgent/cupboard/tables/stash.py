@@ -13,7 +13,7 @@ from dgent import clock, codec, ids
 from dgent.cupboard import errors, lease
 from dgent.cupboard.change import Changeset, check_entity_id, is_same_record
 from dgent.cupboard.kind import STASH_TYPES
-from dgent.cupboard.lease import LEASE_S, check_lease
+from dgent.cupboard.lease import LEASE_S, check_lease, read_lease_end, read_lock, read_token
 from dgent.cupboard.record import STASH, LinkRecord, StashRecord
 from dgent.cupboard.tables.entity import Propertied
 from dgent.cupboard.tables.link import add_link
@@ -161,12 +161,6 @@ def check_holder(stash: Any, holder: str) -> None:
         raise errors.NotLockHolder(f"{holder!r} does not hold {stash.name!r}, which is {who}")
 
 
-def read_lease_end(held: dict[str, Any]) -> datetime | None:
-    """Return the end of a lock's first lease; None when it has none."""
-    text = held.get("lease_until")
-    return datetime.fromisoformat(text) if isinstance(text, str) else None
-
-
 Step = Callable[[Changeset, StashRecord], Awaitable[StashRecord]]
 
 
@@ -266,7 +260,7 @@ class Stashes(Table[Stash]):
             return stash if value is None else replace(stash, value=value)
 
         done = await self._operate(id, "acquire", step, changed_by, expected_version)
-        return _read_token(done)
+        return read_token(done)
 
     async def heartbeat(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> datetime:
         """Renew the lease on a lock from now on and return its end; raises NotLockHolder when it was lost."""
@@ -277,7 +271,7 @@ class Stashes(Table[Stash]):
             check_holder(stash, holder)
             if await _has_expired(changeset, wanted, stash):
                 raise errors.NotLockHolder(f"the lease of {holder!r} on {stash.name!r} has expired")
-            return await lease.extend_lease(changeset, wanted, holder, _read_token(stash), length)
+            return await lease.extend_lease(changeset, wanted, holder, read_token(stash), length)
 
         until, _ = await self._cupboard._change(work, None)
         return until
@@ -369,10 +363,10 @@ class Stashes(Table[Stash]):
             history_id=ids.new_id(),
         )
         changeset.put(id, done)
-        held = _read_lock(done)
+        held = read_lock(done)
         if operation == "acquire" and (until := read_lease_end(held)) is not None:
             length = max(until - changeset.now, lease.SHORTEST)
-            await lease.extend_lease(changeset, id, held["holder"], _read_token(done), length)
+            await lease.extend_lease(changeset, id, held["holder"], read_token(done), length)
 
     async def _write(self, changeset: Changeset, id: str, entity: Stash, old: StashRecord | None) -> None:
         if await self._judge(changeset, id, entity, old):
@@ -423,12 +417,12 @@ class Stashes(Table[Stash]):
     async def _remove(self, changeset: Changeset, id: str) -> None:
         """Delete a stash; refused while it is a lock that is held."""
         stash = changeset.record(id)
-        held = _read_lock(stash)
+        held = read_lock(stash)
         if stash.stash_type == "lock" and held.get("holder") and not await _has_expired(changeset, id, stash):
             raise errors.LockHeld(f"{stash.name!r} is held by {held['holder']!r}", holder=held["holder"])
         for link_id in await changeset.links("from_id", id):
             changeset.drop(link_id)
-        await lease.drop_leases(changeset, [id] if _read_token(stash) else [])
+        await lease.drop_leases(changeset, [id] if read_token(stash) else [])
         changeset.drop(id)
 
 
@@ -449,24 +443,15 @@ def _check_fields(fields: dict[str, Any]) -> None:
 
 async def _check_lock(changeset: Changeset, id: str, old: StashRecord, new: StashRecord) -> None:
     """Refuse another holder for a lock whose lease was renewed after the caller read it."""
-    holder = _read_lock(old).get("holder") if old.stash_type == "lock" else None
-    if not holder or _read_lock(new).get("holder") in (None, holder):
+    holder = read_lock(old).get("holder") if old.stash_type == "lock" else None
+    if not holder or read_lock(new).get("holder") in (None, holder):
         return
     if not await _has_expired(changeset, id, old):
         raise errors.LockHeld(f"{old.name!r} is held by {holder!r}", holder=holder)
 
 
 async def _has_expired(changeset: Changeset, id: str, lock: Any) -> bool:
-    return await lease.has_expired(changeset, id, _read_token(lock), read_lease_end(_read_lock(lock)))
-
-
-def _read_lock(stash: Any) -> dict[str, Any]:
-    return stash.value if isinstance(stash.value, dict) else {}
-
-
-def _read_token(stash: Any) -> int:
-    token = _read_lock(stash).get("token")
-    return token if type(token) is int else 0
+    return await lease.has_expired(changeset, id, read_token(lock), read_lease_end(read_lock(lock)))
 
 
 def _make_history_entry(id: str, record: StashRecord) -> StashHistoryEntry:

@@ -12,7 +12,7 @@ from dgent.cupboard import errors
 from dgent.cupboard.builtin import BORN
 from dgent.cupboard.change import Changeset, check_entity_id
 from dgent.cupboard.record import ROOM
-from dgent.cupboard.tables.entity import Entity, Propertied, Values, duplicate
+from dgent.cupboard.tables.entity import Entity, Memory, Propertied, Values, duplicate
 from dgent.cupboard.tables.filter import Filter, read_filter, take_page
 from dgent.errors import Conflict
 from dgent.model.crystal import Crystal
@@ -223,11 +223,12 @@ class Table(Generic[E]):
 
         A new one under the same id counts as another entity. An entity of another store may be copied here.
         """
-        if entity._base is None or entity.id != id:
+        memory = entity._memory
+        if memory is None or entity.id != id:
             return
-        stored, ours = changeset.get_stored(id), entity._home == self._cupboard._home
+        stored, ours = changeset.get_stored(id), memory.home == self._cupboard._home
         if stored is not None:
-            gone = ours and stored.created_at != entity._born
+            gone = ours and stored.created_at != memory.created_at
         else:
             gone = ours or bool(await changeset.tx._universe.history(id, limit=1))
         if gone:
@@ -276,16 +277,16 @@ class Table(Generic[E]):
 
     def _base(self, changeset: Changeset, id: str, entity: E) -> dict[str, Any] | None:
         """Return the fields of an entity as they were read; None if it was not read under this id."""
-        stored = changeset.get_stored(id)
-        if entity.id != id or stored is None:
+        stored, memory = changeset.get_stored(id), entity._memory
+        if entity.id != id or stored is None or memory is None:
             return None
-        if entity._base is not None and entity._home != self._cupboard._home and entity.seq != stored.seq:
+        if memory.home != self._cupboard._home and entity.seq != stored.seq:
             raise Conflict(
                 f"the {self.noun} {id!r} was read through another cupboard, and differs here",
                 hint="get it from this one, and change that",
                 id=id,
             )
-        return None if entity._base is None else entity._original_fields()
+        return entity._original_fields(memory.record)
 
     def _merge_map(self, entity: E, name: str, mine: Any, base: Any, theirs: Any) -> dict[str, Any]:
         out, base = dict(theirs), dict(base)
@@ -322,9 +323,15 @@ class Table(Generic[E]):
     def _build(self, found: Crystal[Any]) -> E:
         entity: E = self.entity()
         self._fill(entity, found.value)
-        entity.id, entity.created_at, entity.seq = found.id, found.created_at, found.seq
-        entity._remember(self._cupboard._home, found.value)
+        self._remember(entity, found.id, found.value, found.created_at, found.seq)
         return entity
+
+    def _remember(self, entity: E, id: str, record: Any, created_at: datetime, seq: int | None) -> None:
+        """Set id and times of an entity, and record what it was read from or stored as."""
+        cupboard, before = self._cupboard, entity._memory
+        taken_by = before.taken_by if before is not None and before.id == id else None
+        entity.id, entity.created_at, entity.seq = id, created_at, seq
+        entity._memory = Memory(id, record, cupboard._home, created_at, seq, cupboard._definitions, taken_by)
 
     def _fill(self, entity: E, record: Any) -> None:
         """Set the fields of an entity from its record."""
@@ -334,15 +341,14 @@ class Table(Generic[E]):
                 setattr(entity, name, duplicate(known[name]))
         if isinstance(entity, Propertied):
             definitions = self._cupboard._definitions
-            entity._definitions = definitions
             filled = definitions.decode_values(entity.SCOPE, record.properties)
             entity.properties = Values(filled, definitions.names(entity.SCOPE))
 
     def _write_back(self, entity: E, id: str, changeset: Changeset) -> None:
         """Set id, times and defaults of an entity as they were stored."""
-        self._fill(entity, changeset.record(id))
-        entity.id, entity.created_at, entity.seq = id, changeset.created_at(id), changeset.seq(id)
-        entity._remember(self._cupboard._home, changeset.record(id))
+        record = changeset.record(id)
+        self._fill(entity, record)
+        self._remember(entity, id, record, changeset.created_at(id), changeset.seq(id))
 
     async def _select(self, universe: Any, wanted: Filter) -> list[Crystal[Any]]:
         """Return the matching records in order."""

@@ -13,7 +13,7 @@ from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import ENDED, TRAIL_STATES
 from dgent.cupboard.record import TRAIL, TrailRecord
 from dgent.cupboard.tables.crumb import remove_crumbs
-from dgent.cupboard.tables.entity import Propertied, check_time
+from dgent.cupboard.tables.entity import Memory, Propertied, check_time
 from dgent.cupboard.tables.scope import check_stash_name
 from dgent.cupboard.tables.table import Table
 from dgent.model.ref import Ref
@@ -56,6 +56,10 @@ class Trail(Propertied):
         "properties",
         "extra",
     )
+
+    def _recall(self, memory: Memory) -> None:
+        super()._recall(memory)
+        self.crumbs = tuple(ref.id for ref in memory.record.crumbs)
 
     @property
     def trail_id(self) -> str:

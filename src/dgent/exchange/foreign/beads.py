@@ -35,7 +35,7 @@ from dgent.errors import Conflict, InputError
 from dgent.exchange import folders
 from dgent.exchange.foreign import beads_issue, files, links
 from dgent.exchange.foreign.beads_issue import DEPENDENCIES, NOTE, TEXTS, derive_id
-from dgent.exchange.foreign.incoming import ImportRun, group_newest_first, line_bytes, load_records
+from dgent.exchange.foreign.incoming import ImportRun, group_newest_first, line_bytes, load_records, note_of
 from dgent.exchange.foreign.origin import format_time, parse_time, read_note, restore_fields
 from dgent.exchange.foreign.report import Existing, ExportResult, ImportResult, ImportTally
 from dgent.model.crystal import Crystal
@@ -71,7 +71,7 @@ async def import_beads(
     pace = ProgressReporter(progress, path.stat().st_size if path.is_file() else None)
     lines = await in_thread(lambda stopped: files.read_lines(path, pace, stopped))
     plan = _BeadsImport(lines, existing)
-    tally, seq = await batch.change(cupboard, plan.run, f"import of {path.name}"[:200], dry_run=dry_run)
+    tally, seq = await batch.change(cupboard, plan.run, note_of(path), dry_run=dry_run)
     pace.end()
     return tally.done(seq, dry_run)
 
@@ -210,10 +210,15 @@ class _BeadsImport:
         for issue in taken:
             for id, made in self._read_metadata(issue):
                 parts[_make_unique_id(parts, id)] = made
-        await run.load(parts)
-        for id, (issue, record, created) in parts.items():
-            # Parts follow their issue: an import also deletes them, and restores them with `revive`.
-            run.import_record(FILE, issue.line, id, record, created, revive=True)
+        forms = {id: _forms(part) for id, part in parts.items()}
+        await run.load([*parts, *(form for both in forms.values() for form in both)])
+        for id, part in parts.items():
+            if id in forms[id]:
+                (other,) = forms[id] - {id}
+                run.unite(id, other, (part.issue.id, part.waits_for))
+            run.import_record(
+                FILE, part.issue.line, id, part.record, part.created_at, changed_at=part.changed_at
+            )
         owners = {issue.id for issue in taken}
         for id, owner in known.items():
             if owner in owners and id not in parts:
@@ -278,11 +283,16 @@ class _BeadsImport:
                 note = beads_issue.make_note(given, made, beads_issue.DEPENDENCY_FIELDS) | {
                     "place": part.place
                 }
-                yield derive_id("link", *edge), _PartRecord(issue, replace(link, extra={NOTE: note}), created)
+                link = replace(link, extra={NOTE: note})
+                yield derive_id("link", *edge), _PartRecord(issue, link, created, created, edge[1])
                 continue
             content = msgspec.json.encode(given).decode()
             record = MetadataRecord(issue.id, DEPENDENCIES, content, extra={NOTE: {"place": part.place}})
-            yield derive_id("dependency", *edge, given.get("type")), _PartRecord(issue, record, created)
+            target = edge[1] if given.get("type") == "blocks" and isinstance(edge[1], str) else ""
+            yield (
+                derive_id("dependency", *edge, given.get("type")),
+                _PartRecord(issue, record, created, created, target),
+            )
 
     def _read_metadata(self, issue: _Issue) -> Iterator[tuple[str, _PartRecord]]:
         """Yield the metadata of an issue: its comments and long texts."""
@@ -298,12 +308,13 @@ class _BeadsImport:
             record = replace(entry, extra={**author, NOTE: {**note, "place": part.place}})
             yield (
                 derive_id("comment", issue.id, given.get("id", part.place)),
-                _PartRecord(issue, record, created),
+                _PartRecord(issue, record, created, created),
             )
         for name in TEXTS:
             if _is_text(issue, name):
                 record = MetadataRecord(issue.id, name, issue.given[name], extra={NOTE: {"field": name}})
-                yield derive_id("text", issue.id, name), _PartRecord(issue, record, begun)
+                changed = beads_issue.parse_time_or(issue.given.get("updated_at"), begun)
+                yield derive_id("text", issue.id, name), _PartRecord(issue, record, begun, changed)
 
     def _creation_time(self, run: ImportRun, issue: _Issue) -> datetime:
         return run.changeset.created_at(issue.id)
@@ -321,11 +332,23 @@ class _BeadsImport:
 
 
 class _PartRecord(NamedTuple):
-    """The record of a dependency, a comment or a text of an issue."""
+    """The record of a dependency, a comment or a text of an issue.
+
+    `waits_for` is the issue that a dependency names as blocking; "" for everything else.
+    """
 
     issue: _Issue
     record: LinkRecord | MetadataRecord
     created_at: datetime
+    changed_at: datetime
+    waits_for: str = ""
+
+
+def _forms(part: _PartRecord) -> frozenset[str]:
+    """Return the ids that a dependency has as a link and as metadata; none for other parts."""
+    edge = part.issue.id, part.waits_for
+    both = (derive_id("link", *edge), derive_id("dependency", *edge, "blocks"))
+    return frozenset(both) if part.waits_for else frozenset()
 
 
 def _edge(link: LinkRecord) -> tuple[str, str]:

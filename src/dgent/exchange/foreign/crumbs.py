@@ -62,7 +62,7 @@ from dgent.exchange.foreign.fields import (
     parse_row,
     read_times,
 )
-from dgent.exchange.foreign.incoming import ImportRun, group_newest_first, line_bytes, load_records
+from dgent.exchange.foreign.incoming import ImportRun, group_newest_first, line_bytes, load_records, note_of
 from dgent.exchange.foreign.origin import make_extra, read_note
 from dgent.exchange.foreign.report import Existing, ExportResult, ImportResult, ImportTally
 from dgent.exchange.foreign.stash_history import HistoryImport, StashHistory, read_history_extra
@@ -102,7 +102,7 @@ async def import_folder(
     folder = await in_thread(lambda stopped: read_folder(path, pace, stopped))
     plan = _FolderImport(folder, existing)
     await plan.compare(cupboard)
-    note = f"import of {path.name}"[:200]
+    note = note_of(path)
     seq: int | None = None
     if any(each.behind and len(each.history.versions) > 1 for each in plan.history_imports):
         # A dry run finds the stashes that can be imported.

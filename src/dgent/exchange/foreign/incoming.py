@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from dgent.cupboard.builtin import BORN
 from dgent.cupboard.change import Changeset
-from dgent.cupboard.record import LINE, CrumbRecord, LineRecord, TrailRecord
+from dgent.cupboard.record import LINE, CrumbRecord, LineRecord, LinkRecord, MetadataRecord, TrailRecord
 from dgent.errors import Corrupt
 from dgent.exchange.foreign.files import SourceLine
 from dgent.exchange.foreign.report import Existing, ImportTally
@@ -21,6 +22,9 @@ from dgent.model.schema import Schema
 from dgent.store.upkeep import deleted_among, forgotten_among
 from dgent.system.progress import ProgressReporter
 from dgent.universe.universe import Universe
+
+NOTE = "import of "
+"""How the note of an import begins: what an import deleted is restored when the file has it again."""
 
 Verdict = Literal["added", "changed", "unchanged", "skipped", "kept"]
 
@@ -34,6 +38,7 @@ class ImportRun:
         self.tally = ImportTally()
         self.forgotten: frozenset[str] = frozenset()
         self._deleted: dict[str, datetime] = {}  # deleted here, and when
+        self._added: set[str] = set()
         self._kept: dict[str, LineRecord] = {}
         self._imported: dict[str, set[bytes]] = {}
 
@@ -44,7 +49,7 @@ class ImportRun:
         absent = [id for id in some if self.changeset.record(id) is None]
         backend = self.changeset.tx._universe.backend
         self.forgotten |= await forgotten_among(backend, absent) if absent else frozenset()
-        self._deleted |= await deleted_among(backend, absent) if absent else {}
+        self._deleted |= await deleted_among(backend, absent, NOTE) if absent else {}
 
     def import_record(
         self,
@@ -55,12 +60,12 @@ class ImportRun:
         created_at: datetime,
         *,
         stated: bool = True,
-        revive: bool = False,
+        changed_at: datetime | None = None,
     ) -> Verdict:
         """Put a record into the changeset, unless the stored one stays; return what was done.
 
-        `stated`: the time of its last change is from the file, not a guess. A record that was deleted here
-        stays deleted, unless the file changed it since, or with `revive`.
+        `stated`: the time of its last change is from the file, not a guess; `changed_at` is that time for a
+        record without one. A record that was deleted here stays deleted, unless the file changed it since.
         """
         old = self.changeset.record(id)
         if id not in self.forgotten and (
@@ -71,12 +76,10 @@ class ImportRun:
         if id not in self.forgotten:
             self.mark_imported(file, line)
         verdict: Verdict = "skipped"
-        if (
-            old is None
-            and id not in self.forgotten
-            and (revive or not self.stays_deleted(id, record, stated))
-        ):
+        gone = id in self.forgotten or self.stays_deleted(id, record, stated, changed_at)
+        if old is None and not gone:
             self.changeset.put(id, record, created_at=created_at)
+            self._added.add(id)
             verdict = "added"
         elif old is not None:
             record = _fill_unstated(record, old, stated)
@@ -88,12 +91,28 @@ class ImportRun:
         self.tally.count(verdict)
         return verdict
 
-    def stays_deleted(self, id: str, record: Any, stated: bool = True) -> bool:
-        """Check whether a record was deleted here and the file's is not newer."""
+    def stays_deleted(
+        self, id: str, record: Any, stated: bool = True, changed_at: datetime | None = None
+    ) -> bool:
+        """Check whether a record was deleted here and the file's is not newer.
+
+        A record that was deleted with the one it belongs to is restored with it.
+        """
         at = self._deleted.get(id)
         if at is None or self.existing == "replace":
             return False
-        return self.existing == "skip" or not stated or getattr(record, "updated_at", at) <= at
+        if any(end in self._added and self._deleted.get(end) == at for end in _owners(record)):
+            return False
+        changed_at = getattr(record, "updated_at", changed_at) or at
+        return self.existing == "skip" or not stated or changed_at <= at
+
+    def unite(self, id: str, other: str, owners: tuple[str, ...]) -> None:
+        """Judge two records as forms of one, of which at most one is stored: `id` is to be imported."""
+        at = self._deleted.get(other)
+        if self.changeset.record(other) is not None:
+            self._deleted.pop(id, None)
+        elif at is not None and at not in map(self._deleted.get, owners):
+            self._deleted[id] = max(at, self._deleted.get(id, at))
 
     def mark_imported(self, file: str, line: SourceLine) -> None:
         """Record that a line was imported."""
@@ -131,6 +150,18 @@ class ImportRun:
             if id not in there and id not in self.forgotten:
                 # A fixed time, so that two stores that keep the same line have equal records.
                 self.changeset.put(id, record, created_at=BORN)
+
+
+def note_of(path: Path) -> str:
+    """Return the note of the commit that imports a file or a folder."""
+    return f"{NOTE}{path.name}"[:200]
+
+
+def _owners(record: Any) -> tuple[str, ...]:
+    """Return the ids of the records with which a record is deleted."""
+    if isinstance(record, LinkRecord):
+        return record.from_id, record.to_id
+    return (record.crumb_id,) if isinstance(record, MetadataRecord) else ()
 
 
 def _fill_unstated(record: Any, old: Any, stated: bool) -> Any:

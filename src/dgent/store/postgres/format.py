@@ -243,9 +243,13 @@ async def prepare(connection: Any, name: str) -> bytes:
     Many processes may come at once: they queue at an advisory lock, and only the first finds work.
     """
     quoted = f'"{checked_name(name)}"'
-    encoding = await connection.fetchval("SHOW server_encoding")
+    encoding, now_us = await connection.fetchrow(
+        "SELECT current_setting('server_encoding'), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    )
     if encoding != "UTF8":
         raise Unsupported(f"the database keeps text as {encoding}", hint="create one with ENCODING 'UTF8'")
+    # A program that starts with a wrong clock goes by the server's, as those before it did.
+    clock.recall(clock.ClockBelief(clock.boot(), now_us - clock.since_boot_us()))
     if await _format(connection, name) != FORMAT:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "dgent." + name)

@@ -9,6 +9,8 @@ from typing import Any
 import apsw
 import msgspec
 
+from dgent import clock
+from dgent.clock import ClockBelief
 from dgent.errors import Corrupt
 from dgent.store.engine.catalog import (
     Catalog,
@@ -44,7 +46,10 @@ _LAG = (
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
 _SIZE = f"SELECT count(*) FROM (SELECT 1 FROM entry e WHERE {_BETWEEN} LIMIT ?)"
 _FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
-_LAST_KEY = "SELECT max(value, coalesce((SELECT max(dk) FROM datum), 0)) FROM meta WHERE name = 'dk_floor'"
+_LAST_KEY = (
+    "SELECT max(value, coalesce((SELECT max(dk) FROM datum), 0)),"
+    " (SELECT value FROM meta WHERE name = 'clock') FROM meta WHERE name = 'dk_floor'"
+)
 _IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
 _INSERT = (
     f"INSERT INTO datum ({_COLUMNS}, content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -97,6 +102,7 @@ _FETCH_KEY = {
 }
 
 _ops_encoder = msgspec.msgpack.Encoder()
+_belief_decoder = msgspec.json.Decoder(ClockBelief)
 
 
 class SQLiteReading:
@@ -312,6 +318,7 @@ class SQLiteKernel(SQLiteReading):
         self._new_log: list[tuple[Any, ...]] = []
         self._tombstones: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
         self._data_version = -1
+        self._belief: ClockBelief | None = None  # about the wall clock, as the store has it
         # What this transaction added; others may use it only after the commit.
         self._fresh_numbers: dict[str, int] = {}
         self._fresh_indexes: dict[IndexName, int] = {}
@@ -397,7 +404,11 @@ class SQLiteKernel(SQLiteReading):
         if version != self._data_version:
             self.refresh()
             seq, at = self.newest()
-            self.tip = LogTip(seq, at, self._all(_LAST_KEY)[0][0])
+            ((last_key, raw_belief),) = self._all(_LAST_KEY)
+            self.tip = LogTip(seq, at, last_key)
+            self._belief = _belief_of(raw_belief)
+            if self._belief is not None:
+                clock.recall(self._belief)
             self._data_version = version
 
     def _version(self) -> int:
@@ -415,6 +426,10 @@ class SQLiteKernel(SQLiteReading):
         self.end_walks()
         if self._changed_catalog:
             self._execute("UPDATE meta SET value = value + 1 WHERE name = 'catalog'")
+        if (belief := clock.belief()) != self._belief and belief is not None:
+            raw = msgspec.json.encode(belief)
+            self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('clock', ?)", (raw,))
+            self._belief = belief
         self._execute("COMMIT")
         catalog = self.catalog
         catalog.numbers.update(self._fresh_numbers)
@@ -614,6 +629,13 @@ class SQLiteKernel(SQLiteReading):
         self._execute("UPDATE meta SET value = ? WHERE name = 'floor'", (seq,))
         self._reload_everywhere()
         return removed
+
+
+def _belief_of(raw: Any) -> ClockBelief | None:
+    try:
+        return _belief_decoder.decode(raw) if type(raw) is bytes else None
+    except msgspec.DecodeError:
+        return None  # it is replaced with the next commit
 
 
 def _logged_of(found: tuple[Any, ...]) -> Logged:

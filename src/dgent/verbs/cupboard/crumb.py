@@ -213,7 +213,8 @@ async def set_(context: Context, ask: SetCrumb) -> Crumb:
         raise InputError("there is nothing to change", hint="give --name, --state, --property …")
     crumb.name = crumb.name if ask.name is None else ask.name
     if ask.state is not None:
-        input.check_holder(context, cupboard, crumb, input.state_of(ask.state), ask.force)
+        with input.holder_hint(context, "crumb", "set", ask.id, "--state", ask.state):
+            input.check_holder(context, cupboard, crumb, input.state_of(ask.state), ask.force)
         crumb.set_state(input.state_of(ask.state))
     for name in ask.clear:
         crumb.clear_property(name)
@@ -241,7 +242,8 @@ async def state(context: Context, ask: State) -> Crumb:
     """Put a crumb into another state; any may follow any other."""
     cupboard = await input.cupboard_of(context)
     crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
-    input.check_holder(context, cupboard, crumb, input.state_of(ask.state), ask.force)
+    with input.holder_hint(context, "crumb", "state", ask.id, ask.state):
+        input.check_holder(context, cupboard, crumb, input.state_of(ask.state), ask.force)
     crumb.set_state(input.state_of(ask.state))
     await cupboard.crumbs.set(crumb.id, crumb)
     return crumb_of(crumb)
@@ -252,7 +254,6 @@ async def delete(context: Context, ask: OneCrumb) -> Removed:
     """Remove a crumb with its comments and links; its history stays, and undo brings it back."""
     cupboard = await input.cupboard_of(context)
     crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
-    input.check_held(context, cupboard, crumb)
     await cupboard.crumbs.delete(crumb.id)
     return Removed("crumbs", crumb.id, crumb.name)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
-from dgent.cupboard import Crumb, Cupboard, Stash, errors
+from dgent.cupboard import Crumb, Cupboard, errors
 from dgent.cupboard.change import CHUNK
 from dgent.cupboard.definition import Definition, Definitions
 from dgent.cupboard.kind import CRUMB_STATES
@@ -61,31 +63,32 @@ def forcing(context: Context, cupboard: Cupboard, force: bool) -> str:
     return actor(context, cupboard.universe.author)
 
 
+@contextmanager
+def holder_hint(context: Context, *command: str, force: bool = True) -> Iterator[None]:
+    """Make the hint of a NotLockHolder name commands; `force`: the command has that option."""
+    try:
+        yield
+    except errors.NotLockHolder as error:
+        holder = error.details.get("holder")
+        if holder is None:
+            error.hint = f"`{shlex.join(['dgent', 'crumb', 'show', command[2]])}` shows who holds it"
+        elif context.caller.trust != "partner":
+            error.hint = f"ask {holder} to release it, or the partner"
+        else:
+            words = shlex.join(["dgent", "--agent", holder, *command])
+            error.hint = f"`{words}` acts as the holder" + "; --force overrides" * force
+        raise
+
+
 def check_holder(context: Context, cupboard: Cupboard, crumb: Crumb, state: str, force: bool) -> None:
     """Raise NotLockHolder where a new state would take a crumb from another agent, unless forced."""
     who = forcing(context, cupboard, force)
     if not force and crumb.state == "taken" and state != "taken" and crumb.holder not in (None, who):
         raise errors.NotLockHolder(
             f"{crumb.id!r} is taken by {crumb.holder!r}, not by {who!r}",
-            hint="force overrides",
             id=crumb.id,
             holder=crumb.holder,
         )
-
-
-def check_held(context: Context, cupboard: Cupboard, entity: Any, state: str = "") -> None:
-    """Check the holder where there is no `force`, as for a table; a partner passes."""
-    if context.caller.trust != "partner" and isinstance(entity, Crumb):
-        check_holder(context, cupboard, entity, state, False)
-
-
-def check_lock(context: Context, before: Any, after: Any) -> None:
-    """Raise NotLockHolder when a table row of a non-partner would take a lock from its holder."""
-    if context.caller.trust == "partner" or not isinstance(after, Stash):
-        return
-    holder = before.value.get("holder") if before.stash_type == "lock" and before.value else None
-    if holder not in (None, actor(context, "")) and after.value != before.value:
-        raise errors.NotLockHolder(f"{before.name!r} is held by {holder!r}", id=before.id, holder=holder)
 
 
 # -- things by their ids or names -------------------------------------------------------------

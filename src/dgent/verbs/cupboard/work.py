@@ -123,14 +123,16 @@ class Finish(Ask):
 async def done(context: Context, ask: Finish) -> Crumb:
     """Mark a crumb as done: it becomes a pebble."""
     cupboard = await input.cupboard_of(context)
-    return crumb_of(await cupboard.done(**await _claim(context, cupboard, ask)))
+    with input.holder_hint(context, "crumb", "done", ask.id):
+        return crumb_of(await cupboard.done(**await _claim(context, cupboard, ask)))
 
 
 @verb("crumb.drop", effect="write", errors=(NotFound, Conflict))
 async def drop(context: Context, ask: Finish) -> Dropped:
     """Give a crumb up: it becomes dust. Says what still waits for it."""
     cupboard = await input.cupboard_of(context)
-    dropped = await cupboard.drop(**await _claim(context, cupboard, ask))
+    with input.holder_hint(context, "crumb", "drop", ask.id):
+        dropped = await cupboard.drop(**await _claim(context, cupboard, ask))
     waiting = [neighbour_of(each) for each in await cupboard.waiting_for(dropped)]
     return Dropped(**crumb_fields(dropped), waiting=waiting)
 
@@ -139,16 +141,14 @@ async def drop(context: Context, ask: Finish) -> Dropped:
 async def release(context: Context, ask: Finish) -> Crumb:
     """Give a crumb that was taken back to the queue."""
     cupboard = await input.cupboard_of(context)
-    return crumb_of(await cupboard.release(**await _claim(context, cupboard, ask)))
+    with input.holder_hint(context, "crumb", "release", ask.id):
+        return crumb_of(await cupboard.release(**await _claim(context, cupboard, ask)))
 
 
 async def _claim(context: Context, cupboard: Cupboard, ask: Finish) -> dict[str, Any]:
     """Return the arguments that finish a crumb: its id, token, agent and force."""
     who = input.forcing(context, cupboard, ask.force)
     id = await input.id_of(cupboard, "crumbs", ask.id)
-    if ask.token is not None:  # everybody can read it, so it does not prove who holds the crumb
-        crumb = await cupboard.crumbs.get(id)
-        input.check_held(context, cupboard, crumb)
     return {"crumb": id, "token": ask.token, "agent": who, "force": ask.force}
 
 
@@ -166,7 +166,8 @@ async def heartbeat(context: Context, ask: Heartbeat) -> Held:
     cupboard = await input.cupboard_of(context)
     crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
     who = input.actor(context, cupboard.universe.author)
-    until = await cupboard.heartbeat(crumb, who, lease_s=ask.lease)
+    with input.holder_hint(context, "crumb", "heartbeat", ask.id, force=False):
+        until = await cupboard.heartbeat(crumb, who, lease_s=ask.lease)
     return Held(crumb.id, who, crumb.token, until)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict
+from dgent.errors import Conflict, HistoryGone, InputError, NotFound, UndoConflict
 from dgent.model.datum import Datum
 from dgent.store.backend import Change, Item, Keep, Version
 from dgent.universe.history import revertible
@@ -313,7 +313,7 @@ class UndoCommit(Ask):
     dry_run: DryRun = False
 
 
-@verb("data.undo", effect="write", errors=(NotFound, UndoConflict, HistoryGone))
+@verb("data.undo", effect="write", errors=(NotFound, Conflict, HistoryGone))
 async def undo(context: Context, ask: UndoCommit) -> Done:
     """Put back what a commit changed, as a new commit."""
     u = await context.universe()
