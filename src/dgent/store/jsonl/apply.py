@@ -63,7 +63,7 @@ class LineApplier:
         line: RecordLine = found.read.line
         head = self.store.head(line.id)
         if is_forgotten(self._kernel, line):
-            self._kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
+            self._cache.start_purge()
             return None
         known = {} if head is None else self._cache.lines_of(head.dk)
         hand = self.is_newest_edit(found)
@@ -88,7 +88,7 @@ class LineApplier:
 
     def _put_line(self, line: RecordLine, cached: CachedLine, file: int) -> None:
         record_key, rev, made, c, at, said = cached
-        self._cache.put_lines([(record_key, rev, made, c, at, file, said, line.after)])
+        self._cache.add_lines([(record_key, rev, made, c, at, file, said, line.after)])
         self.touched.setdefault(line.schema or "", set()).add(line.id)
 
     def log_op(self, row: Row) -> LoggedOp:
@@ -254,16 +254,14 @@ class LineApplier:
         ends = {id: tips for id, tips in self._tips.items() if len(tips) > 1}
         if ends or self.touched:
             LineSettlement(self._kernel, self, ends).run(lineages)
-        self._kernel._execute(
-            "UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self._kernel.tip.dk,)
-        )
+        self._cache.raise_key_floor(self._kernel.tip.dk)
         if rebuilt:
             self._restart_index_builds()
 
     def _restart_index_builds(self) -> None:
         """Restart index builds, for a program with the migrations of records not indexed here."""
         for state in self.store.states():
-            if self._kernel._all("SELECT 1 FROM lag WHERE schema = ? LIMIT 1", state.number):
+            if self._cache.has_unindexed(state.number):
                 again = msgspec.structs.replace(state, ready=frozenset[str](), fill=(T_MIN, 0))
                 self.store.set_state(again)
 
@@ -274,34 +272,25 @@ class LineApplier:
 
         Where `lines` has a hash, only a record whose newest line is among them is erased.
         """
-        kernel = self._kernel
-        wanted = dict(hashes)
-        self._cache.put_erased(wanted.items(), lines)
-        ids = [id for (id,) in kernel._all("SELECT id FROM datum WHERE trail = 0")]
-        known = [(self.store.head(id), wanted.get(kernel._hash(id).hex())) for id in ids]
+        cache, wanted = self._cache, dict(hashes)
+        cache.put_erased(wanted.items(), lines)
+        known = [(self.store.head(id), wanted.get(cache.hash(id).hex())) for id in cache.ids()]
         found = [
             row
             for row, rev in known
             if row is not None and rev is not None and self._is_forgotten_record(row, rev, lines)
         ]
         if found:
-            before = kernel._all("SELECT h, last_rev FROM forgotten")
+            before = cache.forgotten_revs()
             erase_rows(self._ledger, found)
             # Keep the revs of the marks, not of this copy: all copies must refuse the same lines.
-            kernel._execute("DELETE FROM forgotten")
-            kernel._many("INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)", before)
-            kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
-        kernel._many(
-            "INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)"
-            " ON CONFLICT (h) DO UPDATE SET last_rev = max(last_rev, excluded.last_rev)",
-            [(bytes.fromhex(h), rev) for h, rev in wanted.items()],
-        )
-        kernel._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
-        kernel._reload_everywhere()
+            cache.set_forgotten(before)
+            cache.start_purge()
+        cache.raise_forgotten([(bytes.fromhex(h), rev) for h, rev in wanted.items()])
 
     def _is_forgotten_record(self, row: Row, rev: int, lines: Mapping[str, Sequence[str]]) -> bool:
         """Check whether a record is the one forgotten at a rev, not a later one with the same id."""
-        alone = lines.get(self._kernel._hash(row.id).hex())
+        alone = lines.get(self._cache.hash(row.id).hex())
         if alone is None:
             return not self._cache.is_recreated_after(row.dk, rev)
         newest = self._cache.find_newest_line(row.dk)

@@ -148,7 +148,7 @@ class JSONLBackend(SQLiteBackend):
         if kernel.epoch != self.epoch:
             self.epoch = kernel.epoch  # the cache was rebuilt
         kernel.was_read = True
-        if not kernel.late and (kernel.writing or not kernel.is_behind_files()):
+        if not kernel.late and (kernel.writing or not kernel.files.are_changed()):
             return
         writer = self._require_open().writer
         if not _on_a_loop():

@@ -77,14 +77,14 @@ class Compactor:
 
     def __init__(self, kernel: JSONLKernel) -> None:
         self._kernel, self._folder = kernel, kernel.folder
-        self._versions = {made: _CachedVersion(*rest) for made, *rest in kernel._all(_LINES)}
+        self._versions = {made: _CachedVersion(*rest) for made, *rest in kernel.cache.ask(_LINES)}
         self._targets: dict[str, list[_LinePlace]] = {}
         self._seen: set[str] = set()
         self._sealed: dict[tuple[str, int], bytes] = {}
         self._left: dict[str, int] = {}  # how many lines of a commit remain
         self._wanted: dict[str, RecordLine] = {}  # a line of it, which says how many it has
         # The log keeps these commits even if their lines are dropped.
-        self._logged = dict(kernel._all("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
+        self._logged = kernel.cache.commits()
         self._past: dict[str, list[RecordLine]] = {}
         self.lines = self.dropped = 0
 
@@ -150,9 +150,7 @@ class Compactor:
             self._count_line(line)
         self._add_to_target(target, place)
         if target != place.name:
-            number = self._kernel.cache.number(target)
-            values = (number, known.record_key, known.rev)
-            self._kernel._execute("UPDATE j_line SET file = ? WHERE dk = ? AND rev = ?", values)
+            self._kernel.cache.move_line(known.record_key, known.rev, target)
 
     def _add_to_target(self, target: str, place: _LinePlace) -> None:
         self._targets.setdefault(target, []).append(place)
@@ -166,21 +164,16 @@ class Compactor:
 
     def _seal_edited(self, line: RecordLine, known: _CachedVersion, where: tuple[str, int]) -> None:
         """Seal a line that was edited by hand, as a commit with this line only."""
-        kernel = self._kernel
-        assert kernel.replaying is not None
-        store = kernel.replaying.kernel
+        store = self._kernel.replaying.kernel
         head = store.head(line.id)
         row = None if head is None else version(store, head, known.rev)
         if row is None:
             raise Corrupt(f"the cache has no version {known.rev} of {line.id!r}", id=line.id)
-        journal = Journal(kernel)
+        journal = Journal(self._kernel)
         c = ids.new_id()
         made = journal.add_line(row, c, {}, {"by": "hand"}, line.sum)
         self._sealed[where] = journal.joined_lines()
-        kernel._execute(
-            "UPDATE j_line SET sum = ?, c = ? WHERE dk = ? AND rev = ?", (made, c, row.dk, row.rev)
-        )
-        kernel._execute("UPDATE commits SET cid = ? WHERE seq = ?", (c, row.seq))
+        self._kernel.cache.seal_line(row, made, c)
 
     def _read_places(self, places: list[_LinePlace], files: Mapping[str, BinaryIO]) -> Iterator[bytes]:
         for place in places:
@@ -244,7 +237,7 @@ class Compactor:
         seq = self._kernel.cache.find_mark_seq(mark.c)
         if seq is None or mark.forget:
             return mark  # its commit is incomplete, or it has forgotten ids, which must never be lost
-        logged = self._kernel.read_commit(seq)
+        logged = self._kernel.store.read_commit(seq)
         if logged is not None and logged.key is None:
             mark.key = mark.digest = None
         if not left and logged is None:
@@ -268,11 +261,11 @@ class Compactor:
 
     def _is_quiet(self, line: RecordLine) -> bool:
         """Check whether the schema of a line stays off the feed."""
-        state = self._kernel.state(line.schema or "")
+        state = self._kernel.store.state(line.schema or "")
         return state is not None and not state.feed
 
     def _make_retention_mark(self) -> CommitMark | None:
-        floor, tip = self._kernel.floor(), self._kernel.tip
+        floor, tip = self._kernel.store.floor(), self._kernel.tip
         if not floor:
             return None
         return CommitMark(c=ids.new_id(), seq=tip.seq, at=clock.from_us(tip.at), kind="compact", floor=floor)

@@ -46,7 +46,7 @@ class Evidence:
         self._names: dict[int, set[str]] = {}  # the complete commits by seq
         self._followed: dict[str, set[str | None]] = {}  # the commits whose lines replace a line, by its sum
         self._orphans: set[int] = set()  # the seqs of marks without lines, or whose commit name was edited
-        self._floor = kernel.floor()
+        self._floor = kernel.store.floor()
         marks = scans.get(folder.COMMITS)
         self._edited = {found.read.line.c for found in marks.found if found.read.hand} if marks else set()
         for group in groups:

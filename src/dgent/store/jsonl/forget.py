@@ -35,15 +35,15 @@ def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
             files.write(folder.COMMITS, _rewrite_marks(kernel, touched, texts))
         for name in affected:
             files.write(name, _remaining_lines(kernel, name, texts))
-    kernel._execute("DELETE FROM j_line WHERE dk NOT IN (SELECT dk FROM datum)")
+    kernel.cache.drop_forgotten_lines()
 
 
 def is_forgotten(kernel: JSONLKernel, line: RecordLine) -> bool:
     """Check whether a line belongs to a forgotten record, not to a later one with the same id."""
     # A line written by hand is in no commit, and its author saw the current files.
-    if line.c is None or not kernel.forgotten_rev(line.id):
+    if line.c is None or not kernel.store.forgotten_rev(line.id):
         return False
-    return kernel.cache.is_erased(kernel._hash(line.id), line.after, line.sum)
+    return kernel.cache.is_erased(kernel.cache.hash(line.id), line.after, line.sum)
 
 
 def _check_line(kernel: JSONLKernel, raw: bytes, texts: Sequence[bytes]) -> tuple[bool, RecordLine | None]:
@@ -93,7 +93,7 @@ def _rewrite_marks(
 
 def _remove_forgotten(kernel: JSONLKernel, mark: CommitMark) -> None:
     """Remove the ids of forgotten records from a mark; their ops stay, without ids."""
-    known = {id for id in _ids_in(mark) if kernel.head(id) is not None}
+    known = {id for id in _ids_in(mark) if kernel.store.head(id) is not None}
     mark.same = [(i, id if id in known else None, rev) for i, id, rev in mark.same]
     mark.drops = {id: rev for id, rev in mark.drops.items() if id in known}
     gone = [each for each in mark.past if each[1] not in known]

@@ -79,7 +79,7 @@ class FileReplay:
 
     def __init__(self, kernel: JSONLKernel, ledger: Ledger) -> None:
         self._kernel, self._cache, self._folder = kernel, kernel.cache, kernel.folder
-        self._ledger = ledger
+        self._store, self._ledger = kernel.store, ledger
         self._stamps: dict[str, Stamp] = {}
         self._logged: dict[str, int] = {}
         self._seqs: dict[str, int] = {}  # of the commits that this pass applied
@@ -99,7 +99,7 @@ class FileReplay:
                     self._update_cache(changed, gone, known)
                     return
                 except _Vanished:
-                    self._once_whole = cache.commits() - cache.damaged_commits()
+                    self._once_whole = cache.commits().keys() - cache.damaged_commits()
             else:
                 self._kernel.epoch = cache.epoch()
                 return
@@ -122,9 +122,9 @@ class FileReplay:
             self._cache.clear_reports(name, scan.first_line)
             for report in scan.reports:
                 self._cache.put_report(report)
-            self._kernel.set_file_state(name, scan.known)
+            self._kernel.files.set_state(name, scan.known)
         if not known:
-            self._kernel._reload_everywhere()
+            self._store.reload_everywhere()
         self._apply(scans, not known)
         self._kernel.epoch = self._cache.epoch()
 
@@ -162,7 +162,7 @@ class FileReplay:
         for name in (*whole, *gone):
             for made, (id, said) in self._cache.heads_in(name).items():
                 missing = made not in there and newest.get(id, 0) <= said
-                if missing and self._kernel._hash(id).hex() not in forgotten:
+                if missing and self._cache.hash(id).hex() not in forgotten:
                     raise _Vanished
 
     # -- applying -------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class FileReplay:
         if self._cache.find_mark_seq(mark.c) is not None:
             return True
         if not self._logged:
-            self._logged = dict(self._kernel._all("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
+            self._logged = self._cache.commits()
         seq = self._logged.get(mark.c)
         if seq is not None:
             self._cache.put_marks([(mark.c, seq)])
@@ -256,12 +256,12 @@ class FileReplay:
             return True
         # Its seq may be another copy's, so a mark with forgotten ids or a key is never skipped by it.
         lasting = mark.forget or mark.key is not None
-        return not lasting and (mark.seq or LAST) <= self._kernel.floor()
+        return not lasting and (mark.seq or LAST) <= self._store.floor()
 
     def _is_known(self, found: ScannedLine, sums: set[str] | None) -> bool:
         if sums is not None:
             return found.read.sum in sums
-        head = self._kernel.head(found.read.line.id)
+        head = self._store.head(found.read.line.id)
         return head is not None and found.read.sum in self._cache.lines_of(head.dk)
 
     def _wait_for(self, group: CommitGroup) -> None:
@@ -278,7 +278,7 @@ class FileReplay:
             LineApplier(self._kernel, self._ledger).declare(declared)
 
     def _apply_group(self, group: CommitGroup, applier: LineApplier) -> None:
-        tip, mark, first = self._kernel.tip, group.mark, group.first
+        tip, mark, first = self._store.tip, group.mark, group.first
         if mark is not None and mark.thins:
             applier.apply_retention(mark)
             return
@@ -299,7 +299,7 @@ class FileReplay:
 
     def _advance_tip(self, group: CommitGroup) -> None:
         """Set the tip to the seq and time of a commit, or to the next seq if its own is taken."""
-        tip, first = self._kernel.tip, group.first
+        tip, first = self._store.tip, group.first
         if group.by_hand:
             tip.seq, tip.at = tip.seq + 1, max(tip.at, clock.now_us())
             return
@@ -310,7 +310,7 @@ class FileReplay:
     def _ops_of_mark(self, mark: CommitMark, applier: LineApplier) -> Iterable[tuple[int, LoggedOp]]:
         """Yield the ops of a commit that have no line, with their places."""
         for i, known, rev in mark.same:
-            head = None if known is None else self._kernel.head(known)
+            head = None if known is None else self._store.head(known)
             yield i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)
         for i, id, name, rev in mark.past:
             quiet = QUIET if i in mark.quiet else 0
@@ -321,19 +321,19 @@ class FileReplay:
             yield i, (FORGET, applier.new_record_key(), rev)
 
     def _log_commit(self, group: CommitGroup, author: str, ops: list[LoggedOp]) -> None:
-        kernel, tip, first = self._kernel, self._kernel.tip, group.first
+        store, tip, first = self._store, self._store.tip, group.first
         key = None if first.key is None else bytes.fromhex(first.key)
-        if key is not None and kernel.find_by_key(key) is not None:
+        if key is not None and store.find_by_key(key) is not None:
             key = None  # two copies used the key; the first commit keeps it
         of = None if first.of is None else self._seqs.get(first.of) or self._cache.seq_of(first.of)
         kind = KINDS.index(first.kind) if first.kind in KINDS else 0
         digest = None if first.digest is None else bytes.fromhex(first.digest)
-        number = kernel.make_number(author)
+        number = store.make_number(author)
         note = first.note
         if group.c in self._damaged:
             note = f"{DAMAGED}: {self._damaged[group.c]}" + (f"; {note}" if note else "")
-        kernel.name_commit(tip.seq, group.c)
-        kernel.append(Logged(tip.seq, tip.at, number, kind, note, of, ops, key, digest))
+        self._kernel.name_commit(tip.seq, group.c)
+        store.append(Logged(tip.seq, tip.at, number, kind, note, of, ops, key, digest))
         if group.mark is not None:
             self._cache.put_marks([(group.c, tip.seq)])
         self._seqs[group.c] = tip.seq

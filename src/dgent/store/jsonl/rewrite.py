@@ -39,7 +39,7 @@ class FileRewrite:
             self._kernel.cache.clear_reports(name)
             for report in scan.reports:
                 self._kernel.cache.put_report(report)
-            self._kernel.set_file_state(name, scan.known)
+            self._kernel.files.set_state(name, scan.known)
 
     def discard(self) -> None:
         """Remove the staged files."""

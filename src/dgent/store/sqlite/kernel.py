@@ -71,7 +71,7 @@ _TRIM = (
 _ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
 _FEW = 64  # so many entries are not worth sorting
 _FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
-_APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_APPEND = f"INSERT INTO commits ({_LOG}, cid) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def _order(descending: bool) -> str:
@@ -295,9 +295,6 @@ class SQLiteReading:
 class SQLiteKernel(SQLiteReading):
     """Reads and writes of the one writing connection."""
 
-    _append = _APPEND
-    _tombstones_wait = True
-
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.tip = LogTip(0, 0, 0)
@@ -310,6 +307,7 @@ class SQLiteKernel(SQLiteReading):
         self._new: dict[str, Row] = {}
         self._new_entries: list[Entry] = []
         self._new_log: list[tuple[Any, ...]] = []
+        self.commit_names: dict[int, str] = {}  # of the next log entries, by seq; only copies need names
         self._tombstones: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
         self._data_version = -1
         # What this transaction added; others may use it only after the commit.
@@ -357,7 +355,7 @@ class SQLiteKernel(SQLiteReading):
             # Sorted, entries land on neighbouring pages.
             self._many_at_once(_ADD, sorted(entries) if len(entries) > _FEW else entries)
         if log:
-            self._many_at_once(self._append, log)
+            self._many_at_once(_APPEND, log)
 
     def _write_tombstones(self) -> None:
         tombstones, self._tombstones = self._tombstones, {}
@@ -387,24 +385,22 @@ class SQLiteKernel(SQLiteReading):
 
     # -- the transaction ------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Start a write transaction and load what other processes wrote."""
+    def begin(self) -> bool:
+        """Start a write transaction; return whether other processes wrote since the last one."""
         self._at_once("BEGIN IMMEDIATE")
-        self._notice_others()
+        return self.notice_others()
 
-    def _notice_others(self) -> None:
-        version = self._version()
-        if version != self._data_version:
-            self.refresh()
-            seq, at = self.newest()
-            self.tip = LogTip(seq, at, self._all(_LAST_KEY)[0][0])
-            self._data_version = version
-
-    def _version(self) -> int:
-        """Return a number that changes whenever someone else has written."""
+    def notice_others(self) -> bool:
+        """Load what other processes wrote; return whether they wrote."""
         found: Any = self._at_once("PRAGMA data_version").fetchall()
         version: int = found[0][0]
-        return version
+        if version == self._data_version:
+            return False
+        self.refresh()
+        seq, at = self.newest()
+        self.tip = LogTip(seq, at, self._all(_LAST_KEY)[0][0])
+        self._data_version = version
+        return True
 
     def changes(self) -> tuple[int, int, int]:
         """Return counters that differ as soon as the present work has written something."""
@@ -431,6 +427,7 @@ class SQLiteKernel(SQLiteReading):
         self.end_walks()
         self._drop_new()
         self._tombstones = {}
+        self.commit_names.clear()
         self._forget_fresh()
         self._data_version = self.catalog.version = -1
         self.catalog.generation += 1
@@ -501,7 +498,7 @@ class SQLiteKernel(SQLiteReading):
         self._new.update({row.id: row for row in rows})
 
     def replace(self, row: Row) -> None:
-        if row.live or not self._tombstones_wait:
+        if row.live:
             self._tombstones.pop(row.id, None)
             self._execute(_UPDATE, (*row[2:], row.dk))
         else:
@@ -537,12 +534,8 @@ class SQLiteKernel(SQLiteReading):
 
     def append(self, logged: Logged) -> None:
         seq, at, author, kind, note, of_seq, ops, key, digest = logged
-        packed = _ops_encoder.encode(ops)
-        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, *self._more(seq)))
-
-    def _more(self, seq: int) -> tuple[Any, ...]:
-        """Return the columns that a subclass adds to a commit's row."""
-        return ()
+        packed, name = _ops_encoder.encode(ops), self.commit_names.pop(seq, None)
+        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, name))
 
     # -- pruning --------------------------------------------------------------------------
 
@@ -565,7 +558,7 @@ class SQLiteKernel(SQLiteReading):
         # Until the file is rewritten, its free pages and the log still hold the bytes.
         self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('erasing', ?)", (seq,))
         self._drop_unused_names()
-        self._reload_everywhere()
+        self.reload_everywhere()
         return versions
 
     def _drop_unused_names(self) -> None:
@@ -574,7 +567,7 @@ class SQLiteKernel(SQLiteReading):
             self._execute("DELETE FROM name WHERE n = ?", (number,))
             self._fresh_numbers.pop(text, None)
 
-    def _reload_everywhere(self) -> None:
+    def reload_everywhere(self) -> None:
         """Make this process, like others, load the catalog again."""
         self._changed_catalog = True
         self._data_version = -1
@@ -594,7 +587,7 @@ class SQLiteKernel(SQLiteReading):
                 return True
             self._execute("DELETE FROM ix WHERE ix = ?", (ix,))
             self._fresh_indexes = {made: n for made, n in self._fresh_indexes.items() if n != ix}
-            self._reload_everywhere()
+            self.reload_everywhere()
         return False
 
     def kept_after(self, dk: int, limit: int) -> list[int]:
@@ -612,7 +605,7 @@ class SQLiteKernel(SQLiteReading):
         self._execute(_TRIM, (seq,))
         removed = int(self.connection.changes())
         self._execute("UPDATE meta SET value = ? WHERE name = 'floor'", (seq,))
-        self._reload_everywhere()
+        self.reload_everywhere()
         return removed
 
 
