@@ -47,9 +47,8 @@ class LineApplier:
         self._ledger, self.store = ledger, ledger.kernel
         self.superseded: set[str] = set()  # the sums of lines that another line replaces
         self._reserved_keys: dict[str, int] = {}
-        self._tips: dict[
-            str, dict[str, tuple[CachedLine, Row]]
-        ] = {}  # the newest lines of diverging records, by id
+        # The newest lines of diverging records, by id.
+        self._tips: dict[str, dict[str, tuple[CachedLine, Row]]] = {}
         self.touched: dict[str, set[str]] = {}  # the ids of records that lines were read of, by schema
 
     # -- versions -------------------------------------------------------------------------
@@ -78,17 +77,17 @@ class LineApplier:
         self._track_tips(line, known, head, hand)
         self.write_row(fresh, head, line.keep)
         at = fresh.at if hand or line.at is None else clock.to_us(line.at)
-        cached = CachedLine(fresh.dk, fresh.rev, made, c, at, fresh.rev if hand else line.rev)
-        self._put_line(line, cached, self._cache.number(found.name))
+        file, said = self._cache.number(found.name), fresh.rev if hand else line.rev
+        cached = CachedLine(fresh.dk, fresh.rev, made, c, at, file, said, line.after)
+        self._put_line(line, cached)
         if line.id in self._tips:
             self._tips[line.id][made] = cached, fresh
         if not hand and _is_disputed(line):
             self._cache.put_conflict(fresh.dk, fresh.rev, previous_sums(line), line.disputed or ())
         return self.log_op(fresh)
 
-    def _put_line(self, line: RecordLine, cached: CachedLine, file: int) -> None:
-        record_key, rev, made, c, at, said = cached
-        self._cache.add_lines([(record_key, rev, made, c, at, file, said, line.after)])
+    def _put_line(self, line: RecordLine, cached: CachedLine) -> None:
+        self._cache.add_lines([cached])
         self.touched.setdefault(line.schema or "", set()).add(line.id)
 
     def log_op(self, row: Row) -> LoggedOp:
@@ -274,19 +273,19 @@ class LineApplier:
         """
         cache, wanted = self._cache, dict(hashes)
         cache.put_erased(wanted.items(), lines)
-        known = [(self.store.head(id), wanted.get(cache.hash(id).hex())) for id in cache.ids()]
+        ids = cache.ask("SELECT id FROM datum WHERE trail = 0")
+        known = [(self.store.head(id), wanted.get(cache.hash(id).hex())) for (id,) in ids]
         found = [
             row
             for row, rev in known
             if row is not None and rev is not None and self._is_forgotten_record(row, rev, lines)
         ]
+        # The revs of the marks, not of this copy: all copies must refuse the same lines.
+        revs = [*cache.forgotten_revs(), *((bytes.fromhex(hashed), rev) for hashed, rev in wanted.items())]
         if found:
-            before = cache.forgotten_revs()
             erase_rows(self._ledger, found)
-            # Keep the revs of the marks, not of this copy: all copies must refuse the same lines.
-            cache.set_forgotten(before)
             cache.start_purge()
-        cache.raise_forgotten([(bytes.fromhex(h), rev) for h, rev in wanted.items()])
+        cache.set_forgotten_revs(revs)
 
     def _is_forgotten_record(self, row: Row, rev: int, lines: Mapping[str, Sequence[str]]) -> bool:
         """Check whether a record is the one forgotten at a rev, not a later one with the same id."""

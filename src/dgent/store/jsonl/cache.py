@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,36 +38,21 @@ CREATE TABLE IF NOT EXISTS j_dispute (
     dk INTEGER PRIMARY KEY, rev INT NOT NULL, sums TEXT NOT NULL, fields TEXT
 );
 """
-_OWN = (
-    "j_file",
-    "j_line",
-    "j_mark",
-    "j_report",
-    "j_pending",
-    "j_damaged",
-    "j_whole",
-    "j_erased",
-    "j_dispute",
-)
+_OWN = tuple(re.findall(r"NOT EXISTS (\w+)", _TABLES))
 _DERIVED = ("datum", "past", "commits", "ix", "entry", "schema", "lag", "forgotten")
+_FILE = ("size", "mtime", "inode", "offset", "lines", "ended", "head_size", "head", "tail_size", "tail")
+_FILES = f"SELECT name, {', '.join(_FILE)} FROM j_file"
 _PUT_FILE = (
-    "INSERT INTO j_file (name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET size = excluded.size,"
-    " mtime = excluded.mtime, inode = excluded.inode, offset = excluded.offset, lines = excluded.lines,"
-    " ended = excluded.ended, head_size = excluded.head_size, head = excluded.head,"
-    " tail_size = excluded.tail_size, tail = excluded.tail"
+    f"INSERT INTO j_file (name, {', '.join(_FILE)}) VALUES (?{', ?' * len(_FILE)})"
+    f" ON CONFLICT (name) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in _FILE)}"
 )
 _PUT_LINE = "INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_FILES = "SELECT name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail FROM j_file"
+PURGING = "SELECT 1 FROM meta WHERE name = 'purging'"
 _HEADS = (
     "SELECT l.sum, d.id, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
     " JOIN datum d ON d.dk = l.dk AND d.rev = l.rev AND d.trail = 0 WHERE f.name = ?"
 )
 _CONFLICTS = "SELECT d.id, c.rev, c.fields FROM j_dispute c JOIN datum d ON d.dk = c.dk AND d.rev = c.rev"
-
-
-LineRow = tuple[int, int, str, str, int, int, int, int]
-"""Record key, rev, sum, commit, time, file, and the line's own rev and `after`."""
 
 
 class FileState(NamedTuple):
@@ -120,7 +106,9 @@ class CachedLine(NamedTuple):
     sum: str
     c: str
     at: int
+    file: int
     said: int
+    after: int
 
 
 class Cache:
@@ -132,7 +120,7 @@ class Cache:
     def __init__(self, store: SQLiteKernel, enter: Callable[[], None]) -> None:
         self._store, self._enter = store, enter
         self._numbers: dict[str, int] = {}
-        self._new_lines: list[LineRow] = []  # written with the rows that wait
+        self._new_lines: list[CachedLine] = []  # written with the rows that wait
         store.connection.execute(_TABLES)
 
     def flush(self) -> None:
@@ -229,19 +217,18 @@ class Cache:
 
     # -- lines ----------------------------------------------------------------------------
 
-    def add_lines(self, lines: Iterable[LineRow]) -> None:
+    def add_lines(self, lines: Iterable[CachedLine]) -> None:
         """Record lines, with the rows that wait."""
         self._new_lines += lines
 
     def find_newest_line(self, record_key: int) -> CachedLine | None:
         """Return the line of a record's newest version."""
-        sql = "SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ? ORDER BY rev DESC LIMIT 1"
-        found = self.ask(sql, record_key)
+        found = self.ask("SELECT * FROM j_line WHERE dk = ? ORDER BY rev DESC LIMIT 1", record_key)
         return CachedLine(*found[0]) if found else None
 
     def lines_of(self, record_key: int) -> dict[str, CachedLine]:
         """Return the lines of a record by their sums."""
-        found = self.ask("SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ?", record_key)
+        found = self.ask("SELECT * FROM j_line WHERE dk = ?", record_key)
         return {each[2]: CachedLine(*each) for each in found}
 
     def is_recreated_after(self, record_key: int, rev: int) -> bool:
@@ -266,20 +253,12 @@ class Cache:
         self._run("UPDATE j_line SET sum = ?, c = ? WHERE dk = ? AND rev = ?", (made, c, row.dk, row.rev))
         self._run("UPDATE commits SET cid = ? WHERE seq = ?", (c, row.seq))
 
-    def drop_forgotten_lines(self) -> None:
-        """Delete the lines of forgotten records."""
-        self._run("DELETE FROM j_line WHERE dk NOT IN (SELECT dk FROM datum)")
-
     # -- records --------------------------------------------------------------------------
 
     def find_id(self, record_key: int) -> str | None:
         """Return the id of a record."""
         found = self.ask("SELECT id FROM datum WHERE dk = ? AND trail = 0", record_key)
         return found[0][0] if found else None
-
-    def ids(self) -> list[str]:
-        """Return the ids of all records, also of deleted ones."""
-        return [id for (id,) in self.ask("SELECT id FROM datum WHERE trail = 0")]
 
     def has_unindexed(self, schema: int) -> bool:
         """Check whether a schema has records that are in no field index."""
@@ -310,31 +289,28 @@ class Cache:
         """Return the hashes of forgotten ids, with their last revs."""
         return self.ask("SELECT h, last_rev FROM forgotten")
 
-    def set_forgotten(self, before: Iterable[tuple[bytes, int]]) -> None:
-        """Replace the last revs of forgotten ids."""
+    def set_forgotten_revs(self, revs: Iterable[tuple[bytes, int]]) -> None:
+        """Replace the forgotten ids; of several revs of one, the highest counts."""
         self._run("DELETE FROM forgotten")
-        self._run_many("INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)", before)
-
-    def raise_forgotten(self, wanted: Iterable[tuple[bytes, int]]) -> None:
-        """Refuse lines of forgotten ids up to a rev, if not up to a higher one already."""
         self._run_many(
             "INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)"
             " ON CONFLICT (h) DO UPDATE SET last_rev = max(last_rev, excluded.last_rev)",
-            wanted,
+            revs,
         )
         self._run("UPDATE meta SET value = 1 WHERE name = 'forgot'")
         self._store.reload_everywhere()
+
+    def is_purging(self) -> bool:
+        """Check whether files may have lines of forgotten records."""
+        return bool(self.ask(PURGING))
 
     def start_purge(self) -> None:
         """Record that files have lines of forgotten records."""
         self._run("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
 
-    def is_purging(self) -> bool:
-        """Check whether files may have lines of forgotten records."""
-        return bool(self.ask("SELECT 1 FROM meta WHERE name = 'purging'"))
-
     def end_purge(self) -> None:
-        """Record that no file has lines of forgotten records."""
+        """Record that the lines of forgotten records are removed from all files."""
+        self._run("DELETE FROM j_line WHERE dk NOT IN (SELECT dk FROM datum)")
         self._run("DELETE FROM meta WHERE name = 'purging'")
 
     # -- commits --------------------------------------------------------------------------

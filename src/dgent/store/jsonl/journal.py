@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dgent import clock, ids
+from dgent.errors import OutcomeUnknown
 from dgent.store.backend import KINDS
 from dgent.store.engine import merge
 from dgent.store.engine.catalog import SchemaState
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Logged
 from dgent.store.engine.row import Row
 from dgent.store.jsonl import folder
-from dgent.store.jsonl.cache import EMPTY, Cache, FileState
+from dgent.store.jsonl.cache import EMPTY, Cache, CachedLine, FileState
 from dgent.store.jsonl.folder import Stamp, StoreFolder
 from dgent.store.jsonl.fsync import Policy, Syncer
 from dgent.store.jsonl.line import seal_line
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 UNSAVED = 1 << 18  # bytes of a file that may be read again after a crash
 
-
 Fields = dict[str, Any]
 
 
@@ -37,7 +37,7 @@ class Journal:
     def __init__(self, kernel: JSONLKernel) -> None:
         self._kernel, self._cache, self._store = kernel, kernel.cache, kernel.store
         self._chunks: dict[str, list[bytes]] = {}
-        self._lines: list[tuple[int, int, str, str, int, int, int, int]] = []
+        self._lines: list[CachedLine] = []
         self._marks: list[tuple[str, int]] = []
         self._written = 0
         self._names: dict[int, str] = {}
@@ -159,7 +159,7 @@ class Journal:
         made = self._append(file, fields)
         rev = row.rev if local_rev is None else local_rev
         number = self._cache.number(file)
-        self._lines.append((row.dk, rev, made, c, row.at, number, row.rev, after))
+        self._lines.append(CachedLine(row.dk, rev, made, c, row.at, number, row.rev, after))
         self._latest[row.dk] = made
         return made
 
@@ -255,6 +255,7 @@ class JournalFiles:
         self.unsaved: dict[str, int] = {}  # files whose state in the cache is old, and their size then
         self._known: dict[str, FileState] = {}
         self._changed: dict[str, FileState] = {}  # the files that this transaction changed
+        self._before: dict[str, int] = {}  # the sizes of files before this transaction appended to them
         self._seen: dict[str, Stamp] = {}  # the files as the cache knows them, for readers on other threads
         self._seen_folder = UNKNOWN
 
@@ -270,14 +271,14 @@ class JournalFiles:
 
     def reset(self, known: dict[str, FileState]) -> None:
         """Replace all states by those that the cache has."""
-        self._known, self._changed, self.unsaved = known, {}, {}
+        self._known, self._changed, self._before, self.unsaved = known, {}, {}, {}
 
     def save(self, cache: Cache) -> None:
         """Write to the cache how far the files are read.
 
         Not needed with every commit: lines after that are read again, and known lines change nothing.
         """
-        for name in [*self.unsaved, *(name for name in self._changed if name not in self.unsaved)]:
+        for name in self.unsaved | self._changed:
             cache.put_file(name, self.state(name))
         self.unsaved = {}
 
@@ -334,7 +335,9 @@ class JournalFiles:
 
     def _append_to(self, name: str, lines: list[bytes]) -> None:
         chunk, known = b"".join(lines), self.state(name)
-        stamp = self._folder.append(name, chunk, known.stamp.size, known.stamp.inode, known.ended)
+        file = self._folder.open_for_append(name, known.stamp.inode)
+        self._before.setdefault(name, known.stamp.size)
+        stamp = self._folder.append(file, chunk if known.ended else b"\n" + chunk)
         self._changed[name] = known.extend(stamp, chunk, len(lines))
 
     def growth(self) -> int:
@@ -346,7 +349,7 @@ class JournalFiles:
 
     def confirm(self) -> None:
         """Confirm the appended lines: they are in the cache now, or held."""
-        self._folder.confirm_appended()
+        self._before = {}
         if self._changed:
             new = self._changed.keys() - self._known.keys()
             for name, known in self._changed.items():
@@ -359,12 +362,20 @@ class JournalFiles:
                 self.publish()
 
     def undo(self) -> None:
-        """Undo the appends of this transaction; raises OutcomeUnknown if that fails."""
-        self._changed = {}
-        for name, stamp in self._folder.undo_append().items():  # only their times have changed
-            self._known[name] = self._known[name]._replace(stamp=stamp)
-            self._seen[name] = stamp
-            self.unsaved.setdefault(name, stamp.size)
+        """Undo the appends of this transaction; raises OutcomeUnknown if that fails.
+
+        Under the lock nobody else can have appended meanwhile.
+        """
+        before, self._before, self._changed = self._before, {}, {}
+        try:
+            for name, size in before.items():
+                stamp = self._folder.truncate(name, size)
+                if stamp is not None and name in self._known:  # only its time has changed
+                    self._known[name] = self._known[name]._replace(stamp=stamp)
+                    self._seen[name] = stamp
+                    self.unsaved.setdefault(name, size)
+        except OSError as error:
+            raise OutcomeUnknown(f"{self._folder.path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Sync what was not synced yet; raises if acknowledged commits may not be on the disk."""

@@ -13,15 +13,15 @@ any error, the held rows are dropped and read from the files too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from dgent.errors import Busy, StorageError
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import LogTip, Wrap, Writing, no_wrap
 from dgent.store.jsonl.cache import Cache
-from dgent.store.jsonl.damage import settle_damaged
 from dgent.store.jsonl.folder import StoreFolder
 from dgent.store.jsonl.forget import purge
 from dgent.store.jsonl.fsync import Policy
@@ -33,18 +33,12 @@ from dgent.store.sqlite.connection import translate_errors
 from dgent.store.sqlite.kernel import SQLiteKernel
 from dgent.system.files import disk_errors
 
+R = TypeVar("R")
+Rewrite: TypeAlias = Callable[["JSONLKernel"], Any]
+
 HELD_COMMITS, HELD_BYTES = 32, 1 << 16  # limits for what is in the files and not yet in the cache
 CLOSING_S = 1.0  # a close waits so long for the folder's lock; without it the next open reads more
 HOLDING_ROOM = 64 << 20  # on a nearly full disk the lines might fit, and the cache not
-
-
-class RewriteRequest:
-    """A rewrite of files to do after the current transaction, with its result or error."""
-
-    def __init__(self, work: Callable[[JSONLKernel], Any]) -> None:
-        self.work = work
-        self.result: Any = None
-        self.error: BaseException | None = None
 
 
 class _CacheChanged(Exception):
@@ -61,10 +55,10 @@ class JSONLKernel:
         self.files = JournalFiles(folder, policy)
         self.store = SQLiteKernel(connection)
         self.cache = Cache(self.store, lambda: self._recorder.enter())
-        self._all = self.cache.ask
+        self._all = self.cache.ask  # statements of a settlement
         self.behind(no_wrap)
         self.epoch = b""
-        self.wanted: RewriteRequest | None = None  # a rewrite to do after this transaction
+        self.wanted: tuple[Rewrite, Future[Any]] | None = None  # a rewrite to do after this transaction
         self.ready = False  # whether the files were read since this kernel was created
         self.writing = False  # True while this process has the lock and the cache matches the files
         self.late = False  # whether the cache lacks acknowledged commits
@@ -76,7 +70,7 @@ class JSONLKernel:
     def behind(self, wrap: Wrap) -> Writing:
         """Return a recording kernel above the wrapper, so that lines hold plain records."""
         self.replaying = Ledger(wrap(self.store))
-        self._recorder = RecordingKernel(wrap(self.store), self.store.commit_names, self._begin_late)
+        self._recorder = RecordingKernel(wrap(self.store), self.store.commit_names, self._begin_cache)
         return self._recorder
 
     @property
@@ -106,7 +100,7 @@ class JSONLKernel:
                 self._catch_up()
             self.writing = True
             if self.patient or self.was_read:
-                self._begin_cache()
+                self._begin_cache(late=False)
             else:
                 self._recorder.unbegun = True
                 if not self._held:
@@ -137,7 +131,7 @@ class JSONLKernel:
                 with suppress(StorageError), self._errors():
                     self._purge([row.id for row in recorded.erased])
             if self.wanted is not None:
-                self._rewrite(self.wanted)
+                self._rewrite(*self.wanted)
         finally:
             self.wanted = None
             self._unlock()
@@ -188,7 +182,7 @@ class JSONLKernel:
             self._unlock()
 
     def _unlock(self) -> None:
-        self.writing = self._recorder.unbegun = False
+        self.writing = self._recorder.unbegun = self.files.unlocked = False
         self.folder.lock.release()
 
     @contextmanager
@@ -199,29 +193,21 @@ class JSONLKernel:
 
     # -- the cache's transaction ----------------------------------------------------------
 
-    def _begin_cache(self) -> None:
-        if self.store.begin() and self._held:
+    def _begin_cache(self, *, late: bool = True) -> None:
+        """Begin the cache's transaction; `late` is in the middle of a commit that needs it after all."""
+        changed, before = self.store.begin(), self.store.connection.total_changes()
+        if changed and (late or self._held):
             raise _CacheChanged
-        self._flush_held()
-
-    def _begin_late(self) -> None:
-        """Begin the cache's transaction in the middle of a commit that needs it after all."""
-        if self.store.begin():
-            raise _CacheChanged
-        self._flush_held()
-
-    def _flush_held(self) -> None:
         if self._held:
-            before = self.store.connection.total_changes()
             self.cache.flush()
-            self._carried += self.store.connection.total_changes() - before
+        self._carried += self.store.connection.total_changes() - before
 
     def _commit_cache(self) -> None:
         self.cache.flush()
         self.store.commit()
         self._held, self._held_bytes, self.late = 0, 0, False
 
-    def _in_cache(self, work: Callable[[], None]) -> None:
+    def _in_cache(self, work: Callable[[], R]) -> R:
         """Run work in a transaction of the cache alone, and save the state of the files with it."""
         changed = self.store.begin()
         try:
@@ -229,19 +215,20 @@ class JSONLKernel:
                 raise _CacheChanged
             self.cache.flush()
             self.files.save(self.cache)
-            work()
+            result = work()
             self.files.save(self.cache)
             known = self.cache.files()
             self._commit_cache()
         except BaseException:
-            self._drop_held()
             try:
-                self.folder.undo_append()
+                self.files.undo()
             finally:
+                self._drop_held()
                 self.store.rollback()
             raise
-        self.folder.confirm_appended()
         self.files.reset(known)
+        self.files.publish()
+        return result
 
     # -- held commits ---------------------------------------------------------------------
 
@@ -293,61 +280,37 @@ class JSONLKernel:
             except Busy:
                 if not self.private or self.folder.is_switching():
                     raise
-                self._catch_up_unlocked()
-                return
+                self.files.unlocked = True
             try:
+                if self.files.unlocked:
+                    self._in_cache(self.read_files)
+                    return
                 self._write_held()
                 if not self.ready or self.files.are_changed():
                     self._catch_up()
             finally:
                 self._unlock()
 
-    def _catch_up_unlocked(self) -> None:
-        self.files.unlocked = True
-        try:
-            self._replay()
-        finally:
-            self.files.unlocked = False
-
     def _catch_up(self) -> None:
         """Read into the cache what it lacks of the files, in a separate transaction."""
         self.folder.finish_interrupted()
-        self._replay()
+        self._in_cache(self.read_files)
         self.ready = True
         if self.cache.is_purging():
             self._purge([])
 
-    def _replay(self) -> None:
-        self._in_cache(FileReplay(self, self.replaying).run)
-        self.files.publish()
-
-    # -- rewriting ------------------------------------------------------------------------
+    def read_files(self) -> None:
+        """Read what the cache lacks of the files, in a transaction of the cache."""
+        FileReplay(self, self.replaying).run()
 
     def _purge(self, ids: list[str]) -> None:
         """Remove the lines of forgotten records from all files."""
+        self._in_cache(lambda: purge(self, ids))
 
-        def work() -> None:
-            purge(self, ids)
-            self.cache.end_purge()
-
-        self._in_cache(work)
-        self.files.publish()
-
-    def _rewrite(self, wanted: RewriteRequest) -> None:
-        def work() -> None:
-            wanted.result = wanted.work(self)
-
+    def _rewrite(self, work: Rewrite, done: Future[Any]) -> None:
         try:
             with self._errors():
-                self._in_cache(work)
-                self.files.publish()
+                result = self._in_cache(lambda: work(self))
+            done.set_result(result)
         except Exception as error:
-            wanted.error = error
-
-    def settle_damaged(self, accept: bool) -> int:
-        """Accept or drop the lines of damaged commits, read all files again; return the number of commits."""
-        many = settle_damaged(self, accept)
-        if many:
-            self.cache.invalidate()
-            FileReplay(self, self.replaying).run()
-        return many
+            done.set_exception(error)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dgent import ids
 from dgent.store.engine.catalog import Entry, IndexName, SchemaState
-from dgent.store.engine.kernel import Logged, LogTip, Writing
+from dgent.store.engine.kernel import Logged, Writing
 from dgent.store.engine.row import Row
 
 
@@ -41,10 +41,10 @@ class RecordedChanges:
 
 
 class RecordingKernel:
-    """The kernel that a ledger uses: records what it writes; wrappers that change bytes are below.
+    """A kernel that records the writes it passes on; wrappers that change bytes are below it.
 
-    New records wait here until anything else is asked of the cache. A commit that only adds records
-    needs no transaction of the cache: `unbegun` is True until something calls `enter`.
+    New records wait until anything else is asked of the cache: `unbegun` is True until its transaction
+    has to begin, which a commit that only adds records does not need.
     """
 
     def __init__(self, kernel: Writing, commit_names: dict[int, str], begin: Callable[[], None]) -> None:
@@ -57,7 +57,8 @@ class RecordingKernel:
             setattr(self, name, getattr(kernel, name))
 
     def __getattr__(self, name: str) -> Any:
-        self.enter()
+        if name not in ("tip", "generation"):
+            self.enter()
         return getattr(self._kernel, name)
 
     # -- rows that wait -------------------------------------------------------------------
@@ -76,6 +77,12 @@ class RecordingKernel:
                 self._commit_names[logged.seq] = c
                 self._kernel.append(logged)
 
+    @property
+    def _inside(self) -> Writing:
+        """The kernel below, inside the cache's transaction."""
+        self.enter()
+        return self._kernel
+
     def drop(self) -> None:
         """Drop what waits."""
         self._rows: dict[str, Row] = {}
@@ -89,16 +96,6 @@ class RecordingKernel:
 
     # -- the kernel -----------------------------------------------------------------------
 
-    @property
-    def tip(self) -> LogTip:
-        """The end of the log; advanced by the writer."""
-        return self._kernel.tip
-
-    @property
-    def generation(self) -> int:
-        """A number that changes whenever cached indexes or states may be wrong."""
-        return self._kernel.generation
-
     def head(self, id: str) -> Row | None:
         """Return the newest version of a record."""
         return self._rows.get(id) or self._kernel.head(id)
@@ -106,18 +103,12 @@ class RecordingKernel:
     def make_number(self, text: str) -> int:
         """Return the number of a name, giving it one if it has none."""
         number = self._kernel.number(text)
-        if number is None:
-            self.enter()
-            number = self._kernel.make_number(text)
-        return number
+        return self._inside.make_number(text) if number is None else number
 
     def make_index(self, name: IndexName) -> int:
         """Return the number of an index, making it if it is new."""
         number = self._kernel.index_number(name)
-        if number is None:
-            self.enter()
-            number = self._kernel.make_index(name)
-        return number
+        return self._inside.make_index(name) if number is None else number
 
     def insert(self, rows: Sequence[Row]) -> None:
         """Insert rows of new records."""
@@ -138,8 +129,7 @@ class RecordingKernel:
 
     def replace(self, row: Row) -> None:
         """Replace the newest version of a record."""
-        self.enter()
-        self._kernel.replace(row)
+        self._inside.replace(row)
         recorded = self.recorded
         recorded.rows[row.dk] = row
         below = recorded.drops.pop(row.dk, None)
@@ -148,32 +138,27 @@ class RecordingKernel:
 
     def drop_past(self, dk: int, below_rev: int) -> int:
         """Remove old versions below a rev; if `replace` follows, this is the schema's history limit."""
-        self.enter()
         self.recorded.drops[dk] = below_rev
-        return self._kernel.drop_past(dk, below_rev)
+        return self._inside.drop_past(dk, below_rev)
 
     def set_state(self, state: SchemaState) -> None:
         """Store the state of a schema."""
-        self.enter()
-        self.recorded.states_before.setdefault(state.name, self._kernel.state(state.name))
-        self._kernel.set_state(state)
+        self.recorded.states_before.setdefault(state.name, self._inside.state(state.name))
+        self._inside.set_state(state)
         self.recorded.states[state.name] = state
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         """Remove records and their traces in the log."""
-        self.enter()
         self.recorded.erased.extend(rows)
-        return self._kernel.erase(rows, seqs, seq)
+        return self._inside.erase(rows, seqs, seq)
 
     def expire_keys(self, before: int) -> None:
         """Delete the keys of commits before a time, in microseconds."""
-        self.enter()
-        self._kernel.expire_keys(before)
+        self._inside.expire_keys(before)
         if self._kernel.connection.changes():  # type: ignore[attr-defined]
             self.recorded.expired = before
 
     def raise_floor(self, seq: int) -> int:
         """Remove commits up to a seq, and return how many."""
-        self.enter()
         self.recorded.floor = seq
-        return self._kernel.raise_floor(seq)
+        return self._inside.raise_floor(seq)

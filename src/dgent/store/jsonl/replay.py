@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from dgent import clock
@@ -16,7 +17,7 @@ from dgent.store.jsonl.apply import LineApplier
 from dgent.store.jsonl.cache import FileState, Report
 from dgent.store.jsonl.damage import DAMAGED, Evidence, describe_damage
 from dgent.store.jsonl.folder import Stamp
-from dgent.store.jsonl.line import CommitMark, ParsedLine, RecordLine, SchemaLine, previous_sums
+from dgent.store.jsonl.line import CommitMark, ParsedLine, RecordLine, previous_sums
 from dgent.store.jsonl.lineage import Lineage
 from dgent.store.jsonl.scan import FileScan, ScannedLine, is_appended
 from dgent.store.jsonl.validate import BY_HAND
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 HAND = "hand"
 LAST = 2**63
 INCOMPLETE = "incomplete commit"
+_PLACE = attrgetter("read.line.i")
 _CODES = {"put": PUT, "delete": DELETE}
 
 
@@ -139,7 +141,8 @@ class FileReplay:
         pending = self._cache.pending()
         if not pending:
             return
-        news = {found.read.line.c for scan in scans.values() for found in _with_commit(scan)}
+        others = [scan for name, scan in scans.items() if name != folder.SCHEMAS]
+        news = {found.read.line.c for scan in others for found in scan.found}
         names = {name for c in pending.keys() & news for name in pending[c]}
         for name in names & self._stamps.keys():
             if name not in scans or not scans[name].whole:
@@ -213,7 +216,7 @@ class FileReplay:
         if self._cache.damaged_commits() & (lines.keys() | marks.keys()):
             raise _Vanished  # the damaged commit may be complete now
         groups = [
-            CommitGroup(c, sorted(lines.get(c, ()), key=_index), marks.get(c), count[c], edited.get(c, set()))
+            CommitGroup(c, sorted(lines.get(c, ()), key=_PLACE), marks.get(c), count[c], edited.get(c, set()))
             for c in [*lines, *(c for c in marks if c not in lines)]
         ]
         return self._select_counting(scans, groups)
@@ -252,7 +255,6 @@ class FileReplay:
         seq = self._logged.get(mark.c)
         if seq is not None:
             self._cache.put_marks([(mark.c, seq)])
-        if seq is not None:
             return True
         # Its seq may be another copy's, so a mark with forgotten ids or a key is never skipped by it.
         lasting = mark.forget or mark.key is not None
@@ -271,10 +273,8 @@ class FileReplay:
             self._cache.put_report(Report(found.name, found.number, INCOMPLETE, text))
 
     def _declare_schemas(self, scan: FileScan) -> None:
-        newest: dict[str, SchemaLine] = {}
-        for found in sorted(scan.found, key=lambda found: found.read.line.at):
-            newest[found.read.line.schema] = found.read.line
-        for declared in newest.values():
+        declarations = sorted((found.read.line for found in scan.found), key=lambda line: line.at)
+        for declared in {line.schema: line for line in declarations}.values():
             LineApplier(self._kernel, self._ledger).declare(declared)
 
     def _apply_group(self, group: CommitGroup, applier: LineApplier) -> None:
@@ -339,11 +339,6 @@ class FileReplay:
         self._seqs[group.c] = tip.seq
 
 
-def _index(found: ScannedLine) -> int:
-    index: int = found.read.line.i
-    return index
-
-
 def _lines(scans: dict[str, FileScan]) -> Iterable[ScannedLine]:
     return (found for name, scan in scans.items() if folder.holds_records(name) for found in scan.found)
 
@@ -351,7 +346,3 @@ def _lines(scans: dict[str, FileScan]) -> Iterable[ScannedLine]:
 def _marks(scans: dict[str, FileScan]) -> list[CommitMark]:
     scan = scans.get(folder.COMMITS)
     return [] if scan is None else [found.read.line for found in scan.found]
-
-
-def _with_commit(scan: FileScan) -> list[ScannedLine]:
-    return [] if scan.name == folder.SCHEMAS else scan.found

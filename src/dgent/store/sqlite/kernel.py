@@ -68,6 +68,8 @@ _TRIM = (
     "DELETE FROM commits WHERE seq <= ? AND trail = 0 AND key IS NULL"
     " AND seq < (SELECT max(seq) FROM commits)"
 )
+_CLEAR_NOTE = "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?"
+_FORGET = "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)"
 _ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
 _FEW = 64  # so many entries are not worth sorting
 _FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
@@ -285,11 +287,8 @@ class SQLiteReading:
     def forgotten_rev(self, id: str) -> int:
         if not self.catalog.forgot:
             return 0
-        found = self._all("SELECT last_rev FROM forgotten WHERE h = ?", self._hash(id))
+        found = self._all("SELECT last_rev FROM forgotten WHERE h = ?", self.catalog.hash(id))
         return found[0][0] if found else 0
-
-    def _hash(self, id: str) -> bytes:
-        return self.catalog.hash(id)
 
 
 class SQLiteKernel(SQLiteReading):
@@ -298,23 +297,15 @@ class SQLiteKernel(SQLiteReading):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.tip = LogTip(0, 0, 0)
-        self.final = True  # whether an error goes to the caller: the transaction is not tried again
-        self.patient = True  # whether a transaction may wait for another process to end its own
+        self.final = self.patient = True
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
         self._many_at_once = connection.cursor().executemany
-        # New rows wait here, so that many small commits of one transaction are written together.
-        self._new: dict[str, Row] = {}
-        self._new_entries: list[Entry] = []
-        self._new_log: list[tuple[Any, ...]] = []
         self.commit_names: dict[int, str] = {}  # of the next log entries, by seq; only copies need names
         self._tombstones: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
         self._data_version = -1
-        # What this transaction added; others may use it only after the commit.
-        self._fresh_numbers: dict[str, int] = {}
-        self._fresh_indexes: dict[IndexName, int] = {}
-        self._fresh_states: dict[str, SchemaState] = {}
-        self._changed_catalog = False
+        self._drop_new()
+        self._forget_fresh()
 
     def behind(self, wrap: Wrap) -> Writing:
         """Return this kernel as a ledger uses it."""
@@ -359,9 +350,7 @@ class SQLiteKernel(SQLiteReading):
 
     def _write_tombstones(self) -> None:
         tombstones, self._tombstones = self._tombstones, {}
-        if (
-            len(tombstones) > _FEW_TOMBSTONES
-        ):  # what is left of them is small: written anew, it fills few pages
+        if len(tombstones) > _FEW_TOMBSTONES:  # they are small: written anew, they fill few pages
             self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in tombstones.values()])
             self._many_at_once(_INSERT, sorted(tombstones.values()))
         else:
@@ -369,7 +358,10 @@ class SQLiteKernel(SQLiteReading):
                 self._at_once(_UPDATE, (*row[2:], row.dk))
 
     def _drop_new(self) -> None:
-        self._new, self._new_entries, self._new_log = {}, [], []
+        # New rows wait here, so that many small commits of one transaction are written together.
+        self._new: dict[str, Row] = {}
+        self._new_entries: list[Entry] = []
+        self._new_log: list[tuple[Any, ...]] = []
 
     def head(self, id: str) -> Row | None:
         waiting = self._new.get(id) or self._tombstones.get(id)
@@ -435,18 +427,18 @@ class SQLiteKernel(SQLiteReading):
             self._execute("ROLLBACK")
 
     def _forget_fresh(self) -> None:
-        self._fresh_numbers = {}
-        self._fresh_indexes = {}
-        self._fresh_states = {}
+        # What this transaction added; others may use it only after the commit.
+        self._fresh_numbers: dict[str, int] = {}
+        self._fresh_indexes: dict[IndexName, int] = {}
+        self._fresh_states: dict[str, SchemaState] = {}
         self._changed_catalog = False
 
     # -- names and schemas ----------------------------------------------------------------
 
     def name(self, number: int) -> str:
-        if self._fresh_numbers:
-            for text, fresh in self._fresh_numbers.items():
-                if fresh == number:
-                    return text
+        for text, fresh in self._fresh_numbers.items():
+            if fresh == number:
+                return text
         return super().name(number)
 
     def number(self, text: str) -> int | None:
@@ -479,8 +471,7 @@ class SQLiteKernel(SQLiteReading):
         return index
 
     def state(self, schema: str) -> SchemaState | None:
-        fresh = self._fresh_states.get(schema)
-        return self.catalog.states.get(schema) if fresh is None else fresh
+        return self._fresh_states.get(schema) or self.catalog.states.get(schema)
 
     def states(self) -> list[SchemaState]:
         return list({**self.catalog.states, **self._fresh_states}.values())
@@ -541,17 +532,12 @@ class SQLiteKernel(SQLiteReading):
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         versions = 0
-        self._many(
-            "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?", [(touched,) for touched in seqs]
-        )
+        self._many(_CLEAR_NOTE, [(touched,) for touched in seqs])
         for row in rows:
             self._execute("DELETE FROM past WHERE dk = ?", (row.dk,))
             versions += self.connection.changes() + row.live
             self._execute("DELETE FROM datum WHERE dk = ?", (row.dk,))
-            self._execute(
-                "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)",
-                (self._hash(row.id), row.rev, seq),
-            )
+            self._execute(_FORGET, (self.catalog.hash(row.id), row.rev, seq))
         # A dk is never given again, or the log would speak of another record.
         self._execute("UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self.tip.dk,))
         self._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")

@@ -29,34 +29,17 @@ HICCUP_S = 2 * LOOP_BUDGET_S  # one commit that took longer says nothing of the 
 
 
 class Transactions(Protocol):
-    """The transactions of a writer: those of a file, or of an engine that keeps more than the file."""
+    """The transactions of a writer: those of a SQLite kernel, or of an engine that writes more files."""
 
     final: bool  # whether an error goes to the caller: the transaction is not tried again
     patient: bool  # whether a transaction may wait for another process to end its own
 
-    def behind(self, wrap: Wrap) -> Writing:
-        """Return the kernel that a ledger uses inside these transactions."""
-        ...
-
-    def begin(self) -> object:
-        """Start a transaction."""
-        ...
-
-    def commit(self) -> None:
-        """Make the transaction durable."""
-        ...
-
-    def rollback(self) -> None:
-        """Undo the transaction; does nothing when it never began."""
-        ...
-
-    def changes(self) -> tuple[int, int, int]:
-        """Return counters that differ as soon as the present work has written something."""
-        ...
-
-    def close(self) -> None:
-        """Release the files."""
-        ...
+    def behind(self, wrap: Wrap) -> Writing: ...
+    def begin(self) -> object: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def changes(self) -> tuple[int, int, int]: ...
+    def close(self) -> None: ...
 
 
 class WriteJob:
